@@ -1,0 +1,2 @@
+//! The reports: one file for each form.
+

@@ -1,0 +1,3 @@
+//! The `ringway` command.
+
+fn main() {}
