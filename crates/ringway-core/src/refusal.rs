@@ -1,0 +1,642 @@
+//! Why something was not granted, in words an operator can act on.
+//!
+//! The kernel answers a refusal with one number, and the same number has many causes: EPERM for `io_uring_setup` may be a
+//! sysctl, a seccomp filter or a security module. [`Refusal::new`] looks at the machine while the cause is still there and
+//! keeps what it found, so that the reason for a step down survives until somebody asks for it.
+
+mod errno;
+pub mod limits;
+
+pub use errno::errno_name;
+use limits::{Capability, Limits};
+use std::fmt;
+
+/// Something that a kernel, a container or a limit may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Feature {
+    /// The io_uring backend as a whole: a ring, and a read through it.
+    Uring,
+    /// The Linux KAIO backend as a whole: a context, and a read through it.
+    Kaio,
+    /// The thread backend as a whole: a thread of the pool.
+    Threads,
+    /// `IORING_SETUP_CQSIZE`: a completion queue of a size of its own.
+    CqSize,
+    /// `IORING_SETUP_CLAMP`: sizes above the kernel's limit are lowered rather than refused.
+    Clamp,
+    /// `IORING_SETUP_R_DISABLED`: a ring made by one thread and enabled by the one that uses it.
+    RDisabled,
+    /// `IORING_SETUP_SUBMIT_ALL`: one bad entry does not stop the batch.
+    SubmitAll,
+    /// `IORING_SETUP_COOP_TASKRUN`: completions do not interrupt the submitter.
+    CoopTaskrun,
+    /// `IORING_SETUP_TASKRUN_FLAG`: the ring says when completions wait for an enter.
+    TaskrunFlag,
+    /// `IORING_SETUP_SINGLE_ISSUER`: one thread submits.
+    SingleIssuer,
+    /// `IORING_SETUP_DEFER_TASKRUN`: completions are made when the owner enters.
+    DeferTaskrun,
+    /// `IORING_SETUP_NO_SQARRAY`: no index array before the submission entries.
+    NoSqArray,
+    /// `IORING_SETUP_SQPOLL`: a kernel thread submits.
+    SqPoll,
+    /// `IORING_SETUP_ATTACH_WQ`: rings share that thread.
+    AttachWq,
+    /// `IORING_SETUP_IOPOLL`: completions are polled for.
+    IoPoll,
+    /// `IORING_FEAT_EXT_ARG`: a timeout in `io_uring_enter`.
+    ExtArg,
+    /// `IORING_REGISTER_BUFFERS`.
+    FixedBuffers,
+    /// `IORING_REGISTER_FILES`.
+    FixedFiles,
+    /// `IORING_REGISTER_EVENTFD`.
+    EventFd,
+    /// `IORING_REGISTER_IOWQ_MAX_WORKERS`.
+    IoWqWorkers,
+    /// `IORING_REGISTER_RING_FDS`.
+    RingFd,
+    /// `IORING_REGISTER_PROBE`: the table of opcodes.
+    OpcodeTable,
+    /// Picking KAIO completions up from the mapped ring, without a system call.
+    KaioUserRing,
+    /// `IOCB_FLAG_RESFD`: an eventfd told of KAIO completions.
+    KaioResFd,
+    /// `IOCB_CMD_FSYNC` and `IOCB_CMD_FDSYNC`.
+    KaioFsync,
+    /// Opening a file with `O_DIRECT`.
+    DirectIo,
+}
+
+impl Feature {
+    /// Its name in the kernel's documentation, and the kernel that first had it.
+    const fn entry(self) -> (&'static str, Option<(u32, u32)>) {
+        match self {
+            Self::Uring => ("io_uring", Some((5, 1))),
+            Self::Kaio => ("Linux KAIO", None),
+            Self::Threads => ("threads", None),
+            Self::CqSize => ("CQSIZE", Some((5, 5))),
+            Self::Clamp => ("CLAMP", Some((5, 6))),
+            Self::RDisabled => ("R_DISABLED", Some((5, 10))),
+            Self::SubmitAll => ("SUBMIT_ALL", Some((5, 18))),
+            Self::CoopTaskrun => ("COOP_TASKRUN", Some((5, 19))),
+            Self::TaskrunFlag => ("TASKRUN_FLAG", Some((5, 19))),
+            Self::SingleIssuer => ("SINGLE_ISSUER", Some((6, 0))),
+            Self::DeferTaskrun => ("DEFER_TASKRUN", Some((6, 1))),
+            Self::NoSqArray => ("NO_SQARRAY", Some((6, 6))),
+            Self::SqPoll => ("SQPOLL", Some((5, 1))),
+            Self::AttachWq => ("ATTACH_WQ", Some((5, 6))),
+            Self::IoPoll => ("IOPOLL", Some((5, 1))),
+            Self::ExtArg => ("EXT_ARG", Some((5, 11))),
+            Self::FixedBuffers => ("fixed buffers", Some((5, 1))),
+            Self::FixedFiles => ("fixed files", Some((5, 1))),
+            Self::EventFd => ("eventfd", Some((5, 2))),
+            Self::IoWqWorkers => ("io-wq worker cap", Some((5, 15))),
+            Self::RingFd => ("registered ring descriptor", Some((5, 18))),
+            Self::OpcodeTable => ("opcode table", Some((5, 6))),
+            Self::KaioUserRing => ("KAIO completion ring in user space", None),
+            Self::KaioResFd => ("KAIO eventfd", Some((2, 6))),
+            Self::KaioFsync => ("KAIO fsync", Some((4, 18))),
+            Self::DirectIo => ("direct I/O", None),
+        }
+    }
+
+    /// The field's own name for it: `io_uring`, `SQPOLL`, `fixed buffers`.
+    pub const fn name(self) -> &'static str {
+        self.entry().0
+    }
+
+    /// The first kernel (major, minor) that has it, where that is worth telling.
+    pub const fn since(self) -> Option<(u32, u32)> {
+        self.entry().1
+    }
+
+    fn is_kaio(self) -> bool {
+        matches!(
+            self,
+            Self::Kaio | Self::KaioUserRing | Self::KaioResFd | Self::KaioFsync
+        )
+    }
+
+    /// Asked for by a bit of `io_uring_params.flags`.
+    fn is_setup_flag(self) -> bool {
+        matches!(
+            self,
+            Self::CqSize
+                | Self::Clamp
+                | Self::RDisabled
+                | Self::SubmitAll
+                | Self::CoopTaskrun
+                | Self::TaskrunFlag
+                | Self::SingleIssuer
+                | Self::DeferTaskrun
+                | Self::NoSqArray
+                | Self::SqPoll
+                | Self::AttachWq
+                | Self::IoPoll
+        )
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A feature that was not granted: the errno, what it means on this machine, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was asked for.
+    pub feature: Feature,
+    /// The kernel's answer.
+    pub errno: i32,
+    /// What that answer means for this feature on this machine.
+    pub meaning: String,
+    /// What an operator can do about it; empty where nothing can be done.
+    pub mend: String,
+}
+
+impl Refusal {
+    /// Explains `errno` as the answer to asking for `feature`, with the limits and sysctls of this process and machine as
+    /// they are now.
+    ///
+    /// Reads a few files below `/proc`; what cannot be read (no descriptor left, no `/proc`) makes the explanation less
+    /// exact, never an error. Takes tens of microseconds: meant for refusals at set-up, not for errors of operations.
+    pub fn new(feature: Feature, errno: i32) -> Self {
+        Self::with_limits(feature, errno, &Limits::of_this_process())
+    }
+
+    /// [`Refusal::new`] with limits that were read before.
+    pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
+        let (meaning, mend) = explain(feature, errno, limits);
+        Self {
+            feature,
+            errno,
+            meaning,
+            mend,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            feature,
+            errno,
+            meaning,
+            mend,
+        } = self;
+        write!(f, "{feature} refused: {}: {meaning}", errno_text(*errno))?;
+        if !mend.is_empty() {
+            write!(f, "; mend: {mend}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// `EPERM (Operation not permitted)`; `errno 999` for a number without a name.
+pub fn errno_text(errno: i32) -> String {
+    match errno_name(errno) {
+        Some(name) => {
+            let text = std::io::Error::from_raw_os_error(errno).to_string();
+            // The standard library ends its text with "(os error 1)", which the name already says.
+            let text = text.split(" (os error").next().unwrap_or(&text);
+            format!("{name} ({text})")
+        }
+        None => format!("errno {errno}"),
+    }
+}
+
+/// `8 MiB`, `64 KiB`, `1000 bytes`: the largest unit that stays exact.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    for (size, unit) in UNITS {
+        if bytes >= size && bytes.is_multiple_of(size) {
+            return format!("{} {unit}", bytes / size);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+const RAISE_MEMLOCK: &str =
+    "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
+
+/// What `errno` means as the answer to asking for `feature`, and the mend. Pure: all knowledge of the machine is in `limits`.
+fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
+    use Feature::*;
+    let text = |meaning: &str, mend: &str| (meaning.to_owned(), mend.to_owned());
+    match (errno, feature) {
+        (libc::EPERM | libc::EACCES, Uring) => explain_uring_denied(errno, limits),
+        (libc::EPERM, SqPoll) => text(
+            "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",
+            "run without SQPOLL, give the process CAP_SYS_NICE, or use kernel 5.13 or newer",
+        ),
+        (libc::EPERM, AttachWq) => text(
+            "the polling thread belongs to another process, or to the parent of this one",
+            "make the first ring in the process that attaches to it",
+        ),
+        (libc::EPERM, DirectIo) => text(
+            "the file may not be opened this way",
+            "check the file's mode and its immutable and append-only attributes (lsattr)",
+        ),
+        (libc::EACCES, DirectIo) => text(
+            "the file's mode or a security module refuses it",
+            "check the mode of the file and of the directories above it",
+        ),
+        (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
+
+        (libc::ENOSYS, Threads) => text(
+            "a sandbox refuses new threads",
+            "allow clone and clone3 in the sandbox",
+        ),
+        (libc::ENOSYS, _) => explain_missing(feature, limits),
+
+        (libc::EINVAL, Uring) => text(
+            "the kernel refused the ring's parameters or a plain read through it: io_uring is too old or incomplete here",
+            "use kernel 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
+        ),
+        (libc::EINVAL, DeferTaskrun) => text(
+            "this kernel does not know DEFER_TASKRUN, or it was asked for without SINGLE_ISSUER or with SQPOLL",
+            "nothing to do: rings work without it; kernel 6.1 or newer has it",
+        ),
+        (libc::EINVAL, AttachWq) => text(
+            "the descriptor to attach to is no ring, or this kernel does not know ATTACH_WQ",
+            "attach to a living ring; kernel 5.6 or newer has it",
+        ),
+        (libc::EINVAL, IoPoll) => text(
+            "the file was not opened with O_DIRECT, or the operation cannot be polled for (only reads and writes can)",
+            "open files with O_DIRECT and keep everything but reads and writes off this ring",
+        ),
+        (libc::EINVAL, Kaio) => text(
+            "the context's size is 0 or too large, or the request is not one that KAIO carries",
+            "ask for fewer requests in flight",
+        ),
+        (libc::EINVAL, DirectIo) => text(
+            "this file system has no direct I/O",
+            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
+        ),
+        (libc::EINVAL, FixedBuffers) => text(
+            "a registered buffer is larger than 1 GiB or there are more than the kernel takes at once (16384)",
+            "register fewer or smaller buffers",
+        ),
+        (libc::EINVAL, _) if feature.is_setup_flag() || feature.since().is_some() => (
+            format!("this kernel does not know {feature}"),
+            match feature.since() {
+                Some((major, minor)) => format!(
+                    "nothing to do: operations work without it; kernel {major}.{minor} or newer has it"
+                ),
+                None => String::new(),
+            },
+        ),
+
+        (libc::ENOMEM, FixedBuffers) => explain_no_memory(
+            "registered buffers count",
+            "register fewer or smaller buffers",
+            limits,
+        ),
+        (libc::ENOMEM, _) if feature.is_kaio() => text(
+            "no kernel memory or no address space for the completion ring",
+            "check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count",
+        ),
+        (libc::ENOMEM, Threads) => text(
+            "no memory for a thread's stack",
+            "check the memory limit of the container (memory.max) and ulimit -v",
+        ),
+        (libc::ENOMEM, _) => {
+            explain_no_memory("ring memory counts", "make fewer or smaller rings", limits)
+        }
+
+        (libc::EMFILE, FixedFiles) => (
+            format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
+            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)".to_owned(),
+        ),
+        (libc::EMFILE, _) => (
+            format!(
+                "this process has no descriptor left; RLIMIT_NOFILE is {}",
+                limits.nofile
+            ),
+            "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run --ulimit nofile=)"
+                .to_owned(),
+        ),
+        (libc::ENFILE, _) => text(
+            "the whole machine has no descriptor left",
+            "raise fs.file-max, or find the process that leaks (lsof)",
+        ),
+
+        (libc::EOPNOTSUPP, IoPoll) => text(
+            "the file's device does not poll for completions",
+            "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened with O_DIRECT",
+        ),
+        (libc::EOPNOTSUPP, KaioUserRing) => text(
+            "the completion ring's header is not the one known to be readable from user space",
+            "nothing to do: completions are picked up with io_getevents",
+        ),
+        (libc::EOPNOTSUPP, DirectIo) => text(
+            "this file system has no direct I/O",
+            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
+        ),
+        (libc::EOPNOTSUPP, _) => text(
+            "this kernel, file system or device does not have it",
+            "nothing to do: operations work without it",
+        ),
+
+        (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
+        (libc::EAGAIN, Threads) => text(
+            "no more threads are allowed",
+            "raise ulimit -u or the container's pids.max (docker run --pids-limit)",
+        ),
+        (libc::EAGAIN, _) => text(
+            "the kernel is short of a resource for now",
+            "try again, with less in flight",
+        ),
+
+        (libc::EEXIST, _) => text(
+            "the ring belongs to the thread that made it, and another thread entered it",
+            "make the queue on the thread that uses it",
+        ),
+
+        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => (
+            format!("the ring already has {feature} registered"),
+            "unregister the earlier ones first".to_owned(),
+        ),
+        (libc::EBUSY, RingFd) => text(
+            "a thread registers at most 16 ring descriptors",
+            "nothing to do: rings work without it; fewer rings on one thread make room",
+        ),
+        (libc::EBUSY, Uring) => text(
+            "completions overflowed and must be reaped first",
+            "reap completions, or make the completion queue larger",
+        ),
+        (libc::EBUSY, _) => text("it is in use", "try again once its user is gone"),
+
+        _ => text("the kernel gave no answer that is expected here", ""),
+    }
+}
+
+/// EPERM or EACCES from `io_uring_setup`: a sysctl (kernel 6.6 and newer, EPERM), a seccomp filter or a security module.
+fn explain_uring_denied(errno: i32, limits: &Limits) -> (String, String) {
+    let sysctl = if errno == libc::EPERM {
+        limits.io_uring_disabled
+    } else {
+        None
+    };
+    match sysctl {
+        Some(2) => (
+            "kernel.io_uring_disabled is 2".to_owned(),
+            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
+        ),
+        // With 1 the members of one group and CAP_SYS_ADMIN may still use it; a process that has the capability was
+        // refused by something else.
+        Some(1) if limits.has(Capability::SysAdmin) != Some(true) => match limits.io_uring_group {
+            Some(group) if group >= 0 => (
+                format!(
+                    "kernel.io_uring_disabled is 1, and this process is not in group {group} (kernel.io_uring_group)"
+                ),
+                format!("run it in group {group}, or sysctl -w kernel.io_uring_disabled=0"),
+            ),
+            _ => (
+                "kernel.io_uring_disabled is 1, which leaves io_uring to CAP_SYS_ADMIN".to_owned(),
+                "set kernel.io_uring_group to a group of this process, or sysctl -w kernel.io_uring_disabled=0"
+                    .to_owned(),
+            ),
+        },
+        _ => explain_denied(Feature::Uring, limits),
+    }
+}
+
+/// The system calls that a profile must allow for a feature.
+fn system_calls(feature: Feature) -> &'static str {
+    if feature.is_kaio() {
+        "io_setup, io_submit, io_getevents and io_destroy"
+    } else if feature == Feature::Threads {
+        "clone and clone3"
+    } else {
+        "io_uring_setup, io_uring_enter and io_uring_register"
+    }
+}
+
+/// EPERM or EACCES that no sysctl accounts for.
+fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
+    if limits.seccomp == Some(2) {
+        (
+            "a seccomp filter of the container or service refuses it".to_owned(),
+            allow_in_seccomp(feature),
+        )
+    } else {
+        (
+            "a security module or a sandbox refuses it".to_owned(),
+            "look for denials of SELinux or AppArmor (ausearch -m avc, dmesg)".to_owned(),
+        )
+    }
+}
+
+/// ENOSYS: no such system call, or a seccomp filter that says so.
+fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
+    let (built, option) = if feature.is_kaio() {
+        ("KAIO", "CONFIG_AIO=y")
+    } else {
+        ("io_uring", "CONFIG_IO_URING=y, version 5.1 or newer")
+    };
+    if limits.seccomp == Some(2) {
+        (
+            format!("a seccomp filter hides it, or the kernel was built without {built}"),
+            allow_in_seccomp(feature),
+        )
+    } else {
+        (
+            format!("the kernel was built without {built}, is too old, or is a sandbox's (gVisor)"),
+            format!("use a kernel with {option}"),
+        )
+    }
+}
+
+fn allow_in_seccomp(feature: Feature) -> String {
+    format!(
+        "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)",
+        system_calls(feature)
+    )
+}
+
+/// ENOMEM for memory that is charged to `RLIMIT_MEMLOCK`.
+fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, String) {
+    match limits.memlock.soft {
+        Some(soft) if limits.has(Capability::IpcLock) != Some(true) => (
+            format!(
+                "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user together",
+                bytes_text(soft)
+            ),
+            format!("{smaller}, or {RAISE_MEMLOCK}"),
+        ),
+        _ => (
+            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process"
+                .to_owned(),
+            format!("{smaller}; check the container's memory limit (memory.max)"),
+        ),
+    }
+}
+
+/// EAGAIN from `io_setup`: the machine-wide budget of KAIO requests is spent.
+fn explain_aio_full(limits: &Limits) -> (String, String) {
+    match limits.aio_max_nr {
+        Some(max) => {
+            let taken = match limits.aio_nr {
+                Some(taken) => format!(", of which {taken} are taken"),
+                None => String::new(),
+            };
+            (
+                format!("fs.aio-max-nr is {max} for the whole machine{taken}"),
+                format!(
+                    "sysctl -w fs.aio-max-nr={}, or ask for fewer requests in flight",
+                    max.saturating_mul(4).max(1 << 20)
+                ),
+            )
+        }
+        None => (
+            "the machine's budget of KAIO requests (fs.aio-max-nr) is spent".to_owned(),
+            "sysctl -w fs.aio-max-nr=1048576, or ask for fewer requests in flight".to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limits::Limit;
+    use super::*;
+
+    /// An ordinary user of a machine that refuses nothing.
+    fn ordinary() -> Limits {
+        Limits {
+            memlock: Limit {
+                soft: Some(8 << 20),
+                hard: Some(8 << 20),
+            },
+            nofile: Limit {
+                soft: Some(1024),
+                hard: Some(4096),
+            },
+            io_uring_disabled: Some(0),
+            io_uring_group: Some(-1),
+            aio_max_nr: Some(65536),
+            aio_nr: Some(65000),
+            capabilities: Some(0),
+            seccomp: Some(0),
+            seccomp_filters: Some(0),
+            no_new_privs: Some(false),
+        }
+    }
+
+    fn line(feature: Feature, errno: i32, limits: &Limits) -> String {
+        Refusal::with_limits(feature, errno, limits).to_string()
+    }
+
+    #[test]
+    fn a_sysctl_is_named_with_the_command_that_undoes_it() {
+        let limits = Limits {
+            io_uring_disabled: Some(2),
+            seccomp: Some(2),
+            ..ordinary()
+        };
+        assert_eq!(
+            line(Feature::Uring, libc::EPERM, &limits),
+            "io_uring refused: EPERM (Operation not permitted): kernel.io_uring_disabled is 2; \
+             mend: sysctl -w kernel.io_uring_disabled=0"
+        );
+    }
+
+    #[test]
+    fn the_sysctls_group_is_the_mend_when_there_is_one() {
+        let limits = Limits {
+            io_uring_disabled: Some(1),
+            io_uring_group: Some(27),
+            ..ordinary()
+        };
+        assert!(line(Feature::Uring, libc::EPERM, &limits).contains("run it in group 27"));
+        let limits = Limits {
+            io_uring_group: Some(-1),
+            ..limits
+        };
+        assert!(line(Feature::Uring, libc::EPERM, &limits).contains("set kernel.io_uring_group"));
+        // CAP_SYS_ADMIN passes the sysctl, so the cause is another one.
+        let limits = Limits {
+            capabilities: Some(Capability::SysAdmin.bit()),
+            ..limits
+        };
+        assert!(line(Feature::Uring, libc::EPERM, &limits).contains("security module"));
+    }
+
+    #[test]
+    fn seccomp_is_blamed_only_where_a_filter_is_installed() {
+        let filtered = Limits {
+            seccomp: Some(2),
+            ..ordinary()
+        };
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            assert!(line(Feature::Uring, errno, &filtered).contains("allow io_uring_setup"));
+            assert!(line(Feature::Kaio, errno, &filtered).contains("allow io_setup"));
+            assert!(!line(Feature::Uring, errno, &ordinary()).contains("seccomp"));
+        }
+    }
+
+    #[test]
+    fn memlock_is_blamed_only_where_it_binds() {
+        let user = line(Feature::Uring, libc::ENOMEM, &ordinary());
+        assert!(user.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{user}");
+        assert!(user.contains("ulimit -l"), "{user}");
+        let root = Limits {
+            capabilities: Some(Capability::IpcLock.bit()),
+            ..ordinary()
+        };
+        assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not bind"));
+        let unlimited = Limits {
+            memlock: Limit::UNLIMITED,
+            ..ordinary()
+        };
+        assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not bind"));
+    }
+
+    #[test]
+    fn kaio_s_budget_is_told_with_its_use() {
+        let full = line(Feature::Kaio, libc::EAGAIN, &ordinary());
+        assert!(full.contains("fs.aio-max-nr is 65536"), "{full}");
+        assert!(full.contains("65000 are taken"), "{full}");
+        assert!(full.contains("sysctl -w fs.aio-max-nr=1048576"), "{full}");
+    }
+
+    #[test]
+    fn an_unknown_flag_names_the_kernel_that_has_it() {
+        let old = line(Feature::NoSqArray, libc::EINVAL, &ordinary());
+        assert!(old.contains("does not know NO_SQARRAY"), "{old}");
+        assert!(old.contains("kernel 6.6 or newer"), "{old}");
+    }
+
+    #[test]
+    fn descriptors_are_counted_against_their_limit() {
+        assert!(line(Feature::Uring, libc::EMFILE, &ordinary()).contains("RLIMIT_NOFILE is 1024"));
+    }
+
+    #[test]
+    fn a_number_without_a_name_is_still_a_line() {
+        assert_eq!(
+            line(Feature::Uring, 9999, &ordinary()),
+            "io_uring refused: errno 9999: the kernel gave no answer that is expected here"
+        );
+    }
+
+    #[test]
+    fn sizes_keep_their_exact_value() {
+        assert_eq!(bytes_text(8 << 20), "8 MiB");
+        assert_eq!(bytes_text(64 << 10), "64 KiB");
+        assert_eq!(bytes_text((1 << 20) + 1), "1048577 bytes");
+        assert_eq!(bytes_text(0), "0 bytes");
+    }
+
+    #[test]
+    fn a_live_refusal_needs_nothing_prepared() {
+        let refusal = Refusal::new(Feature::SingleIssuer, libc::EEXIST);
+        assert!(refusal.mend.contains("on the thread that uses it"));
+    }
+}

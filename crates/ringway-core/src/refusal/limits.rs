@@ -1,0 +1,173 @@
+//! What this process may use: resource limits, capabilities, and the sysctls that switch asynchronous I/O off.
+//!
+//! Everything here is read without changing anything, and everything that cannot be read is `None`: a sandbox without
+//! `/proc`, or a process without a free descriptor, still gets an answer for the rest.
+
+use std::fmt;
+use std::fs;
+
+// The C libraries disagree about the type of a resource's number.
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
+/// A resource limit; `None` is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The limit in force.
+    pub soft: Option<u64>,
+    /// What the process may raise it to without privilege.
+    pub hard: Option<u64>,
+}
+
+impl Limit {
+    /// No limit at all.
+    pub const UNLIMITED: Self = Self {
+        soft: None,
+        hard: None,
+    };
+
+    fn of_this_process(resource: Resource) -> Self {
+        let mut limit = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // SAFETY: `limit` is a live rlimit that getrlimit writes and nobody else sees. It fails only for an unknown
+        // resource, and then leaves the value as it was.
+        unsafe { libc::getrlimit(resource, &mut limit) };
+        let finite = |value: libc::rlim_t| (value != libc::RLIM_INFINITY).then_some(value);
+        Self {
+            soft: finite(limit.rlim_cur),
+            hard: finite(limit.rlim_max),
+        }
+    }
+}
+
+/// The soft limit as a number, or `unlimited`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.soft {
+            Some(soft) => write!(f, "{soft}"),
+            None => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// The capabilities that change what is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// `CAP_IPC_LOCK`: memory is not counted against `RLIMIT_MEMLOCK`.
+    IpcLock,
+    /// `CAP_SYS_ADMIN`: passes `kernel.io_uring_disabled=1`; SQPOLL before kernel 5.11.
+    SysAdmin,
+    /// `CAP_SYS_NICE`: SQPOLL on kernels 5.11 and 5.12.
+    SysNice,
+}
+
+impl Capability {
+    /// Its bit in `CapEff`.
+    pub const fn bit(self) -> u64 {
+        match self {
+            Self::IpcLock => 1 << 14,
+            Self::SysAdmin => 1 << 21,
+            Self::SysNice => 1 << 23,
+        }
+    }
+}
+
+/// The limits of this process and the switches of this machine. `None` in a field: it could not be read, or this kernel
+/// does not have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `RLIMIT_MEMLOCK`, bytes: rings and registered buffers count against it.
+    pub memlock: Limit,
+    /// `RLIMIT_NOFILE`: one more than the highest descriptor.
+    pub nofile: Limit,
+    /// `kernel.io_uring_disabled` (kernel 6.6): 0 for all, 1 for `io_uring_group` and CAP_SYS_ADMIN, 2 for nobody.
+    pub io_uring_disabled: Option<u32>,
+    /// `kernel.io_uring_group`: a group id, -1 for none.
+    pub io_uring_group: Option<i64>,
+    /// `fs.aio-max-nr`: KAIO requests that all contexts of the machine may hold room for.
+    pub aio_max_nr: Option<u64>,
+    /// `fs.aio-nr`: what they hold room for now.
+    pub aio_nr: Option<u64>,
+    /// The effective capabilities, as the bits of `CapEff`.
+    pub capabilities: Option<u64>,
+    /// Seccomp: 0 off, 1 strict, 2 a filter.
+    pub seccomp: Option<u32>,
+    /// How many seccomp filters are stacked (kernel 5.9).
+    pub seccomp_filters: Option<u32>,
+    /// `no_new_privs`: set-user-id programs and file capabilities give nothing.
+    pub no_new_privs: Option<bool>,
+}
+
+impl Limits {
+    /// Reads them for this process. Opens files below `/proc`, one at a time; does not block on devices.
+    pub fn of_this_process() -> Self {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let field = |name| status_field(&status, name);
+        Self {
+            memlock: Limit::of_this_process(libc::RLIMIT_MEMLOCK),
+            nofile: Limit::of_this_process(libc::RLIMIT_NOFILE),
+            io_uring_disabled: sysctl("kernel/io_uring_disabled"),
+            io_uring_group: sysctl("kernel/io_uring_group"),
+            aio_max_nr: sysctl("fs/aio-max-nr"),
+            aio_nr: sysctl("fs/aio-nr"),
+            capabilities: field("CapEff").and_then(|bits| u64::from_str_radix(bits, 16).ok()),
+            seccomp: field("Seccomp").and_then(|mode| mode.parse().ok()),
+            seccomp_filters: field("Seccomp_filters").and_then(|count| count.parse().ok()),
+            no_new_privs: field("NoNewPrivs").map(|flag| flag == "1"),
+        }
+    }
+
+    /// Whether the process has a capability in effect; `None` where that cannot be told.
+    pub fn has(&self, capability: Capability) -> Option<bool> {
+        self.capabilities.map(|bits| bits & capability.bit() != 0)
+    }
+}
+
+/// A number below `/proc/sys`.
+fn sysctl<N: std::str::FromStr>(name: &str) -> Option<N> {
+    let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
+    text.trim().parse().ok()
+}
+
+/// The value of one field of `/proc/PID/status`.
+fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| {
+        let (field, value) = line.split_once(':')?;
+        (field == name).then(|| value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_field_is_found_by_its_whole_name() {
+        let status = "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\nCapEff:\t0000000000004000\n";
+        assert_eq!(status_field(status, "Seccomp"), Some("2"));
+        assert_eq!(status_field(status, "Seccomp_filters"), Some("1"));
+        assert_eq!(status_field(status, "Sec"), None);
+        assert_eq!(status_field("", "Seccomp"), None);
+    }
+
+    #[test]
+    fn this_process_has_limits() {
+        let limits = Limits::of_this_process();
+        assert!(limits.capabilities.is_some());
+        assert!(limits.seccomp.is_some());
+        assert_ne!(limits.nofile.soft, Some(0));
+    }
+
+    #[test]
+    fn an_unreadable_mask_is_neither_yes_nor_no() {
+        let limits = Limits {
+            capabilities: None,
+            ..Limits::of_this_process()
+        };
+        assert_eq!(limits.has(Capability::IpcLock), None);
+    }
+}
