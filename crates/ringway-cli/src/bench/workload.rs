@@ -58,6 +58,14 @@ pub enum Target {
     },
     /// Files or block devices that the user named.
     Files(Vec<PathBuf>),
+    /// Files or block devices that the user named, of which only the beginning is used. A regular
+    /// file that is missing or shorter is filled up to this size first, as fio does.
+    SizedFiles {
+        /// The files.
+        paths: Vec<PathBuf>,
+        /// Bytes used of each file.
+        size: u64,
+    },
     /// Files that the benchmark makes in a folder, one for each job, named as fio names them
     /// (`<section>.<job>.0`) and kept, as fio keeps them, for the next run.
     Directory {
@@ -78,6 +86,8 @@ pub enum Stop {
     Requests(u64),
     /// When each job has moved this many bytes, or after the time if one is given.
     Bytes(u64, Option<Duration>),
+    /// When each job has moved as many bytes as its files hold, or after the time if one is given.
+    Whole(Option<Duration>),
 }
 
 /// One cell: everything that decides what is run.
