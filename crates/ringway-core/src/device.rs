@@ -1,0 +1,444 @@
+//! Facts about a file and the device below it: what direct I/O must be aligned to, and how large and how many requests the
+//! device takes. Queues and benchmarks ask rather than assume, since a wrong guess is EINVAL or a slow path.
+
+mod block;
+mod mounts;
+
+pub use block::{DeviceFacts, block_device_in_use};
+use mounts::Mounts;
+use std::ffi::CStr;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+    /// A character device.
+    Character,
+    /// A pipe, named or not.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A directory.
+    Directory,
+    /// None of these: an eventfd, an epoll descriptor and the like.
+    Other,
+}
+
+impl Kind {
+    fn of_mode(mode: libc::mode_t) -> Self {
+        match mode & libc::S_IFMT {
+            libc::S_IFREG => Self::Regular,
+            libc::S_IFBLK => Self::Block,
+            libc::S_IFCHR => Self::Character,
+            libc::S_IFIFO => Self::Fifo,
+            libc::S_IFSOCK => Self::Socket,
+            libc::S_IFDIR => Self::Directory,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Regular => "regular file",
+            Self::Block => "block device",
+            Self::Character => "character device",
+            Self::Fifo => "fifo",
+            Self::Socket => "socket",
+            Self::Directory => "directory",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// Where an alignment was learnt from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlignmentSource {
+    /// The kernel tells it for this very file: `STATX_DIOALIGN`, kernel 6.1 and file systems that answer.
+    Statx,
+    /// The block size of the device below.
+    BlockDevice,
+    /// Nobody tells; a page is right everywhere.
+    Assumed,
+}
+
+impl fmt::Display for AlignmentSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Statx => "statx",
+            Self::BlockDevice => "block device",
+            Self::Assumed => "assumed",
+        })
+    }
+}
+
+/// What direct I/O (`O_DIRECT`) asks of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectIo {
+    /// Whether the file takes direct I/O. For a directory: whether files in it are likely to.
+    pub supported: bool,
+    /// Bytes that the address of a buffer must be a multiple of.
+    pub memory_align: u32,
+    /// Bytes that offset and length must be a multiple of.
+    pub offset_align: u32,
+    /// Who said so.
+    pub source: AlignmentSource,
+}
+
+/// What is known about a path and the device below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathFacts {
+    /// `ext4`, `xfs`, `tmpfs`, `overlay`; `0x1234` for a magic number without a name.
+    pub file_system: String,
+    /// File, device, pipe and so on.
+    pub kind: Kind,
+    /// Alignment of direct I/O.
+    pub direct: DirectIo,
+    /// The block device that holds it, or that it is; `None` where there is none (tmpfs) or it cannot be seen (overlay).
+    pub device: Option<DeviceFacts>,
+}
+
+impl PathFacts {
+    /// Facts about what `path` leads to; symbolic links are followed.
+    ///
+    /// # Errors
+    ///
+    /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs no permission on the file
+    /// itself. Does not block on pipes and devices; it does on a network file system that does not answer.
+    pub fn of_path(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open(path)?;
+        Self::of_fd(file.as_fd())
+    }
+
+    /// Facts about an open descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Those of `fstat(2)`. What else cannot be read is left out, or assumed and marked so.
+    pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let stat = fstat(fd)?;
+        let magic = file_system_magic(fd);
+        let statx = statx(fd);
+        let mounts = Mounts::of_this_process();
+        let mount_id = statx
+            .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
+            .map(|statx| statx.stx_mnt_id);
+        let mounted = mounts.of_file(mount_id, number(stat.st_dev));
+        let device = holding_device(&stat, magic)
+            .and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+        Ok(Self {
+            file_system: match mounted {
+                Some(mount) => mount.file_system.clone(),
+                None => magic_name(magic),
+            },
+            kind: Kind::of_mode(stat.st_mode),
+            direct: told_alignment(statx.as_ref())
+                .unwrap_or_else(|| worked_out_alignment(fd, &stat, device.as_ref())),
+            device,
+        })
+    }
+}
+
+/// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and newer, most file systems),
+/// some files of sysfs otherwise. A descriptor that cannot be asked gets an assumption that says `supported: false`.
+pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
+    if let Some(told) = told_alignment(statx(fd).as_ref()) {
+        return told;
+    }
+    let Ok(stat) = fstat(fd) else {
+        return DirectIo {
+            supported: false,
+            ..ASSUMED
+        };
+    };
+    let device = holding_device(&stat, file_system_magic(fd))
+        .and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+    worked_out_alignment(fd, &stat, device.as_ref())
+}
+
+/// Bytes of the largest request that the device below a regular file or block device takes undivided (`max_sectors_kb`).
+/// `None` where there is no such device: tmpfs, overlay, network file systems, pipes. Opens two files of sysfs at most.
+pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
+    let stat = fstat(fd).ok()?;
+    if !matches!(Kind::of_mode(stat.st_mode), Kind::Regular | Kind::Block) {
+        return None;
+    }
+    let (major, minor) = holding_device(&stat, file_system_magic(fd))?;
+    block::max_sectors_kb(major, minor)?.checked_mul(1024)
+}
+
+/// A multiple of every block size in use.
+const ASSUMED: DirectIo = DirectIo {
+    supported: true,
+    memory_align: 4096,
+    offset_align: 4096,
+    source: AlignmentSource::Assumed,
+};
+
+/// The alignment that the kernel tells for this file, if it does.
+fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
+    let statx = statx.filter(|statx| statx.stx_mask & libc::STATX_DIOALIGN != 0)?;
+    // Both are zero for a file without direct I/O (encrypted, with data in the inode, ...).
+    let supported = statx.stx_dio_mem_align != 0 && statx.stx_dio_offset_align != 0;
+    Some(if supported {
+        DirectIo {
+            supported,
+            memory_align: statx.stx_dio_mem_align,
+            offset_align: statx.stx_dio_offset_align,
+            source: AlignmentSource::Statx,
+        }
+    } else {
+        DirectIo {
+            supported,
+            source: AlignmentSource::Statx,
+            ..ASSUMED
+        }
+    })
+}
+
+/// The alignment where the kernel does not tell it: the device's logical block, which has been enough for offset, length
+/// and memory since Linux 2.6.
+fn worked_out_alignment(
+    fd: BorrowedFd<'_>,
+    stat: &libc::stat,
+    device: Option<&DeviceFacts>,
+) -> DirectIo {
+    let aligned = match device.and_then(|device| device.logical_block_size) {
+        Some(block) => DirectIo {
+            memory_align: block,
+            offset_align: block,
+            source: AlignmentSource::BlockDevice,
+            ..ASSUMED
+        },
+        None => ASSUMED,
+    };
+    let supported = match Kind::of_mode(stat.st_mode) {
+        Kind::Regular => opens_direct(fd).unwrap_or(device.is_some()),
+        Kind::Block => true,
+        Kind::Directory => device.is_some(),
+        Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => false,
+    };
+    DirectIo {
+        supported,
+        ..aligned
+    }
+}
+
+/// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` where trying tells nothing (no read
+/// permission, no `/proc`).
+fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
+    // SAFETY: F_GETFL reads flags of a descriptor that the borrow keeps open.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    if flags >= 0 && flags & libc::O_DIRECT != 0 {
+        return Some(true);
+    }
+    let reopened = OpenOptions::new()
+        .read(true)
+        // A lease on the file answers EWOULDBLOCK rather than make us wait.
+        .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
+        .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    match reopened {
+        Ok(_) => Some(true),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => Some(false),
+            _ => None,
+        },
+    }
+}
+
+/// Major and minor number of the block device that holds a file, or that the file is.
+fn holding_device(stat: &libc::stat, magic: u32) -> Option<(u32, u32)> {
+    match Kind::of_mode(stat.st_mode) {
+        Kind::Block => return Some(number(stat.st_rdev)),
+        Kind::Regular | Kind::Directory => {}
+        Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => return None,
+    }
+    let device = number(stat.st_dev);
+    if device.0 != 0 {
+        return Some(device);
+    }
+    // A file system over several devices gives its files an anonymous number; the mount names one of the devices.
+    if [BTRFS_MAGIC, BCACHEFS_MAGIC].contains(&magic) {
+        let mounts = Mounts::of_this_process();
+        return block::number_of_path(Path::new(&mounts.of_file(None, device)?.source));
+    }
+    None
+}
+
+fn number(device: libc::dev_t) -> (u32, u32) {
+    (libc::major(device), libc::minor(device))
+}
+
+fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
+    let mut stat = MaybeUninit::uninit();
+    // SAFETY: fstat writes a whole `stat` into the live value on success and nothing else; the borrow keeps `fd` open.
+    if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fstat succeeded, so it filled the value.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// `statx(2)` for alignment and mount; `None` where the system call is missing or refused (kernels before 4.11, seccomp).
+fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
+    const EMPTY: &CStr = c"";
+    let mut statx = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into the live value; the borrow keeps `fd` open.
+    let result = unsafe {
+        libc::statx(
+            fd.as_raw_fd(),
+            EMPTY.as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN | libc::STATX_MNT_ID,
+            statx.as_mut_ptr(),
+        )
+    };
+    // SAFETY: every bit pattern is a `statx`, and the value started as zeroes.
+    (result == 0).then(|| unsafe { statx.assume_init() })
+}
+
+const BTRFS_MAGIC: u32 = 0x9123_683e;
+const BCACHEFS_MAGIC: u32 = 0xca45_1a4e;
+
+/// The file system's magic number; 0 where it cannot be asked.
+fn file_system_magic(fd: BorrowedFd<'_>) -> u32 {
+    let mut statfs = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: fstatfs writes a whole `statfs` into the live value on success; the borrow keeps `fd` open.
+    if unsafe { libc::fstatfs(fd.as_raw_fd(), statfs.as_mut_ptr()) } != 0 {
+        return 0;
+    }
+    // SAFETY: fstatfs succeeded, so it filled the value.
+    let statfs = unsafe { statfs.assume_init() };
+    // Magic numbers are 32 bits in a field whose type differs between architectures.
+    statfs.f_type as u32
+}
+
+/// A name for a magic number of `statfs(2)`, for what no mount of this namespace accounts for.
+fn magic_name(magic: u32) -> String {
+    let name = match magic {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        BTRFS_MAGIC => "btrfs",
+        BCACHEFS_MAGIC => "bcachefs",
+        0xf2f5_2010 => "f2fs",
+        0x2fc1_2fc1 => "zfs",
+        0x0102_1994 => "tmpfs",
+        0x8584_58f6 => "ramfs",
+        0x9584_58f6 => "hugetlbfs",
+        0x794c_7630 => "overlay",
+        0x6969 => "nfs",
+        0xff53_4d42 | 0xfe53_4d42 => "cifs",
+        0x00c3_6400 => "ceph",
+        0x0102_1997 => "9p",
+        0x6573_5546 => "fuse",
+        0x4d44 => "vfat",
+        0x2011_bab0 => "exfat",
+        0x7371_7368 => "squashfs",
+        0xe0f5_e1e2 => "erofs",
+        0x9fa0 => "proc",
+        0x6265_6572 => "sysfs",
+        0x1cd1 => "devpts",
+        0x0904_1934 => "anon_inodefs",
+        0x5049_5045 => "pipefs",
+        0x534f_434b => "sockfs",
+        0x6264_6576 => "bdev",
+        0 => "unknown",
+        _ => return format!("{magic:#x}"),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_regular_file_has_a_file_system_and_an_alignment() {
+        let file = tempfile::tempfile().unwrap();
+        let facts = PathFacts::of_fd(file.as_fd()).unwrap();
+        assert_eq!(facts.kind, Kind::Regular);
+        assert!(!facts.file_system.is_empty());
+        assert!(facts.direct.memory_align.is_power_of_two());
+        assert!(facts.direct.offset_align.is_power_of_two());
+        assert_eq!(facts.direct, direct_alignment(file.as_fd()));
+        assert_eq!(
+            largest_request(file.as_fd()),
+            facts
+                .device
+                .and_then(|device| device.max_sectors_kb)
+                .map(|kb| kb * 1024)
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_has_no_direct_io() {
+        let null = PathFacts::of_path(Path::new("/dev/null")).unwrap();
+        assert_eq!(null.kind, Kind::Character);
+        assert!(!null.direct.supported);
+        assert_eq!(null.device, None);
+
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe = PathFacts::of_fd(reader.as_fd()).unwrap();
+        assert_eq!(
+            (pipe.kind, pipe.file_system.as_str()),
+            (Kind::Fifo, "pipefs")
+        );
+        assert_eq!(largest_request(reader.as_fd()), None);
+    }
+
+    #[test]
+    fn proc_has_no_device_and_no_direct_io() {
+        let file = File::open("/proc/self/status").unwrap();
+        let facts = PathFacts::of_fd(file.as_fd()).unwrap();
+        assert_eq!(facts.file_system, "proc");
+        assert!(!facts.direct.supported);
+        assert_eq!(facts.device, None);
+        assert_eq!(largest_request(file.as_fd()), None);
+    }
+
+    #[test]
+    fn a_missing_path_is_the_callers_error() {
+        let error = PathFacts::of_path(Path::new("/no/such/path")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn an_alignment_of_zero_means_no_direct_io() {
+        // SAFETY: every bit pattern is a `statx`.
+        let mut told: libc::statx = unsafe { MaybeUninit::zeroed().assume_init() };
+        assert_eq!(told_alignment(Some(&told)), None);
+        told.stx_mask = libc::STATX_DIOALIGN;
+        assert!(!told_alignment(Some(&told)).unwrap().supported);
+        (told.stx_dio_mem_align, told.stx_dio_offset_align) = (4, 512);
+        assert_eq!(
+            told_alignment(Some(&told)),
+            Some(DirectIo {
+                supported: true,
+                memory_align: 4,
+                offset_align: 512,
+                source: AlignmentSource::Statx,
+            })
+        );
+    }
+
+    #[test]
+    fn an_unknown_magic_number_is_shown_as_it_is() {
+        assert_eq!(magic_name(0x1234_5678), "0x12345678");
+        assert_eq!(magic_name(0x5846_5342), "xfs");
+    }
+}

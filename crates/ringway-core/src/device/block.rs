@@ -1,0 +1,371 @@
+//! Block devices as sysfs describes them, and whether one is in use.
+
+use super::mounts::{Mounts, unescape};
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where the kernel lists block devices by number.
+const BY_NUMBER: &str = "/sys/dev/block";
+
+/// A block device and its request queue. A partition shows the queue of its disk; a stacked device (dm, md) shows its own.
+/// `None` in a field: this kernel or kind of device does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// `vda`, `nvme0n1p2`, `dm-0`.
+    pub name: String,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// The scheduler in use: `none`, `mq-deadline`.
+    pub scheduler: Option<String>,
+    /// Requests that the queue holds before a submitter has to wait.
+    pub nr_requests: Option<u32>,
+    /// Whether completions can be polled for, which IOPOLL needs.
+    pub io_poll: Option<bool>,
+    /// KiB of the largest request that is not divided.
+    pub max_sectors_kb: Option<u32>,
+    /// Whether it is a disk that turns.
+    pub rotational: Option<bool>,
+    /// Bytes of the smallest unit it addresses.
+    pub logical_block_size: Option<u32>,
+    /// Bytes of the smallest unit it writes without reading first.
+    pub physical_block_size: Option<u32>,
+}
+
+impl DeviceFacts {
+    /// Facts about a device by its number; `None` where sysfs does not know it.
+    pub fn of_number(major: u32, minor: u32) -> Option<Self> {
+        Self::below(Path::new(BY_NUMBER), major, minor)
+    }
+
+    fn below(by_number: &Path, major: u32, minor: u32) -> Option<Self> {
+        let device = by_number.join(format!("{major}:{minor}"));
+        let queue = queue_of(&device)?;
+        let flag = |name| read_number::<u32>(&queue.join(name)).map(|flag| flag != 0);
+        Some(Self {
+            name: name_of(&device).unwrap_or_else(|| format!("{major}:{minor}")),
+            major,
+            minor,
+            scheduler: fs::read_to_string(queue.join("scheduler"))
+                .ok()
+                .and_then(|text| chosen(&text)),
+            nr_requests: read_number(&queue.join("nr_requests")),
+            io_poll: flag("io_poll"),
+            max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
+            rotational: flag("rotational"),
+            logical_block_size: read_number(&queue.join("logical_block_size")),
+            physical_block_size: read_number(&queue.join("physical_block_size")),
+        })
+    }
+}
+
+/// `vda, scheduler mq-deadline, nr_requests 256`
+impl fmt::Display for DeviceFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if let Some(scheduler) = &self.scheduler {
+            write!(f, ", scheduler {scheduler}")?;
+        }
+        if let Some(requests) = self.nr_requests {
+            write!(f, ", nr_requests {requests}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `max_sectors_kb` alone, for who needs nothing else.
+pub(super) fn max_sectors_kb(major: u32, minor: u32) -> Option<u32> {
+    let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
+    read_number(&queue_of(&device)?.join("max_sectors_kb"))
+}
+
+/// Major and minor number of the block device at a path; `None` for anything else.
+pub(super) fn number_of_path(path: &Path) -> Option<(u32, u32)> {
+    let metadata = fs::metadata(path).ok()?;
+    metadata
+        .file_type()
+        .is_block_device()
+        .then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
+}
+
+/// The `queue` folder of a device; a partition has none and lies in the folder of its disk.
+fn queue_of(device: &Path) -> Option<PathBuf> {
+    [device.join("queue"), device.join("../queue")]
+        .into_iter()
+        .find(|queue| queue.is_dir())
+}
+
+/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`, which it writes with a `!`.
+fn name_of(device: &Path) -> Option<String> {
+    let uevent = fs::read_to_string(device.join("uevent")).ok()?;
+    uevent
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVNAME="))
+        .map(str::to_owned)
+}
+
+/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it stands.
+fn chosen(list: &str) -> Option<String> {
+    let list = list.trim();
+    match list.split_once('[') {
+        Some((_, rest)) => rest.split_once(']').map(|(chosen, _)| chosen.to_owned()),
+        None => (!list.is_empty()).then(|| list.to_owned()),
+    }
+}
+
+fn read_number<N: FromStr>(path: &Path) -> Option<N> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a device stacked on it, or
+/// opened exclusively by somebody. `None` means that nobody is known to use it, which is the moment to ask, not a promise.
+///
+/// A device that another container mounted is found by the exclusive open only, and a program that merely has it open is
+/// not found at all.
+///
+/// # Errors
+///
+/// Those of `stat(2)` on the path; `InvalidInput` for what is no block device; those of opening it for reading (EACCES,
+/// ENOMEDIUM) where nothing else has told yet. Blocks for as long as that open does.
+pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.file_type().is_block_device() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is no block device", path.display()),
+        ));
+    }
+    let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    let parts = Part::all(Path::new(BY_NUMBER), number);
+    let told = held(&parts)
+        .or_else(|| mounted(&parts, &Mounts::of_this_process()))
+        .or_else(|| {
+            swapped(
+                &parts,
+                &fs::read_to_string("/proc/swaps").unwrap_or_default(),
+            )
+        });
+    if told.is_some() {
+        return Ok(told);
+    }
+    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap and stacked devices hold.
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL | libc::O_NONBLOCK)
+        .open(path);
+    match opened {
+        Ok(_) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
+            "opened exclusively by another user of it (a file system, RAID or LVM)".to_owned(),
+        )),
+        Err(error) => Err(error),
+    }
+}
+
+/// A device or one of its partitions.
+struct Part {
+    name: String,
+    number: (u32, u32),
+    /// Its folder in sysfs.
+    folder: PathBuf,
+}
+
+impl Part {
+    /// The device itself and its partitions; the device alone where sysfs cannot be read.
+    fn all(by_number: &Path, (major, minor): (u32, u32)) -> Vec<Self> {
+        let folder = by_number.join(format!("{major}:{minor}"));
+        let partitions = entries(&folder).into_iter().filter_map(|name| {
+            let folder = folder.join(name);
+            if !folder.join("partition").is_file() {
+                return None;
+            }
+            let text = fs::read_to_string(folder.join("dev")).ok()?;
+            let (major, minor) = text.trim().split_once(':')?;
+            Some(Self {
+                name: name_of(&folder)?,
+                number: (major.parse().ok()?, minor.parse().ok()?),
+                folder,
+            })
+        });
+        let mut all: Vec<_> = partitions.collect();
+        all.insert(
+            0,
+            Self {
+                name: name_of(&folder).unwrap_or_else(|| format!("{major}:{minor}")),
+                number: (major, minor),
+                folder,
+            },
+        );
+        all
+    }
+}
+
+/// The names in a folder, none where it cannot be read.
+fn entries(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+fn held(parts: &[Part]) -> Option<String> {
+    parts.iter().find_map(|part| {
+        let holder = entries(&part.folder.join("holders")).into_iter().next()?;
+        Some(format!("{} is part of {holder}", part.name))
+    })
+}
+
+fn mounted(parts: &[Part], mounts: &Mounts) -> Option<String> {
+    mounts.iter().find_map(|mount| {
+        let part = parts.iter().find(|part| {
+            // A file system over several devices has an anonymous number, but names one of its devices.
+            part.number == mount.device
+                || (mount.source.starts_with("/dev/")
+                    && number_of_path(Path::new(&mount.source)) == Some(part.number))
+        })?;
+        Some(format!("{} is mounted on {}", part.name, mount.mount_point))
+    })
+}
+
+/// `swaps` is the text of `/proc/swaps`: a line of headings, then one line for each with the path first.
+fn swapped(parts: &[Part], swaps: &str) -> Option<String> {
+    swaps.lines().skip(1).find_map(|line| {
+        let path = unescape(line.split_whitespace().next()?);
+        let number = number_of_path(Path::new(&path))?;
+        let part = parts.iter().find(|part| part.number == number)?;
+        Some(format!("{} is used as swap", part.name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A disk 8:0 with a queue, a partition 8:1 of it and a stacked device 253:0 that holds the partition.
+    fn sysfs() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let file = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        file("sda/uevent", "MAJOR=8\nMINOR=0\nDEVNAME=sda\n");
+        file("sda/queue/scheduler", "none [mq-deadline] kyber\n");
+        file("sda/queue/nr_requests", "256\n");
+        file("sda/queue/max_sectors_kb", "1280\n");
+        file("sda/queue/io_poll", "0\n");
+        file("sda/queue/rotational", "1\n");
+        file("sda/queue/logical_block_size", "512\n");
+        file("sda/queue/physical_block_size", "4096\n");
+        file("sda/sda1/uevent", "DEVNAME=sda1\n");
+        file("sda/sda1/partition", "1\n");
+        file("sda/sda1/dev", "8:1\n");
+        file("sda/sda1/holders/dm-0", "");
+        file("dm-0/uevent", "DEVNAME=dm-0\n");
+        file("dm-0/queue/scheduler", "none\n");
+        file("dm-0/queue/max_sectors_kb", "512\n");
+        fs::create_dir(root.path().join("block")).unwrap();
+        for (number, target) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("253:0", "dm-0")] {
+            symlink(
+                Path::new("..").join(target),
+                root.path().join("block").join(number),
+            )
+            .unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn a_partition_has_its_own_name_and_its_disks_queue() {
+        let root = sysfs();
+        let block = root.path().join("block");
+        let disk = DeviceFacts::below(&block, 8, 0).unwrap();
+        let partition = DeviceFacts::below(&block, 8, 1).unwrap();
+        assert_eq!(
+            disk,
+            DeviceFacts {
+                name: "sda".to_owned(),
+                major: 8,
+                minor: 0,
+                scheduler: Some("mq-deadline".to_owned()),
+                nr_requests: Some(256),
+                io_poll: Some(false),
+                max_sectors_kb: Some(1280),
+                rotational: Some(true),
+                logical_block_size: Some(512),
+                physical_block_size: Some(4096),
+            }
+        );
+        assert_eq!(
+            partition,
+            DeviceFacts {
+                name: "sda1".to_owned(),
+                minor: 1,
+                ..disk
+            }
+        );
+    }
+
+    #[test]
+    fn a_stacked_device_has_its_own_queue_and_may_say_less() {
+        let root = sysfs();
+        let stacked = DeviceFacts::below(&root.path().join("block"), 253, 0).unwrap();
+        assert_eq!(stacked.max_sectors_kb, Some(512));
+        assert_eq!(stacked.scheduler.as_deref(), Some("none"));
+        assert_eq!(stacked.nr_requests, None);
+        assert_eq!(stacked.to_string(), "dm-0, scheduler none");
+    }
+
+    #[test]
+    fn an_unknown_number_is_no_device() {
+        let root = sysfs();
+        assert_eq!(DeviceFacts::below(&root.path().join("block"), 9, 9), None);
+    }
+
+    #[test]
+    fn a_disk_is_held_when_its_partition_is() {
+        let root = sysfs();
+        let parts = Part::all(&root.path().join("block"), (8, 0));
+        assert_eq!(parts.len(), 2);
+        assert_eq!(held(&parts).as_deref(), Some("sda1 is part of dm-0"));
+        let stacked = Part::all(&root.path().join("block"), (253, 0));
+        assert_eq!(held(&stacked), None);
+    }
+
+    #[test]
+    fn a_disk_is_mounted_when_its_partition_is() {
+        let root = sysfs();
+        let parts = Part::all(&root.path().join("block"), (8, 0));
+        let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");
+        assert_eq!(
+            mounted(&parts, &mounts).as_deref(),
+            Some("sda1 is mounted on /home")
+        );
+        let mounts = Mounts::parse("27 1 8:2 / /home rw - ext4 /dev/none rw");
+        assert_eq!(mounted(&parts, &mounts), None);
+    }
+
+    #[test]
+    fn the_chosen_scheduler_is_the_one_in_brackets() {
+        assert_eq!(
+            chosen("[none] mq-deadline kyber \n").as_deref(),
+            Some("none")
+        );
+        assert_eq!(chosen("none\n").as_deref(), Some("none"));
+        assert_eq!(chosen("\n"), None);
+    }
+
+    #[test]
+    fn only_block_devices_can_be_in_use() {
+        let error = block_device_in_use(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}
