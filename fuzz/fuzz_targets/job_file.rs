@@ -1,0 +1,26 @@
+//! A job file comes from somewhere else, often pasted: whatever is in it, the parser must answer
+//! with jobs that can be run or with an error that points into the file.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringway_cli::bench::job_file;
+
+fuzz_target!(|text: &str| {
+    match job_file::parse(text) {
+        Ok(file) => {
+            assert!(!file.jobs.is_empty());
+            for job in &file.jobs {
+                assert!(!job.name.is_empty());
+                assert!(job.block_size > 0 && job.depth > 0 && job.jobs > 0);
+                assert!(job.batch.is_some_and(|batch| (1..=job.depth).contains(&batch)));
+                assert!(job.complete_min <= job.depth);
+                assert!(job.read_percent <= 100);
+            }
+        }
+        Err(error) => {
+            assert!(error.line >= 1 && error.line <= text.lines().count().max(1));
+            assert!(!error.to_string().is_empty());
+        }
+    }
+});
