@@ -119,6 +119,11 @@ impl Feature {
         )
     }
 
+    /// Part of io_uring, and so refused with it.
+    fn is_uring(self) -> bool {
+        !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo)
+    }
+
     /// Asked for by a bit of `io_uring_params.flags`.
     fn is_setup_flag(self) -> bool {
         matches!(
@@ -230,10 +235,14 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     use Feature::*;
     let text = |meaning: &str, mend: &str| (meaning.to_owned(), mend.to_owned());
     match (errno, feature) {
-        (libc::EPERM | libc::EACCES, Uring) => explain_uring_denied(errno, limits),
+        (libc::EPERM, _) if feature.is_uring() && let Some(told) = explain_sysctl(limits) => told,
         (libc::EPERM, SqPoll) => text(
             "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",
             "run without SQPOLL, give the process CAP_SYS_NICE, or use kernel 5.13 or newer",
+        ),
+        (libc::EBADF, SqPoll) => text(
+            "before kernel 5.11 a polling thread reads registered files only",
+            "run without SQPOLL, or use kernel 5.11 or newer",
         ),
         (libc::EPERM, AttachWq) => text(
             "the polling thread belongs to another process, or to the parent of this one",
@@ -377,21 +386,13 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     }
 }
 
-/// EPERM or EACCES from `io_uring_setup`: a sysctl (kernel 6.6 and newer, EPERM), a seccomp filter or a security module.
-fn explain_uring_denied(errno: i32, limits: &Limits) -> (String, String) {
-    let sysctl = if errno == libc::EPERM {
-        limits.io_uring_disabled
-    } else {
-        None
-    };
-    match sysctl {
-        Some(2) => (
-            "kernel.io_uring_disabled is 2".to_owned(),
-            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
-        ),
+/// EPERM from `io_uring_setup` because of a sysctl, which kernel 6.6 and newer have.
+fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
+    match limits.io_uring_disabled? {
         // With 1 the members of one group and CAP_SYS_ADMIN may still use it; a process that has the capability was
         // refused by something else.
-        Some(1) if limits.has(Capability::SysAdmin) != Some(true) => match limits.io_uring_group {
+        1 if limits.has(Capability::SysAdmin) == Some(true) => None,
+        1 => Some(match limits.io_uring_group {
             Some(group) if group >= 0 => (
                 format!(
                     "kernel.io_uring_disabled is 1, and this process is not in group {group} (kernel.io_uring_group)"
@@ -403,8 +404,12 @@ fn explain_uring_denied(errno: i32, limits: &Limits) -> (String, String) {
                 "set kernel.io_uring_group to a group of this process, or sysctl -w kernel.io_uring_disabled=0"
                     .to_owned(),
             ),
-        },
-        _ => explain_denied(Feature::Uring, limits),
+        }),
+        2 => Some((
+            "kernel.io_uring_disabled is 2".to_owned(),
+            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
+        )),
+        _ => None,
     }
 }
 

@@ -1,0 +1,259 @@
+//! What this machine grants: every backend and every option tried for real, with the reason where it is refused.
+//!
+//! A kernel's version says little: distributions backport, containers filter, sandboxes accept a ring and then fail every
+//! operation on it. So each answer here comes from doing the thing once: a ring is made with the flag and a file is read
+//! through it. Everything a trial makes it also takes away; only memory that a kernel never gave back is left.
+
+mod container;
+mod kaio;
+mod sample;
+mod uring;
+
+pub use crate::refusal::limits::{Capability, Limit, Limits};
+pub use kaio::Kaio;
+pub use uring::{RingMemory, Uring, ring_memory};
+
+use crate::device::{DirectIo, Kind, PathFacts, block_device_in_use, direct_alignment};
+use crate::refusal::{Feature, Refusal};
+use sample::{Pages, Sample, errno_of};
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a trial waits for its completion. The reads are of memory, so this is only met by a kernel that lost one.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the machine is and what it grants to this process, on this thread (seccomp filters may differ between threads).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Kernel release, `6.1.0-18-amd64`.
+    pub kernel: String,
+    /// Processors that this process may use.
+    pub cpus: usize,
+    /// Effective user id.
+    pub uid: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Limits, capabilities and sysctls.
+    pub limits: Limits,
+    /// The container or sandbox that this seems to be, `docker`; a guess from what such a place leaves about.
+    pub container: Option<String>,
+    /// Memory of rings, and how many of them the limit allows: small, and at the size many programs use.
+    pub ring_memory: Vec<RingMemory>,
+    /// The io_uring backend: granted when a read through a ring gave the right bytes.
+    pub uring: Result<Uring, Refusal>,
+    /// The KAIO backend: granted when a read through a context gave the right bytes.
+    pub kaio: Result<Kaio, Refusal>,
+    /// The thread backend: granted when a thread started and read the right bytes.
+    pub threads: Result<(), Refusal>,
+}
+
+/// Tries all of it. Takes some milliseconds, up to a few seconds where memory or completions are slow to come; makes
+/// and closes about twenty rings, one context and one thread.
+///
+/// Never fails: what a kernel refuses is in the result. Needs three descriptors to try everything, and says so with EMFILE
+/// where there are none.
+pub fn machine() -> Machine {
+    let limits = Limits::of_this_process();
+    let page_size = page_size();
+    let sample = Sample::new();
+    let with_sample = |feature, error: &io::Error| refused(feature, error, &limits);
+    let (uring, kaio) = match &sample {
+        Ok(sample) => (uring::trial(sample, &limits), kaio::trial(sample, &limits)),
+        Err(error) => (
+            Err(with_sample(Feature::Uring, error)),
+            Err(with_sample(Feature::Kaio, error)),
+        ),
+    };
+    Machine {
+        kernel: kernel_release(),
+        cpus: thread::available_parallelism().map_or(1, usize::from),
+        // SAFETY: geteuid takes nothing, touches no memory and cannot fail.
+        uid: unsafe { libc::geteuid() },
+        page_size,
+        container: container::guess(),
+        ring_memory: [64, 256]
+            .map(|entries| ring_memory(entries, page_size, &limits))
+            .to_vec(),
+        uring,
+        kaio,
+        threads: try_threads(sample.ok().as_ref(), &limits),
+        limits,
+    }
+}
+
+/// What became of a trial; `None` where there was nothing to try it on.
+pub type Tried = Option<Result<(), Refusal>>;
+
+/// What is known about a path, and what direct and polled reads of it gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathProbe {
+    /// File system, device, alignment.
+    pub facts: PathFacts,
+    /// For a block device: who uses it, as [`block_device_in_use`] tells; also `None` where that could not be found out.
+    pub in_use: Option<String>,
+    /// A direct read.
+    pub direct_read: Tried,
+    /// A read through a ring with IOPOLL.
+    pub io_poll: Tried,
+}
+
+/// Facts about a path, and one direct and one polled read of its first block: of the file or block device itself, or of an
+/// unnamed file (`O_TMPFILE`) made for it in a directory.
+///
+/// # Errors
+///
+/// Those of [`PathFacts::of_path`]. Reads that fail are in the result. Blocks for as long as the device takes to answer.
+pub fn path(path: &Path) -> io::Result<PathProbe> {
+    let mut facts = PathFacts::of_path(path)?;
+    let limits = Limits::of_this_process();
+    let (direct_read, io_poll) = match open_direct(path, &facts) {
+        None => (None, None),
+        Some(Err(error)) => (Some(Err(refused(Feature::DirectIo, &error, &limits))), None),
+        Some(Ok(file)) => {
+            // A directory could only be guessed at; the file in it knows.
+            facts.direct = direct_alignment(file.as_fd());
+            try_reads(&file, block_of(facts.direct), &limits)
+        }
+    };
+    Ok(PathProbe {
+        in_use: match facts.kind {
+            Kind::Block => block_device_in_use(path).ok().flatten(),
+            _ => None,
+        },
+        facts,
+        direct_read,
+        io_poll,
+    })
+}
+
+/// Reads the first block, directly and then polled for. An empty file is not polled: its end is told without asking the device.
+fn try_reads(file: &File, block: usize, limits: &Limits) -> (Tried, Tried) {
+    match file.read_at(Pages::zeroed(block).bytes_mut(), 0) {
+        Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
+        Ok(0) => (Some(Ok(())), None),
+        Ok(_) => (
+            Some(Ok(())),
+            Some(uring::trial_of_polling(file, block, limits)),
+        ),
+    }
+}
+
+/// Opens what a direct read can be tried on; `None` where there is no such thing.
+fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    match facts.kind {
+        Kind::Regular | Kind::Block => Some(options.custom_flags(libc::O_DIRECT).open(path)),
+        Kind::Directory => {
+            // A directory that takes no unnamed file (read only, not ours, network) leaves nothing to try.
+            let file = options
+                .write(true)
+                .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
+                .mode(0o600)
+                .open(path)
+                .ok()?;
+            let mut block = Pages::zeroed(block_of(facts.direct));
+            file.write_all_at(block.bytes_mut(), 0).ok()?;
+            Some(Ok(file))
+        }
+        _ => None,
+    }
+}
+
+/// Bytes of a read that is aligned for `direct`: at least a page.
+fn block_of(direct: DirectIo) -> usize {
+    direct.offset_align.max(sample::PAGE as u32) as usize
+}
+
+/// Starts one thread, and reads with it where there is something to read.
+fn try_threads(sample: Option<&Sample>, limits: &Limits) -> Result<(), Refusal> {
+    thread::scope(|scope| {
+        let read = || match sample {
+            Some(sample) => {
+                let mut pages = Pages::zeroed(sample::PAGE);
+                sample.file().read_at(pages.bytes_mut(), 0)?;
+                sample.check(pages.bytes_mut())
+            }
+            None => Ok(()),
+        };
+        thread::Builder::new()
+            .name("ringway-probe".to_owned())
+            .spawn_scoped(scope, read)
+            .and_then(|thread| thread.join().unwrap_or(Err(io::ErrorKind::Other.into())))
+            .map_err(|error| refused(Feature::Threads, &error, limits))
+    })
+}
+
+fn refused(feature: Feature, error: &io::Error, limits: &Limits) -> Refusal {
+    Refusal::with_limits(feature, errno_of(error), limits)
+}
+
+/// Asks again and again until there is an answer or the time is over.
+fn wait_for<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if start.elapsed() >= patience {
+            return None;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn page_size() -> u64 {
+    // SAFETY: sysconf reads one constant of the system and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
+fn kernel_release() -> String {
+    let mut name = MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: uname writes C strings into the live value; an all-zero `utsname` holds empty ones should it fail.
+    let name = unsafe {
+        libc::uname(name.as_mut_ptr());
+        name.assume_init()
+    };
+    // SAFETY: the field is a C string that ends inside its array, written above, and lives until the end of this function.
+    unsafe { CStr::from_ptr(name.release.as_ptr()) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_ends_with_the_answer_or_with_the_time() {
+        let mut asked = 0;
+        let answer = wait_for(PATIENCE, || {
+            asked += 1;
+            (asked == 3).then_some(asked)
+        });
+        assert_eq!(answer, Some(3));
+        assert_eq!(wait_for(Duration::ZERO, || None::<()>), None);
+    }
+
+    #[test]
+    fn the_machine_has_a_name_and_pages() {
+        assert!(!kernel_release().is_empty());
+        assert!(page_size().is_power_of_two());
+    }
+
+    #[test]
+    fn a_direct_read_of_a_character_device_is_not_tried() {
+        let probe = path(Path::new("/dev/null")).unwrap();
+        assert_eq!(probe.direct_read, None);
+        assert_eq!(probe.io_poll, None);
+        assert_eq!(probe.in_use, None);
+    }
+}

@@ -1,0 +1,103 @@
+//! A guess at the container or sandbox around this process. Only for the reader of a report: nothing is decided by it.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+/// What containers leave about.
+#[derive(Default)]
+struct Clues {
+    /// `/.dockerenv` is there.
+    docker_file: bool,
+    /// `/run/.containerenv` is there.
+    podman_file: bool,
+    /// `KUBERNETES_SERVICE_HOST` is set.
+    kubernetes: bool,
+    /// The variable `container`, or the text of `/run/systemd/container`.
+    told: Option<String>,
+    /// The text of `/proc/self/cgroup`.
+    cgroup: String,
+    /// The text of `/proc/version`.
+    version: String,
+}
+
+/// `docker`, `podman`, `kubernetes`, `gVisor`, `lxc`; `None` where nothing points to a container.
+pub(super) fn guess() -> Option<String> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    from_clues(&Clues {
+        docker_file: Path::new("/.dockerenv").exists(),
+        podman_file: Path::new("/run/.containerenv").exists(),
+        kubernetes: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+        told: env::var("container")
+            .ok()
+            .or_else(|| fs::read_to_string("/run/systemd/container").ok()),
+        cgroup: read("/proc/self/cgroup"),
+        version: read("/proc/version"),
+    })
+}
+
+fn from_clues(clues: &Clues) -> Option<String> {
+    // The version that gVisor has always pretended to be.
+    if clues.version.starts_with("Linux version 4.4.0") && clues.version.contains("Jan 10 15:06:54")
+    {
+        return Some("gVisor".to_owned());
+    }
+    if clues.kubernetes || clues.cgroup.contains("kubepods") {
+        return Some("kubernetes".to_owned());
+    }
+    if clues.docker_file || clues.cgroup.contains("docker") {
+        return Some("docker".to_owned());
+    }
+    if clues.podman_file || clues.cgroup.contains("libpod") {
+        return Some("podman".to_owned());
+    }
+    if let Some(told) = clues.told.as_deref().map(str::trim)
+        && !told.is_empty()
+    {
+        return Some(told.to_owned());
+    }
+    ["containerd", "lxc"]
+        .into_iter()
+        .find(|name| clues.cgroup.contains(name))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_clue_is_no_container() {
+        let clues = Clues {
+            cgroup: "0::/user.slice\n".to_owned(),
+            version: "Linux version 6.1.0".to_owned(),
+            ..Clues::default()
+        };
+        assert_eq!(from_clues(&clues), None);
+    }
+
+    #[test]
+    fn the_outermost_name_wins() {
+        let clues = Clues {
+            docker_file: true,
+            kubernetes: true,
+            ..Clues::default()
+        };
+        assert_eq!(from_clues(&clues).as_deref(), Some("kubernetes"));
+        let clues = Clues {
+            docker_file: true,
+            version: "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016".to_owned(),
+            ..Clues::default()
+        };
+        assert_eq!(from_clues(&clues).as_deref(), Some("gVisor"));
+    }
+
+    #[test]
+    fn what_the_manager_tells_is_repeated() {
+        let clues = Clues {
+            told: Some("systemd-nspawn\n".to_owned()),
+            ..Clues::default()
+        };
+        assert_eq!(from_clues(&clues).as_deref(), Some("systemd-nspawn"));
+    }
+}
