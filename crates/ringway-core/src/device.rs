@@ -1,5 +1,5 @@
-//! Facts about a file and the device below it: what direct I/O must be aligned to, and how large and how many requests the
-//! device takes. Queues and benchmarks ask rather than assume, since a wrong guess is EINVAL or a slow path.
+//! Facts about a file and the device below it: what direct I/O must be aligned to, and how large and how many requests
+//! the device takes. Queues and benchmarks ask rather than assume, since a wrong guess is EINVAL or a slow path.
 
 mod block;
 mod mounts;
@@ -105,7 +105,8 @@ pub struct PathFacts {
     pub kind: Kind,
     /// Alignment of direct I/O.
     pub direct: DirectIo,
-    /// The block device that holds it, or that it is; `None` where there is none (tmpfs) or it cannot be seen (overlay).
+    /// The block device that holds it, or that it is; `None` where there is none (tmpfs) or it cannot be seen
+    /// (overlay).
     pub device: Option<DeviceFacts>,
 }
 
@@ -114,13 +115,10 @@ impl PathFacts {
     ///
     /// # Errors
     ///
-    /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs no permission on the file
-    /// itself. Does not block on pipes and devices; it does on a network file system that does not answer.
+    /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs no permission on the
+    /// file itself. Does not block on pipes and devices; it does on a network file system that does not answer.
     pub fn of_path(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH)
-            .open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         Self::of_fd(file.as_fd())
     }
 
@@ -134,44 +132,39 @@ impl PathFacts {
         let magic = file_system_magic(fd);
         let statx = statx(fd);
         let mounts = Mounts::of_this_process();
-        let mount_id = statx
-            .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
-            .map(|statx| statx.stx_mnt_id);
+        let mount_id = statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0).map(|statx| statx.stx_mnt_id);
         let mounted = mounts.of_file(mount_id, number(stat.st_dev));
-        let device = holding_device(&stat, magic)
-            .and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+        let device = holding_device(&stat, magic).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
         Ok(Self {
             file_system: match mounted {
                 Some(mount) => mount.file_system.clone(),
                 None => magic_name(magic),
             },
             kind: Kind::of_mode(stat.st_mode),
-            direct: told_alignment(statx.as_ref())
-                .unwrap_or_else(|| worked_out_alignment(fd, &stat, device.as_ref())),
+            direct: told_alignment(statx.as_ref()).unwrap_or_else(|| worked_out_alignment(fd, &stat, device.as_ref())),
             device,
         })
     }
 }
 
-/// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and newer, most file systems),
-/// some files of sysfs otherwise. A descriptor that cannot be asked gets an assumption that says `supported: false`.
+/// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and newer, most file
+/// systems), some files of sysfs otherwise. A descriptor that cannot be asked gets an assumption that says `supported:
+/// false`.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
     if let Some(told) = told_alignment(statx(fd).as_ref()) {
         return told;
     }
     let Ok(stat) = fstat(fd) else {
-        return DirectIo {
-            supported: false,
-            ..ASSUMED
-        };
+        return DirectIo { supported: false, ..ASSUMED };
     };
-    let device = holding_device(&stat, file_system_magic(fd))
-        .and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+    let device =
+        holding_device(&stat, file_system_magic(fd)).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
     worked_out_alignment(fd, &stat, device.as_ref())
 }
 
-/// Bytes of the largest request that the device below a regular file or block device takes undivided (`max_sectors_kb`).
-/// `None` where there is no such device: tmpfs, overlay, network file systems, pipes. Opens two files of sysfs at most.
+/// Bytes of the largest request that the device below a regular file or block device takes undivided
+/// (`max_sectors_kb`). `None` where there is no such device: tmpfs, overlay, network file systems, pipes. Opens two
+/// files of sysfs at most.
 pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
     let stat = fstat(fd).ok()?;
     if !matches!(Kind::of_mode(stat.st_mode), Kind::Regular | Kind::Block) {
@@ -182,12 +175,8 @@ pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
 }
 
 /// A multiple of every block size in use.
-const ASSUMED: DirectIo = DirectIo {
-    supported: true,
-    memory_align: 4096,
-    offset_align: 4096,
-    source: AlignmentSource::Assumed,
-};
+const ASSUMED: DirectIo =
+    DirectIo { supported: true, memory_align: 4096, offset_align: 4096, source: AlignmentSource::Assumed };
 
 /// The alignment that the kernel tells for this file, if it does.
 fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
@@ -202,28 +191,17 @@ fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
             source: AlignmentSource::Statx,
         }
     } else {
-        DirectIo {
-            supported,
-            source: AlignmentSource::Statx,
-            ..ASSUMED
-        }
+        DirectIo { supported, source: AlignmentSource::Statx, ..ASSUMED }
     })
 }
 
-/// The alignment where the kernel does not tell it: the device's logical block, which has been enough for offset, length
-/// and memory since Linux 2.6.
-fn worked_out_alignment(
-    fd: BorrowedFd<'_>,
-    stat: &libc::stat,
-    device: Option<&DeviceFacts>,
-) -> DirectIo {
+/// The alignment where the kernel does not tell it: the device's logical block, which has been enough for offset,
+/// length and memory since Linux 2.6.
+fn worked_out_alignment(fd: BorrowedFd<'_>, stat: &libc::stat, device: Option<&DeviceFacts>) -> DirectIo {
     let aligned = match device.and_then(|device| device.logical_block_size) {
-        Some(block) => DirectIo {
-            memory_align: block,
-            offset_align: block,
-            source: AlignmentSource::BlockDevice,
-            ..ASSUMED
-        },
+        Some(block) => {
+            DirectIo { memory_align: block, offset_align: block, source: AlignmentSource::BlockDevice, ..ASSUMED }
+        }
         None => ASSUMED,
     };
     let supported = match Kind::of_mode(stat.st_mode) {
@@ -232,10 +210,7 @@ fn worked_out_alignment(
         Kind::Directory => device.is_some(),
         Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => false,
     };
-    DirectIo {
-        supported,
-        ..aligned
-    }
+    DirectIo { supported, ..aligned }
 }
 
 /// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` where trying tells nothing (no read
@@ -293,11 +268,13 @@ fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// `statx(2)` for alignment and mount; `None` where the system call is missing or refused (kernels before 4.11, seccomp).
+/// `statx(2)` for alignment and mount; `None` where the system call is missing or refused (kernels before 4.11,
+/// seccomp).
 fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
     const EMPTY: &CStr = c"";
     let mut statx = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into the live value; the borrow keeps `fd` open.
+    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into the live value; the borrow keeps
+    // `fd` open.
     let result = unsafe {
         libc::statx(
             fd.as_raw_fd(),
@@ -378,10 +355,7 @@ mod tests {
         assert_eq!(facts.direct, direct_alignment(file.as_fd()));
         assert_eq!(
             largest_request(file.as_fd()),
-            facts
-                .device
-                .and_then(|device| device.max_sectors_kb)
-                .map(|kb| kb * 1024)
+            facts.device.and_then(|device| device.max_sectors_kb).map(|kb| kb * 1024)
         );
     }
 
@@ -394,10 +368,7 @@ mod tests {
 
         let (reader, _writer) = io::pipe().unwrap();
         let pipe = PathFacts::of_fd(reader.as_fd()).unwrap();
-        assert_eq!(
-            (pipe.kind, pipe.file_system.as_str()),
-            (Kind::Fifo, "pipefs")
-        );
+        assert_eq!((pipe.kind, pipe.file_system.as_str()), (Kind::Fifo, "pipefs"));
         assert_eq!(largest_request(reader.as_fd()), None);
     }
 
@@ -427,12 +398,7 @@ mod tests {
         (told.stx_dio_mem_align, told.stx_dio_offset_align) = (4, 512);
         assert_eq!(
             told_alignment(Some(&told)),
-            Some(DirectIo {
-                supported: true,
-                memory_align: 4,
-                offset_align: 512,
-                source: AlignmentSource::Statx,
-            })
+            Some(DirectIo { supported: true, memory_align: 4, offset_align: 512, source: AlignmentSource::Statx })
         );
     }
 

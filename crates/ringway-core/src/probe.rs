@@ -1,8 +1,8 @@
 //! What this machine grants: every backend and every option tried for real, with the reason where it is refused.
 //!
-//! A kernel's version says little: distributions backport, containers filter, sandboxes accept a ring and then fail every
-//! operation on it. So each answer here comes from doing the thing once: a ring is made with the flag and a file is read
-//! through it. Everything a trial makes it also takes away; only memory that a kernel never gave back is left.
+//! A kernel's version says little: distributions backport, containers filter, sandboxes accept a ring and then fail
+//! every operation on it. So each answer here comes from doing the thing once: a ring is made with the flag and a file
+//! is read through it. Everything a trial makes it also takes away; only memory that a kernel never gave back is left.
 
 mod container;
 mod kaio;
@@ -57,8 +57,8 @@ pub struct Machine {
 /// Tries all of it. Takes some milliseconds, up to a few seconds where memory or completions are slow to come; makes
 /// and closes about twenty rings, one context and one thread.
 ///
-/// Never fails: what a kernel refuses is in the result. Needs three descriptors to try everything, and says so with EMFILE
-/// where there are none.
+/// Never fails: what a kernel refuses is in the result. Needs three descriptors to try everything, and says so with
+/// EMFILE where there are none.
 pub fn machine() -> Machine {
     let limits = Limits::of_this_process();
     let page_size = page_size();
@@ -66,10 +66,7 @@ pub fn machine() -> Machine {
     let with_sample = |feature, error: &io::Error| refused(feature, error, &limits);
     let (uring, kaio) = match &sample {
         Ok(sample) => (uring::trial(sample, &limits), kaio::trial(sample, &limits)),
-        Err(error) => (
-            Err(with_sample(Feature::Uring, error)),
-            Err(with_sample(Feature::Kaio, error)),
-        ),
+        Err(error) => (Err(with_sample(Feature::Uring, error)), Err(with_sample(Feature::Kaio, error))),
     };
     Machine {
         kernel: kernel_release(),
@@ -78,9 +75,7 @@ pub fn machine() -> Machine {
         uid: unsafe { libc::geteuid() },
         page_size,
         container: container::guess(),
-        ring_memory: [64, 256]
-            .map(|entries| ring_memory(entries, page_size, &limits))
-            .to_vec(),
+        ring_memory: [64, 256].map(|entries| ring_memory(entries, page_size, &limits)).to_vec(),
         uring,
         kaio,
         threads: try_threads(sample.ok().as_ref(), &limits),
@@ -96,7 +91,8 @@ pub type Tried = Option<Result<(), Refusal>>;
 pub struct PathProbe {
     /// File system, device, alignment.
     pub facts: PathFacts,
-    /// For a block device: who uses it, as [`block_device_in_use`] tells; also `None` where that could not be found out.
+    /// For a block device: who uses it, as [`block_device_in_use`] tells; also `None` where that could not be found
+    /// out.
     pub in_use: Option<String>,
     /// A direct read.
     pub direct_read: Tried,
@@ -104,12 +100,13 @@ pub struct PathProbe {
     pub io_poll: Tried,
 }
 
-/// Facts about a path, and one direct and one polled read of its first block: of the file or block device itself, or of an
-/// unnamed file (`O_TMPFILE`) made for it in a directory.
+/// Facts about a path, and one direct and one polled read of its first block: of the file or block device itself, or of
+/// an unnamed file (`O_TMPFILE`) made for it in a directory.
 ///
 /// # Errors
 ///
-/// Those of [`PathFacts::of_path`]. Reads that fail are in the result. Blocks for as long as the device takes to answer.
+/// Those of [`PathFacts::of_path`]. Reads that fail are in the result. Blocks for as long as the device takes to
+/// answer.
 pub fn path(path: &Path) -> io::Result<PathProbe> {
     let mut facts = PathFacts::of_path(path)?;
     let limits = Limits::of_this_process();
@@ -133,15 +130,13 @@ pub fn path(path: &Path) -> io::Result<PathProbe> {
     })
 }
 
-/// Reads the first block, directly and then polled for. An empty file is not polled: its end is told without asking the device.
+/// Reads the first block, directly and then polled for. An empty file is not polled: its end is told without asking the
+/// device.
 fn try_reads(file: &File, block: usize, limits: &Limits) -> (Tried, Tried) {
     match file.read_at(Pages::zeroed(block).bytes_mut(), 0) {
         Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
         Ok(0) => (Some(Ok(())), None),
-        Ok(_) => (
-            Some(Ok(())),
-            Some(uring::trial_of_polling(file, block, limits)),
-        ),
+        Ok(_) => (Some(Ok(())), Some(uring::trial_of_polling(file, block, limits))),
     }
 }
 
@@ -153,12 +148,8 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
         Kind::Regular | Kind::Block => Some(options.custom_flags(libc::O_DIRECT).open(path)),
         Kind::Directory => {
             // A directory that takes no unnamed file (read only, not ours, network) leaves nothing to try.
-            let file = options
-                .write(true)
-                .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
-                .mode(0o600)
-                .open(path)
-                .ok()?;
+            let file =
+                options.write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT).mode(0o600).open(path).ok()?;
             let mut block = Pages::zeroed(block_of(facts.direct));
             file.write_all_at(block.bytes_mut(), 0).ok()?;
             Some(Ok(file))
@@ -222,10 +213,9 @@ fn kernel_release() -> String {
         libc::uname(name.as_mut_ptr());
         name.assume_init()
     };
-    // SAFETY: the field is a C string that ends inside its array, written above, and lives until the end of this function.
-    unsafe { CStr::from_ptr(name.release.as_ptr()) }
-        .to_string_lossy()
-        .into_owned()
+    // SAFETY: the field is a C string that ends inside its array, written above, and lives until the end of this
+    // function.
+    unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Why something was not granted, in words an operator can act on.
 //!
-//! The kernel answers a refusal with one number, and the same number has many causes: EPERM for `io_uring_setup` may be a
-//! sysctl, a seccomp filter or a security module. [`Refusal::new`] looks at the machine while the cause is still there and
-//! keeps what it found, so that the reason for a step down survives until somebody asks for it.
+//! The kernel answers a refusal with one number, and the same number has many causes: EPERM for `io_uring_setup` may be
+//! a sysctl, a seccomp filter or a security module. [`Refusal::new`] looks at the machine while the cause is still
+//! there and keeps what it found, so that the reason for a step down survives until somebody asks for it.
 
 mod errno;
 pub mod limits;
@@ -113,10 +113,7 @@ impl Feature {
     }
 
     fn is_kaio(self) -> bool {
-        matches!(
-            self,
-            Self::Kaio | Self::KaioUserRing | Self::KaioResFd | Self::KaioFsync
-        )
+        matches!(self, Self::Kaio | Self::KaioUserRing | Self::KaioResFd | Self::KaioFsync)
     }
 
     /// Part of io_uring, and so refused with it.
@@ -164,8 +161,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Explains `errno` as the answer to asking for `feature`, with the limits and sysctls of this process and machine as
-    /// they are now.
+    /// Explains `errno` as the answer to asking for `feature`, with the limits and sysctls of this process and machine
+    /// as they are now.
     ///
     /// Reads a few files below `/proc`; what cannot be read (no descriptor left, no `/proc`) makes the explanation less
     /// exact, never an error. Takes tens of microseconds: meant for refusals at set-up, not for errors of operations.
@@ -176,23 +173,13 @@ impl Refusal {
     /// [`Refusal::new`] with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
         let (meaning, mend) = explain(feature, errno, limits);
-        Self {
-            feature,
-            errno,
-            meaning,
-            mend,
-        }
+        Self { feature, errno, meaning, mend }
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            feature,
-            errno,
-            meaning,
-            mend,
-        } = self;
+        let Self { feature, errno, meaning, mend } = self;
         write!(f, "{feature} refused: {}: {meaning}", errno_text(*errno))?;
         if !mend.is_empty() {
             write!(f, "; mend: {mend}")?;
@@ -217,7 +204,7 @@ pub fn errno_text(errno: i32) -> String {
 }
 
 /// `8 MiB`, `64 KiB`, `1000 bytes`: the largest unit that stays exact.
-pub(crate) fn bytes_text(bytes: u64) -> String {
+pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (size, unit) in UNITS {
         if bytes >= size && bytes.is_multiple_of(size) {
@@ -227,15 +214,20 @@ pub(crate) fn bytes_text(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-const RAISE_MEMLOCK: &str =
-    "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
+const RAISE_MEMLOCK: &str = "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
 
-/// What `errno` means as the answer to asking for `feature`, and the mend. Pure: all knowledge of the machine is in `limits`.
+/// What `errno` means as the answer to asking for `feature`, and the mend. Pure: all knowledge of the machine is in
+/// `limits`.
 fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     use Feature::*;
     let text = |meaning: &str, mend: &str| (meaning.to_owned(), mend.to_owned());
     match (errno, feature) {
-        (libc::EPERM, _) if feature.is_uring() && let Some(told) = explain_sysctl(limits) => told,
+        (libc::EPERM, _)
+            if feature.is_uring()
+                && let Some(told) = explain_sysctl(limits) =>
+        {
+            told
+        }
         (libc::EPERM, SqPoll) => text(
             "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",
             "run without SQPOLL, give the process CAP_SYS_NICE, or use kernel 5.13 or newer",
@@ -249,8 +241,8 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "make the first ring in the process that attaches to it",
         ),
         (libc::EPERM, DirectIo) => text(
-            "the file may not be opened this way",
-            "check the file's mode and its immutable and append-only attributes (lsattr)",
+            "the file may not be opened this way, or the container withholds the device",
+            "check the file's attributes (lsattr), or hand the device to the container (docker run --device)",
         ),
         (libc::EACCES, DirectIo) => text(
             "the file's mode or a security module refuses it",
@@ -258,14 +250,11 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
 
-        (libc::ENOSYS, Threads) => text(
-            "a sandbox refuses new threads",
-            "allow clone and clone3 in the sandbox",
-        ),
+        (libc::ENOSYS, Threads) => text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox"),
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
         (libc::EINVAL, Uring) => text(
-            "the kernel refused the ring's parameters or a plain read through it: io_uring is too old or incomplete here",
+            "the kernel refused the parameters or a plain read: io_uring is too old or incomplete here",
             "use kernel 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
         ),
         (libc::EINVAL, DeferTaskrun) => text(
@@ -295,46 +284,37 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EINVAL, _) if feature.is_setup_flag() || feature.since().is_some() => (
             format!("this kernel does not know {feature}"),
             match feature.since() {
-                Some((major, minor)) => format!(
-                    "nothing to do: operations work without it; kernel {major}.{minor} or newer has it"
-                ),
+                Some((major, minor)) => {
+                    format!("nothing to do: operations work without it; kernel {major}.{minor} or newer has it")
+                }
                 None => String::new(),
             },
         ),
 
-        (libc::ENOMEM, FixedBuffers) => explain_no_memory(
-            "registered buffers count",
-            "register fewer or smaller buffers",
-            limits,
-        ),
+        (libc::ENOMEM, FixedBuffers) => {
+            explain_no_memory("registered buffers count", "register fewer or smaller buffers", limits)
+        }
         (libc::ENOMEM, _) if feature.is_kaio() => text(
             "no kernel memory or no address space for the completion ring",
             "check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count",
         ),
-        (libc::ENOMEM, Threads) => text(
-            "no memory for a thread's stack",
-            "check the memory limit of the container (memory.max) and ulimit -v",
-        ),
-        (libc::ENOMEM, _) => {
-            explain_no_memory("ring memory counts", "make fewer or smaller rings", limits)
+        (libc::ENOMEM, Threads) => {
+            text("no memory for a thread's stack", "check the memory limit of the container (memory.max) and ulimit -v")
         }
+        (libc::ENOMEM, _) => explain_no_memory("ring memory counts", "make fewer or smaller rings", limits),
 
         (libc::EMFILE, FixedFiles) => (
             format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
             "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)".to_owned(),
         ),
         (libc::EMFILE, _) => (
-            format!(
-                "this process has no descriptor left; RLIMIT_NOFILE is {}",
-                limits.nofile
-            ),
+            format!("this process has no descriptor left; RLIMIT_NOFILE is {}", limits.nofile),
             "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run --ulimit nofile=)"
                 .to_owned(),
         ),
-        (libc::ENFILE, _) => text(
-            "the whole machine has no descriptor left",
-            "raise fs.file-max, or find the process that leaks (lsof)",
-        ),
+        (libc::ENFILE, _) => {
+            text("the whole machine has no descriptor left", "raise fs.file-max, or find the process that leaks (lsof)")
+        }
 
         (libc::EOPNOTSUPP, IoPoll) => text(
             "the file's device does not poll for completions",
@@ -348,30 +328,24 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "this file system has no direct I/O",
             "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
         ),
-        (libc::EOPNOTSUPP, _) => text(
-            "this kernel, file system or device does not have it",
-            "nothing to do: operations work without it",
-        ),
+        (libc::EOPNOTSUPP, _) => {
+            text("this kernel, file system or device does not have it", "nothing to do: operations work without it")
+        }
 
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
-        (libc::EAGAIN, Threads) => text(
-            "no more threads are allowed",
-            "raise ulimit -u or the container's pids.max (docker run --pids-limit)",
-        ),
-        (libc::EAGAIN, _) => text(
-            "the kernel is short of a resource for now",
-            "try again, with less in flight",
-        ),
+        (libc::EAGAIN, Threads) => {
+            text("no more threads are allowed", "raise ulimit -u or the container's pids.max (docker run --pids-limit)")
+        }
+        (libc::EAGAIN, _) => text("the kernel is short of a resource for now", "try again, with less in flight"),
 
         (libc::EEXIST, _) => text(
             "the ring belongs to the thread that made it, and another thread entered it",
             "make the queue on the thread that uses it",
         ),
 
-        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => (
-            format!("the ring already has {feature} registered"),
-            "unregister the earlier ones first".to_owned(),
-        ),
+        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => {
+            (format!("the ring already has {feature} registered"), "unregister the earlier ones first".to_owned())
+        }
         (libc::EBUSY, RingFd) => text(
             "a thread registers at most 16 ring descriptors",
             "nothing to do: rings work without it; fewer rings on one thread make room",
@@ -405,10 +379,7 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
                     .to_owned(),
             ),
         }),
-        2 => Some((
-            "kernel.io_uring_disabled is 2".to_owned(),
-            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
-        )),
+        2 => Some(("kernel.io_uring_disabled is 2".to_owned(), "sysctl -w kernel.io_uring_disabled=0".to_owned())),
         _ => None,
     }
 }
@@ -427,10 +398,7 @@ fn system_calls(feature: Feature) -> &'static str {
 /// EPERM or EACCES that no sysctl accounts for.
 fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
     if limits.seccomp == Some(2) {
-        (
-            "a seccomp filter of the container or service refuses it".to_owned(),
-            allow_in_seccomp(feature),
-        )
+        ("a seccomp filter of the container or service refuses it".to_owned(), allow_in_seccomp(feature))
     } else {
         (
             "a security module or a sandbox refuses it".to_owned(),
@@ -447,10 +415,7 @@ fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
         ("io_uring", "CONFIG_IO_URING=y, version 5.1 or newer")
     };
     if limits.seccomp == Some(2) {
-        (
-            format!("a seccomp filter hides it, or the kernel was built without {built}"),
-            allow_in_seccomp(feature),
-        )
+        (format!("a seccomp filter hides it, or the kernel was built without {built}"), allow_in_seccomp(feature))
     } else {
         (
             format!("the kernel was built without {built}, is too old, or is a sandbox's (gVisor)"),
@@ -477,8 +442,7 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
             format!("{smaller}, or {RAISE_MEMLOCK}"),
         ),
         _ => (
-            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process"
-                .to_owned(),
+            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process".to_owned(),
             format!("{smaller}; check the container's memory limit (memory.max)"),
         ),
     }
@@ -515,14 +479,8 @@ mod tests {
     /// An ordinary user of a machine that refuses nothing.
     fn ordinary() -> Limits {
         Limits {
-            memlock: Limit {
-                soft: Some(8 << 20),
-                hard: Some(8 << 20),
-            },
-            nofile: Limit {
-                soft: Some(1024),
-                hard: Some(4096),
-            },
+            memlock: Limit { soft: Some(8 << 20), hard: Some(8 << 20) },
+            nofile: Limit { soft: Some(1024), hard: Some(4096) },
             io_uring_disabled: Some(0),
             io_uring_group: Some(-1),
             aio_max_nr: Some(65536),
@@ -540,11 +498,7 @@ mod tests {
 
     #[test]
     fn a_sysctl_is_named_with_the_command_that_undoes_it() {
-        let limits = Limits {
-            io_uring_disabled: Some(2),
-            seccomp: Some(2),
-            ..ordinary()
-        };
+        let limits = Limits { io_uring_disabled: Some(2), seccomp: Some(2), ..ordinary() };
         assert_eq!(
             line(Feature::Uring, libc::EPERM, &limits),
             "io_uring refused: EPERM (Operation not permitted): kernel.io_uring_disabled is 2; \
@@ -554,31 +508,18 @@ mod tests {
 
     #[test]
     fn the_sysctls_group_is_the_mend_when_there_is_one() {
-        let limits = Limits {
-            io_uring_disabled: Some(1),
-            io_uring_group: Some(27),
-            ..ordinary()
-        };
+        let limits = Limits { io_uring_disabled: Some(1), io_uring_group: Some(27), ..ordinary() };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("run it in group 27"));
-        let limits = Limits {
-            io_uring_group: Some(-1),
-            ..limits
-        };
+        let limits = Limits { io_uring_group: Some(-1), ..limits };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("set kernel.io_uring_group"));
         // CAP_SYS_ADMIN passes the sysctl, so the cause is another one.
-        let limits = Limits {
-            capabilities: Some(Capability::SysAdmin.bit()),
-            ..limits
-        };
+        let limits = Limits { capabilities: Some(Capability::SysAdmin.bit()), ..limits };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("security module"));
     }
 
     #[test]
     fn seccomp_is_blamed_only_where_a_filter_is_installed() {
-        let filtered = Limits {
-            seccomp: Some(2),
-            ..ordinary()
-        };
+        let filtered = Limits { seccomp: Some(2), ..ordinary() };
         for errno in [libc::EPERM, libc::ENOSYS] {
             assert!(line(Feature::Uring, errno, &filtered).contains("allow io_uring_setup"));
             assert!(line(Feature::Kaio, errno, &filtered).contains("allow io_setup"));
@@ -591,15 +532,9 @@ mod tests {
         let user = line(Feature::Uring, libc::ENOMEM, &ordinary());
         assert!(user.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{user}");
         assert!(user.contains("ulimit -l"), "{user}");
-        let root = Limits {
-            capabilities: Some(Capability::IpcLock.bit()),
-            ..ordinary()
-        };
+        let root = Limits { capabilities: Some(Capability::IpcLock.bit()), ..ordinary() };
         assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not bind"));
-        let unlimited = Limits {
-            memlock: Limit::UNLIMITED,
-            ..ordinary()
-        };
+        let unlimited = Limits { memlock: Limit::UNLIMITED, ..ordinary() };
         assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not bind"));
     }
 

@@ -11,8 +11,8 @@ use std::str::FromStr;
 /// Where the kernel lists block devices by number.
 const BY_NUMBER: &str = "/sys/dev/block";
 
-/// A block device and its request queue. A partition shows the queue of its disk; a stacked device (dm, md) shows its own.
-/// `None` in a field: this kernel or kind of device does not say.
+/// A block device and its request queue. A partition shows the queue of its disk; a stacked device (dm, md) shows its
+/// own. `None` in a field: this kernel or kind of device does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// `vda`, `nvme0n1p2`, `dm-0`.
@@ -51,9 +51,7 @@ impl DeviceFacts {
             name: name_of(&device).unwrap_or_else(|| format!("{major}:{minor}")),
             major,
             minor,
-            scheduler: fs::read_to_string(queue.join("scheduler"))
-                .ok()
-                .and_then(|text| chosen(&text)),
+            scheduler: fs::read_to_string(queue.join("scheduler")).ok().and_then(|text| chosen(&text)),
             nr_requests: read_number(&queue.join("nr_requests")),
             io_poll: flag("io_poll"),
             max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
@@ -87,26 +85,19 @@ pub(super) fn max_sectors_kb(major: u32, minor: u32) -> Option<u32> {
 /// Major and minor number of the block device at a path; `None` for anything else.
 pub(super) fn number_of_path(path: &Path) -> Option<(u32, u32)> {
     let metadata = fs::metadata(path).ok()?;
-    metadata
-        .file_type()
-        .is_block_device()
-        .then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
+    metadata.file_type().is_block_device().then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
 }
 
 /// The `queue` folder of a device; a partition has none and lies in the folder of its disk.
 fn queue_of(device: &Path) -> Option<PathBuf> {
-    [device.join("queue"), device.join("../queue")]
-        .into_iter()
-        .find(|queue| queue.is_dir())
+    [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir())
 }
 
-/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`, which it writes with a `!`.
+/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`, which it writes with a
+/// `!`.
 fn name_of(device: &Path) -> Option<String> {
     let uevent = fs::read_to_string(device.join("uevent")).ok()?;
-    uevent
-        .lines()
-        .find_map(|line| line.strip_prefix("DEVNAME="))
-        .map(str::to_owned)
+    uevent.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
 }
 
 /// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it stands.
@@ -122,11 +113,12 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a device stacked on it, or
-/// opened exclusively by somebody. `None` means that nobody is known to use it, which is the moment to ask, not a promise.
+/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a device stacked on it,
+/// or opened exclusively by somebody. `None` means that nobody is known to use it, which is the moment to ask, not a
+/// promise.
 ///
-/// A device that another container mounted is found by the exclusive open only, and a program that merely has it open is
-/// not found at all.
+/// A device that another container mounted is found by the exclusive open only, and a program that merely has it open
+/// is not found at all.
 ///
 /// # Errors
 ///
@@ -135,34 +127,24 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
 pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
     let metadata = fs::metadata(path)?;
     if !metadata.file_type().is_block_device() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{} is no block device", path.display()),
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no block device", path.display())));
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let parts = Part::all(Path::new(BY_NUMBER), number);
     let told = held(&parts)
         .or_else(|| mounted(&parts, &Mounts::of_this_process()))
-        .or_else(|| {
-            swapped(
-                &parts,
-                &fs::read_to_string("/proc/swaps").unwrap_or_default(),
-            )
-        });
+        .or_else(|| swapped(&parts, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
     if told.is_some() {
         return Ok(told);
     }
-    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap and stacked devices hold.
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_EXCL | libc::O_NONBLOCK)
-        .open(path);
+    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap and stacked devices
+    // hold.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     match opened {
         Ok(_) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
-            "opened exclusively by another user of it (a file system, RAID or LVM)".to_owned(),
-        )),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Ok(Some("opened exclusively by another user of it (a file system, RAID or LVM)".to_owned()))
+        }
         Err(error) => Err(error),
     }
 }
@@ -186,11 +168,7 @@ impl Part {
             }
             let text = fs::read_to_string(folder.join("dev")).ok()?;
             let (major, minor) = text.trim().split_once(':')?;
-            Some(Self {
-                name: name_of(&folder)?,
-                number: (major.parse().ok()?, minor.parse().ok()?),
-                folder,
-            })
+            Some(Self { name: name_of(&folder)?, number: (major.parse().ok()?, minor.parse().ok()?), folder })
         });
         let mut all: Vec<_> = partitions.collect();
         all.insert(
@@ -210,9 +188,7 @@ fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
-    entries
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-        .collect()
+    entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 fn held(parts: &[Part]) -> Option<String> {
@@ -227,8 +203,7 @@ fn mounted(parts: &[Part], mounts: &Mounts) -> Option<String> {
         let part = parts.iter().find(|part| {
             // A file system over several devices has an anonymous number, but names one of its devices.
             part.number == mount.device
-                || (mount.source.starts_with("/dev/")
-                    && number_of_path(Path::new(&mount.source)) == Some(part.number))
+                || (mount.source.starts_with("/dev/") && number_of_path(Path::new(&mount.source)) == Some(part.number))
         })?;
         Some(format!("{} is mounted on {}", part.name, mount.mount_point))
     })
@@ -274,11 +249,7 @@ mod tests {
         file("dm-0/queue/max_sectors_kb", "512\n");
         fs::create_dir(root.path().join("block")).unwrap();
         for (number, target) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("253:0", "dm-0")] {
-            symlink(
-                Path::new("..").join(target),
-                root.path().join("block").join(number),
-            )
-            .unwrap();
+            symlink(Path::new("..").join(target), root.path().join("block").join(number)).unwrap();
         }
         root
     }
@@ -304,14 +275,7 @@ mod tests {
                 physical_block_size: Some(4096),
             }
         );
-        assert_eq!(
-            partition,
-            DeviceFacts {
-                name: "sda1".to_owned(),
-                minor: 1,
-                ..disk
-            }
-        );
+        assert_eq!(partition, DeviceFacts { name: "sda1".to_owned(), minor: 1, ..disk });
     }
 
     #[test]
@@ -345,20 +309,14 @@ mod tests {
         let root = sysfs();
         let parts = Part::all(&root.path().join("block"), (8, 0));
         let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");
-        assert_eq!(
-            mounted(&parts, &mounts).as_deref(),
-            Some("sda1 is mounted on /home")
-        );
+        assert_eq!(mounted(&parts, &mounts).as_deref(), Some("sda1 is mounted on /home"));
         let mounts = Mounts::parse("27 1 8:2 / /home rw - ext4 /dev/none rw");
         assert_eq!(mounted(&parts, &mounts), None);
     }
 
     #[test]
     fn the_chosen_scheduler_is_the_one_in_brackets() {
-        assert_eq!(
-            chosen("[none] mq-deadline kyber \n").as_deref(),
-            Some("none")
-        );
+        assert_eq!(chosen("[none] mq-deadline kyber \n").as_deref(), Some("none"));
         assert_eq!(chosen("none\n").as_deref(), Some("none"));
         assert_eq!(chosen("\n"), None);
     }

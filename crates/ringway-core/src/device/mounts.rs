@@ -29,7 +29,8 @@ impl Mounts {
         Self(text.lines().filter_map(parse_line).collect())
     }
 
-    /// The mount that a file is on: by the mount's id where the kernel tells it (5.8), else by the file's device number.
+    /// The mount that a file is on: by the mount's id where the kernel tells it (5.8), else by the file's device
+    /// number.
     pub(super) fn of_file(&self, id: Option<u64>, device: (u32, u32)) -> Option<&Mount> {
         id.and_then(|id| self.0.iter().find(|mount| mount.id == id))
             .or_else(|| self.0.iter().find(|mount| mount.device == device))
@@ -63,10 +64,7 @@ pub(super) fn unescape(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        match part
-            .get(..3)
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
-        {
+        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 plain.push(char::from(byte));
                 plain.push_str(&part[3..]);
@@ -98,17 +96,10 @@ garbage
         assert_eq!(mounts.iter().count(), 3);
         let root = mounts.of_file(Some(27), (0, 0)).unwrap();
         assert_eq!(
-            (
-                root.file_system.as_str(),
-                root.source.as_str(),
-                root.mount_point.as_str()
-            ),
+            (root.file_system.as_str(), root.source.as_str(), root.mount_point.as_str()),
             ("ext4", "/dev/vda", "/")
         );
-        assert_eq!(
-            mounts.of_file(None, (0, 40)).unwrap().mount_point,
-            "/mnt/with blank"
-        );
+        assert_eq!(mounts.of_file(None, (0, 40)).unwrap().mount_point, "/mnt/with blank");
     }
 
     #[test]

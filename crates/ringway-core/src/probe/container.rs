@@ -28,9 +28,7 @@ pub(super) fn guess() -> Option<String> {
         docker_file: Path::new("/.dockerenv").exists(),
         podman_file: Path::new("/run/.containerenv").exists(),
         kubernetes: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-        told: env::var("container")
-            .ok()
-            .or_else(|| fs::read_to_string("/run/systemd/container").ok()),
+        told: env::var("container").ok().or_else(|| fs::read_to_string("/run/systemd/container").ok()),
         cgroup: read("/proc/self/cgroup"),
         version: read("/proc/version"),
     })
@@ -38,8 +36,7 @@ pub(super) fn guess() -> Option<String> {
 
 fn from_clues(clues: &Clues) -> Option<String> {
     // The version that gVisor has always pretended to be.
-    if clues.version.starts_with("Linux version 4.4.0") && clues.version.contains("Jan 10 15:06:54")
-    {
+    if clues.version.starts_with("Linux version 4.4.0") && clues.version.contains("Jan 10 15:06:54") {
         return Some("gVisor".to_owned());
     }
     if clues.kubernetes || clues.cgroup.contains("kubepods") {
@@ -56,10 +53,7 @@ fn from_clues(clues: &Clues) -> Option<String> {
     {
         return Some(told.to_owned());
     }
-    ["containerd", "lxc"]
-        .into_iter()
-        .find(|name| clues.cgroup.contains(name))
-        .map(str::to_owned)
+    ["containerd", "lxc"].into_iter().find(|name| clues.cgroup.contains(name)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -78,11 +72,7 @@ mod tests {
 
     #[test]
     fn the_outermost_name_wins() {
-        let clues = Clues {
-            docker_file: true,
-            kubernetes: true,
-            ..Clues::default()
-        };
+        let clues = Clues { docker_file: true, kubernetes: true, ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("kubernetes"));
         let clues = Clues {
             docker_file: true,
@@ -94,10 +84,7 @@ mod tests {
 
     #[test]
     fn what_the_manager_tells_is_repeated() {
-        let clues = Clues {
-            told: Some("systemd-nspawn\n".to_owned()),
-            ..Clues::default()
-        };
+        let clues = Clues { told: Some("systemd-nspawn\n".to_owned()), ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("systemd-nspawn"));
     }
 }

@@ -1,4 +1,5 @@
-//! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the completion ring in user space.
+//! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the completion ring in user
+//! space.
 //!
 //! The C library has no wrappers for these calls, so the few that a trial needs are made here by number.
 
@@ -67,9 +68,7 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Kaio, Refusal> {
     let context = Context::new().map_err(refuse(Feature::Kaio))?;
     context.read(sample, None).map_err(refuse(Feature::Kaio))?;
     Ok(Kaio {
-        user_ring: context
-            .check_user_ring(sample)
-            .map_err(refuse(Feature::KaioUserRing)),
+        user_ring: context.check_user_ring(sample).map_err(refuse(Feature::KaioUserRing)),
         res_fd: event_fd()
             .and_then(|mut event| {
                 context.read(sample, Some(event.as_raw_fd()))?;
@@ -118,12 +117,8 @@ impl Context {
     }
 
     fn sync(&self, sample: &Sample) -> io::Result<()> {
-        self.carry(Iocb {
-            lio_opcode: IOCB_CMD_FDSYNC,
-            fildes: sample.file().as_raw_fd() as u32,
-            ..Iocb::default()
-        })
-        .map(drop)
+        self.carry(Iocb { lio_opcode: IOCB_CMD_FDSYNC, fildes: sample.file().as_raw_fd() as u32, ..Iocb::default() })
+            .map(drop)
     }
 
     /// Submits one request and waits for it. ETIMEDOUT: it is still with the kernel, and so is the memory it names.
@@ -133,15 +128,10 @@ impl Context {
         // request names stays until the completion: `read` keeps it, and leaks it should none come.
         call(unsafe { libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_mut_ptr()) })?;
         let mut event = IoEvent::default();
-        let mut now = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let answer = wait_for(PATIENCE, || {
             // SAFETY: room for one event, and a timeout of zero so that this does not wait; both live on.
-            let got = call(unsafe {
-                libc::syscall(libc::SYS_io_getevents, self.0, 0, 1, &mut event, &mut now)
-            });
+            let got = call(unsafe { libc::syscall(libc::SYS_io_getevents, self.0, 0, 1, &mut event, &mut now) });
             match got {
                 Ok(0) => None,
                 Ok(_) => Some(Ok(event.res)),
@@ -152,9 +142,7 @@ impl Context {
             }
         });
         match answer {
-            Some(Ok(result)) if result < 0 => {
-                Err(io::Error::from_raw_os_error(result.unsigned_abs() as i32))
-            }
+            Some(Ok(result)) if result < 0 => Err(io::Error::from_raw_os_error(result.unsigned_abs() as i32)),
             Some(result) => result,
             None => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
         }
@@ -163,8 +151,8 @@ impl Context {
     /// Whether the ring's header is the one that libaio has read since 2.6: EOPNOTSUPP where it is not.
     fn check_user_ring(&self, sample: &Sample) -> io::Result<()> {
         const HEADER: usize = 32;
-        // A sandbox's context may be no address at all. So the kernel copies the header into the sample's file, behind the
-        // sample, and answers EFAULT where a load of ours would be a fault.
+        // A sandbox's context may be no address at all. So the kernel copies the header into the sample's file, behind
+        // the sample, and answers EFAULT where a load of ours would be a fault.
         let behind = PAGE as u64;
         // SAFETY: the kernel only reads from the address, checks it, and writes into a file of ours.
         let copied = call(unsafe {
@@ -176,14 +164,9 @@ impl Context {
             )
         } as libc::c_long);
         let mut header = [0; HEADER];
-        let known = copied.is_ok()
-            && sample.file().read_exact_at(&mut header, behind).is_ok()
-            && is_known_header(&header);
-        if known {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
-        }
+        let known =
+            copied.is_ok() && sample.file().read_exact_at(&mut header, behind).is_ok() && is_known_header(&header);
+        if known { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) }
     }
 }
 
@@ -195,8 +178,8 @@ impl Drop for Context {
     }
 }
 
-/// `struct aio_ring` of the kernel's `fs/aio.c`: id, nr, head, tail, magic, compatible and incompatible features, length of
-/// the header.
+/// `struct aio_ring` of the kernel's `fs/aio.c`: id, nr, head, tail, magic, compatible and incompatible features,
+/// length of the header.
 fn is_known_header(header: &[u8; 32]) -> bool {
     let word = |index: usize| {
         let mut bytes = [0; 4];
@@ -208,11 +191,7 @@ fn is_known_header(header: &[u8; 32]) -> bool {
 }
 
 fn call(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 #[cfg(test)]

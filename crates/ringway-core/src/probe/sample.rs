@@ -22,11 +22,7 @@ impl Pages {
         // One page more, so that there is an aligned place in it.
         let memory = vec![0; length + PAGE];
         let address = memory.as_ptr().addr();
-        Self {
-            start: address.next_multiple_of(PAGE) - address,
-            memory,
-            length,
-        }
+        Self { start: address.next_multiple_of(PAGE) - address, memory, length }
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -67,11 +63,7 @@ impl Sample {
 
     /// Whether a read of the whole sample gave what is in it; EIO where it did not.
     pub(super) fn check(&self, read: &[u8]) -> io::Result<()> {
-        if read == self.bytes {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(libc::EIO))
-        }
+        if read == self.bytes { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
     }
 }
 

@@ -26,8 +26,8 @@ const BUFFER_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 /// What io_uring grants beyond a plain ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uring {
-    /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is the exception: whether its
-    /// reads work depends on the device, which [`path`](super::path) tries.
+    /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is the exception: whether
+    /// its reads work depends on the device, which [`path`](super::path) tries.
     pub flags: Vec<(Feature, Result<(), Refusal>)>,
     /// What is used or registered with a ring, each used for a read.
     pub options: Vec<(Feature, Result<(), Refusal>)>,
@@ -55,41 +55,26 @@ pub struct RingMemory {
 
 /// The memory of rings of `entries`, and how many of them `limits` allow.
 ///
-/// Two areas are charged: the submission entries of 64 bytes, and the completions of 16 bytes behind a header of 64 with the
-/// index array of 4 bytes an entry after them. Each takes whole pages.
+/// Two areas are charged: the submission entries of 64 bytes, and the completions of 16 bytes behind a header of 64
+/// with the index array of 4 bytes an entry after them. Each takes whole pages.
 pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory {
     let entries = entries.next_power_of_two();
     let submissions = u64::from(entries) * 64;
     let completions = (64 + u64::from(entries) * 2 * 16).next_multiple_of(64);
     let indices = u64::from(entries) * 4;
-    let bytes = submissions.next_multiple_of(page_size)
-        + (completions + indices).next_multiple_of(page_size);
+    let bytes = submissions.next_multiple_of(page_size) + (completions + indices).next_multiple_of(page_size);
     let bound = limits.has(Capability::IpcLock) != Some(true);
-    RingMemory {
-        entries,
-        bytes,
-        rings: limits
-            .memlock
-            .soft
-            .filter(|_| bound)
-            .map(|limit| limit / bytes),
-    }
+    RingMemory { entries, bytes, rings: limits.memlock.soft.filter(|_| bound).map(|limit| limit / bytes) }
 }
 
 /// Reads the sample through a plain ring, then tries every option.
 pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Uring, Refusal> {
-    let lab = Lab {
-        sample,
-        limits,
-        memory_patience: Cell::new(Duration::from_secs(1)),
-    };
+    let lab = Lab { sample, limits, memory_patience: Cell::new(Duration::from_secs(1)) };
     let features = lab.plain()?;
     Ok(Uring {
         flags: lab.flags(),
         options: lab.options(),
-        fixed_buffers: BUFFER_SIZES
-            .map(|size| (size as u64, lab.fixed_buffer(size)))
-            .to_vec(),
+        fixed_buffers: BUFFER_SIZES.map(|size| (size as u64, lab.fixed_buffer(size))).to_vec(),
         features,
         opcodes: lab.opcodes(),
     })
@@ -98,14 +83,9 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Uring, Refusal> 
 /// A read of `length` bytes at the start of `file`, which is open for direct I/O, through a ring with IOPOLL.
 pub(super) fn trial_of_polling(file: &File, length: usize, limits: &Limits) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
-    let mut ring: IoUring = IoUring::builder()
-        .setup_iopoll()
-        .build(ENTRIES)
-        .map_err(refuse)?;
+    let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
     let pages = Pages::zeroed(length);
-    read(&mut ring, From::Descriptor(file.as_raw_fd()), pages)
-        .map(drop)
-        .map_err(refuse)
+    read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
 }
 
 /// What all trials need.
@@ -129,8 +109,8 @@ impl Lab<'_> {
         Ok(features(ring.params()))
     }
 
-    /// Makes a ring. A closed ring gives its memory back only after a while, so where the limit is tight ENOMEM may mean
-    /// the rings of the trials before; then it waits, up to a second in all.
+    /// Makes a ring. A closed ring gives its memory back only after a while, so where the limit is tight ENOMEM may
+    /// mean the rings of the trials before; then it waits, up to a second in all.
     fn ring(&self, configure: impl Fn(&mut Builder)) -> io::Result<IoUring> {
         const STEP: Duration = Duration::from_millis(20);
         let mut builder = IoUring::builder();
@@ -159,9 +139,7 @@ impl Lab<'_> {
 
     fn flags(&self) -> Vec<(Feature, Result<(), Refusal>)> {
         let tried = |feature, configure: fn(&mut Builder)| {
-            let answer = self
-                .ring(configure)
-                .and_then(|mut ring| self.read_sample(&mut ring));
+            let answer = self.ring(configure).and_then(|mut ring| self.read_sample(&mut ring));
             (feature, answer.map_err(self.refuse(feature)))
         };
         vec![
@@ -174,11 +152,7 @@ impl Lab<'_> {
             tried(Feature::SubmitAll, |ring| {
                 ring.setup_submit_all();
             }),
-            (
-                Feature::RDisabled,
-                self.enabled_later()
-                    .map_err(self.refuse(Feature::RDisabled)),
-            ),
+            (Feature::RDisabled, self.enabled_later().map_err(self.refuse(Feature::RDisabled))),
             tried(Feature::CoopTaskrun, |ring| {
                 ring.setup_coop_taskrun();
             }),
@@ -197,10 +171,7 @@ impl Lab<'_> {
             tried(Feature::SqPoll, |ring| {
                 ring.setup_sqpoll(SQPOLL_IDLE);
             }),
-            (
-                Feature::AttachWq,
-                self.attached().map_err(self.refuse(Feature::AttachWq)),
-            ),
+            (Feature::AttachWq, self.attached().map_err(self.refuse(Feature::AttachWq))),
             (
                 Feature::IoPoll,
                 self.ring(|ring| {
@@ -227,8 +198,7 @@ impl Lab<'_> {
             ring.setup_sqpoll(SQPOLL_IDLE);
         })?;
         let mut second = self.ring(|ring| {
-            ring.setup_sqpoll(SQPOLL_IDLE)
-                .setup_attach_wq(first.as_raw_fd());
+            ring.setup_sqpoll(SQPOLL_IDLE).setup_attach_wq(first.as_raw_fd());
         })?;
         self.read_sample(&mut second)
     }
@@ -248,17 +218,14 @@ impl Lab<'_> {
         trials
             .into_iter()
             .map(|(feature, trial)| {
-                let answer = self
-                    .ring(|_| {})
-                    .and_then(|mut ring| trial(self, &mut ring));
+                let answer = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
                 (feature, answer.map_err(self.refuse(feature)))
             })
             .collect()
     }
 
     fn fixed_file(&self, ring: &mut IoUring) -> io::Result<()> {
-        ring.submitter()
-            .register_files(&[self.sample.file().as_raw_fd()])?;
+        ring.submitter().register_files(&[self.sample.file().as_raw_fd()])?;
         self.read_sample_from(ring, From::FixedFile(0))
     }
 
@@ -293,10 +260,7 @@ impl Lab<'_> {
         let trial = || {
             let mut ring = self.ring(|_| {})?;
             let mut pages = Pages::zeroed(size);
-            let buffer = libc::iovec {
-                iov_base: pages.bytes_mut().as_mut_ptr().cast(),
-                iov_len: size,
-            };
+            let buffer = libc::iovec { iov_base: pages.bytes_mut().as_mut_ptr().cast(), iov_len: size };
             // SAFETY: `read` keeps the pages until the completion of the one request that uses them, or leaks them. The
             // kernel holds on to the pages of a registered buffer by itself, so freeing them before the ring is sound.
             unsafe { ring.submitter().register_buffers(&[buffer]) }?;
@@ -312,9 +276,7 @@ impl Lab<'_> {
         self.ring(|_| {})
             .and_then(|ring| ring.submitter().register_probe(&mut table))
             .map_err(self.refuse(Feature::OpcodeTable))?;
-        Ok(OPCODES
-            .map(|(name, code)| (name, table.is_supported(code)))
-            .to_vec())
+        Ok(OPCODES.map(|(name, code)| (name, table.is_supported(code))).to_vec())
     }
 }
 
@@ -369,9 +331,7 @@ fn waits_with_timeout(ring: &IoUring) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let timeout = Timespec::new().nsec(1_000_000);
-    let waited = ring
-        .submitter()
-        .submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
+    let waited = ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
     match waited {
         Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
         // A signal came first, which takes an enter that took the timeout.
@@ -399,9 +359,7 @@ fn read(ring: &mut IoUring, from: From, mut pages: Pages) -> io::Result<Pages> {
     let entry = match from {
         From::Descriptor(fd) => opcode::Read::new(Fd(fd), address, length).build(),
         From::FixedFile(index) => opcode::Read::new(Fixed(index), address, length).build(),
-        From::DescriptorIntoFixedBuffer(fd) => {
-            opcode::ReadFixed::new(Fd(fd), address, PAGE as u32, 0).build()
-        }
+        From::DescriptorIntoFixedBuffer(fd) => opcode::ReadFixed::new(Fd(fd), address, PAGE as u32, 0).build(),
     };
     match carry(ring, &entry) {
         Err(NotReturned) => {
@@ -417,18 +375,15 @@ struct NotReturned;
 
 /// Submits one entry and waits for its completion.
 fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, NotReturned> {
-    // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and leaks it should none come.
+    // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and leaks it should none
+    // come.
     if unsafe { ring.submission().push(entry) }.is_err() {
         return Ok(Err(io::Error::from_raw_os_error(libc::EBUSY)));
     }
     let submitted = submit(&ring.submitter());
     if let Err(error) = submitted {
         // With a polling thread the entry may be taken all the same.
-        return if ring.params().is_setup_sqpoll() {
-            Err(NotReturned)
-        } else {
-            Ok(Err(error))
-        };
+        return if ring.params().is_setup_sqpoll() { Err(NotReturned) } else { Ok(Err(error)) };
     }
     let result = wait_for(PATIENCE, || {
         if let Some(completion) = ring.completion().next() {
@@ -436,10 +391,7 @@ fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, N
         }
         // Where completions are deferred or polled for, an enter that asks for them makes them. Its error is no answer.
         // SAFETY: no signal mask is passed, so the call names no memory.
-        let _ = unsafe {
-            ring.submitter()
-                .enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None)
-        };
+        let _ = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None) };
         None
     });
     match result {
@@ -471,10 +423,7 @@ mod tests {
 
     fn limits(memlock: Option<u64>, capabilities: u64) -> Limits {
         Limits {
-            memlock: Limit {
-                soft: memlock,
-                hard: memlock,
-            },
+            memlock: Limit { soft: memlock, hard: memlock },
             capabilities: Some(capabilities),
             ..Limits::of_this_process()
         }
@@ -489,10 +438,7 @@ mod tests {
         assert_eq!(rings(256), Some(292));
         assert_eq!(rings(4096), Some(20));
         assert_eq!(ring_memory(256, 4096, &usual).bytes, 7 * 4096);
-        assert_eq!(
-            ring_memory(256, 4096, &limits(Some(64 << 10), 0)).rings,
-            Some(2)
-        );
+        assert_eq!(ring_memory(256, 4096, &limits(Some(64 << 10), 0)).rings, Some(2));
     }
 
     #[test]
@@ -505,14 +451,8 @@ mod tests {
     #[test]
     fn a_negative_result_is_an_error() {
         assert_eq!(answer_of(Some(5)).unwrap(), 5);
-        assert_eq!(
-            answer_of(Some(-libc::EINVAL)).unwrap_err().raw_os_error(),
-            Some(libc::EINVAL)
-        );
-        assert_eq!(
-            answer_of(None).unwrap_err().raw_os_error(),
-            Some(libc::ETIMEDOUT)
-        );
+        assert_eq!(answer_of(Some(-libc::EINVAL)).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(answer_of(None).unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
         assert!(answer_of(Some(i32::MIN)).is_err());
     }
 }

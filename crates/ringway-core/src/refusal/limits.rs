@@ -23,24 +23,15 @@ pub struct Limit {
 
 impl Limit {
     /// No limit at all.
-    pub const UNLIMITED: Self = Self {
-        soft: None,
-        hard: None,
-    };
+    pub const UNLIMITED: Self = Self { soft: None, hard: None };
 
     fn of_this_process(resource: Resource) -> Self {
-        let mut limit = libc::rlimit {
-            rlim_cur: libc::RLIM_INFINITY,
-            rlim_max: libc::RLIM_INFINITY,
-        };
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: `limit` is a live rlimit that getrlimit writes and nobody else sees. It fails only for an unknown
         // resource, and then leaves the value as it was.
         unsafe { libc::getrlimit(resource, &mut limit) };
         let finite = |value: libc::rlim_t| (value != libc::RLIM_INFINITY).then_some(value);
-        Self {
-            soft: finite(limit.rlim_cur),
-            hard: finite(limit.rlim_max),
-        }
+        Self { soft: finite(limit.rlim_cur), hard: finite(limit.rlim_max) }
     }
 }
 
@@ -164,10 +155,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_mask_is_neither_yes_nor_no() {
-        let limits = Limits {
-            capabilities: None,
-            ..Limits::of_this_process()
-        };
+        let limits = Limits { capabilities: None, ..Limits::of_this_process() };
         assert_eq!(limits.has(Capability::IpcLock), None);
     }
 }

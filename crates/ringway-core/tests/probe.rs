@@ -1,0 +1,409 @@
+//! The probe, run for real where things are refused: as an ordinary user, under seccomp filters, with little lockable
+//! memory and with few descriptors.
+//!
+//! Limits and filters cannot be taken back, so each test runs its body in a process of its own: the test binary again,
+//! with this test alone.
+
+use ringway_core::probe::{self, Machine, Uring};
+use ringway_core::refusal::{Feature, Refusal};
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "RINGWAY_PROBE_TEST_CHILD";
+
+/// Runs `body` in a process of its own, and passes its output on.
+fn in_child(test: &str, body: impl FnOnce()) {
+    if env::var_os(CHILD).is_some() {
+        return body();
+    }
+    // One at a time: they would share the lockable memory of a user, should this run as an ordinary one.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Command::new(env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{test}: {}", output.status);
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Gives up root and its capabilities for good; who is not root is an ordinary user already. Each process becomes a
+/// user of its own, since lockable memory is counted for all processes of a user together.
+fn become_ordinary() {
+    if is_root() {
+        let user = 20_000 + std::process::id() % 40_000;
+        // SAFETY: these calls take numbers, or an empty list.
+        unsafe {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setgid(user), 0);
+            assert_eq!(libc::setuid(user), 0);
+            // A process that changed its user may not look at itself below /proc otherwise.
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+        }
+    }
+    assert!(!is_root());
+}
+
+fn limit_memlock(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the limit is a live value that is only read.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
+}
+
+/// Makes `calls` fail with `errno` on this thread from now on.
+fn refuse(calls: &[libc::c_long], errno: i32) {
+    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    // The number of the system call is the first word that the filter sees.
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for &call in calls {
+        filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32));
+        filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+    }
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its statements live through the call, which copies them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
+            0,
+            "{}",
+            io::Error::last_os_error()
+        );
+    }
+}
+
+const URING: [libc::c_long; 3] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+const KAIO: [libc::c_long; 4] = [libc::SYS_io_setup, libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy];
+
+/// The probe, which must neither hang nor leave a descriptor open.
+fn machine() -> Machine {
+    let open = || fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+    let before = open();
+    let start = Instant::now();
+    let machine = probe::machine();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(open(), before, "the probe leaked a descriptor");
+    machine
+}
+
+/// What io_uring grants here, or `None` and the reason why the test is skipped.
+fn uring_of(machine: &Machine) -> Option<&Uring> {
+    match &machine.uring {
+        Ok(uring) => Some(uring),
+        Err(refusal) => {
+            println!("skipped: {refusal}");
+            None
+        }
+    }
+}
+
+/// Whether a sysctl refuses io_uring before any filter or limit can.
+fn sysctl_refuses() -> bool {
+    let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    let refuses = !["", "0"].contains(&disabled.trim());
+    if refuses {
+        println!("skipped: kernel.io_uring_disabled is {disabled}");
+    }
+    refuses
+}
+
+fn answer(list: &[(Feature, Result<(), Refusal>)], feature: Feature) -> &Result<(), Refusal> {
+    &list.iter().find(|(name, _)| *name == feature).unwrap().1
+}
+
+#[test]
+fn unrestricted() {
+    in_child("unrestricted", || {
+        let machine = machine();
+        assert_eq!(machine.threads, Ok(()));
+        if let Err(refusal) = &machine.kaio {
+            println!("KAIO not looked at: {refusal}");
+        }
+        let Some(uring) = uring_of(&machine) else {
+            return;
+        };
+        for (feature, answer) in uring.flags.iter().chain(&uring.options) {
+            match answer {
+                Ok(()) => {}
+                Err(refusal) => assert_eq!(refusal.feature, *feature, "{refusal}"),
+            }
+        }
+        let opcodes = uring.opcodes.as_ref().unwrap();
+        assert!(opcodes.contains(&("READ", true)), "{opcodes:?}");
+    });
+}
+
+#[test]
+fn an_ordinary_user() {
+    in_child("an_ordinary_user", || {
+        become_ordinary();
+        limit_memlock(1 << 20);
+        let machine = machine();
+        assert_ne!(machine.uid, 0);
+        assert_eq!(machine.threads, Ok(()));
+        assert_eq!(machine.ring_memory[0].rings, Some(128));
+        let Some(uring) = uring_of(&machine) else {
+            return;
+        };
+        // Registered buffers have been charged by every kernel, and no ring fits beside this one.
+        let (size, answer) = &uring.fixed_buffers[2];
+        let refusal = answer.as_ref().unwrap_err();
+        assert_eq!((*size, refusal.errno), (8 << 20, libc::ENOMEM));
+        assert!(refusal.meaning.contains("RLIMIT_MEMLOCK, which is 1 MiB"), "{refusal}");
+        assert!(refusal.mend.contains("ulimit -l"), "{refusal}");
+    });
+}
+
+/// The count of rings is worked out from their size, so here it is checked by making them.
+#[test]
+fn as_many_rings_as_promised() {
+    in_child("as_many_rings_as_promised", || {
+        become_ordinary();
+        limit_memlock(1 << 20);
+        let machine = machine();
+        if uring_of(&machine).is_none() {
+            return;
+        }
+        let promised = machine.ring_memory[1];
+        let expected = promised.rings.unwrap();
+        assert_eq!(expected, 36);
+        // The probe's own rings give their memory back only after a while.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let mut rings = Vec::new();
+            let refused = loop {
+                match io_uring::IoUring::new(promised.entries) {
+                    Ok(ring) => rings.push(ring),
+                    Err(error) => break Some(error),
+                }
+                if rings.len() as u64 > expected {
+                    break None;
+                }
+            };
+            let made = rings.len() as u64;
+            drop(rings);
+            match refused {
+                None => return println!("skipped: this kernel does not charge rings"),
+                Some(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOMEM)),
+            }
+            if made == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{made} rings, {expected} promised");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+}
+
+#[test]
+fn little_lockable_memory() {
+    in_child("little_lockable_memory", || {
+        become_ordinary();
+        limit_memlock(64 << 10);
+        let machine = machine();
+        assert_eq!(machine.ring_memory[1].rings, Some(2));
+        let Some(uring) = uring_of(&machine) else {
+            return;
+        };
+        // Rings closed a moment ago still count, which must not look like a missing flag.
+        for (feature, answer) in uring.flags.iter().chain(&uring.options) {
+            if let Err(refusal) = answer {
+                assert_ne!(refusal.errno, libc::ENOMEM, "{feature}: {refusal}");
+            }
+        }
+        let refusal = uring.fixed_buffers[1].1.as_ref().unwrap_err();
+        assert!(refusal.meaning.contains("which is 64 KiB"), "{refusal}");
+    });
+}
+
+#[test]
+fn no_lockable_memory() {
+    in_child("no_lockable_memory", || {
+        become_ordinary();
+        limit_memlock(0);
+        let machine = machine();
+        assert_eq!(machine.threads, Ok(()));
+        match machine.uring {
+            Ok(_) => println!("skipped: this kernel does not charge rings"),
+            Err(refusal) if refusal.errno != libc::ENOMEM => println!("skipped: {refusal}"),
+            Err(refusal) => assert_eq!(
+                refusal.to_string(),
+                "io_uring refused: ENOMEM (Cannot allocate memory): ring memory counts against RLIMIT_MEMLOCK, which is \
+                 0 bytes for all processes of this user together; mend: make fewer or smaller rings, or raise the limit \
+                 (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
+            ),
+        }
+    });
+}
+
+#[test]
+fn a_filter_that_forbids() {
+    in_child("a_filter_that_forbids", || {
+        if sysctl_refuses() {
+            return;
+        }
+        refuse(&URING, libc::EPERM);
+        let machine = machine();
+        assert_eq!(machine.limits.seccomp, Some(2));
+        assert_eq!(machine.limits.no_new_privs, Some(true));
+        assert_eq!(
+            machine.uring.unwrap_err().to_string(),
+            "io_uring refused: EPERM (Operation not permitted): a seccomp filter of the container or service refuses it; \
+             mend: allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile (docker run \
+             --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)"
+        );
+        assert_eq!(machine.threads, Ok(()));
+    });
+}
+
+#[test]
+fn a_filter_that_hides() {
+    in_child("a_filter_that_hides", || {
+        refuse(&[URING.as_slice(), &KAIO].concat(), libc::ENOSYS);
+        let machine = machine();
+        for (refusal, call) in
+            [(machine.uring.unwrap_err(), "allow io_uring_setup"), (machine.kaio.unwrap_err(), "allow io_setup")]
+        {
+            assert_eq!(refusal.errno, libc::ENOSYS);
+            assert!(refusal.meaning.contains("a seccomp filter hides it"), "{refusal}");
+            assert!(refusal.mend.contains(call), "{refusal}");
+        }
+        assert_eq!(machine.threads, Ok(()));
+    });
+}
+
+/// The budget is the whole machine's, so a filter stands in for programs that spent it.
+#[test]
+fn a_spent_budget_of_kaio_requests() {
+    in_child("a_spent_budget_of_kaio_requests", || {
+        refuse(&[libc::SYS_io_setup], libc::EAGAIN);
+        let refusal = machine().kaio.unwrap_err();
+        let max = fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap();
+        assert!(refusal.meaning.contains(&format!("fs.aio-max-nr is {}", max.trim())), "{refusal}");
+        assert!(refusal.mend.starts_with("sysctl -w fs.aio-max-nr="), "{refusal}");
+    });
+}
+
+/// Some sandboxes make a ring and then carry nothing on it: a probe that only made one would be taken in.
+#[test]
+fn a_ring_that_carries_nothing() {
+    in_child("a_ring_that_carries_nothing", || {
+        refuse(&[libc::SYS_io_uring_enter, libc::SYS_io_submit], libc::EINVAL);
+        let machine = machine();
+        let refusal = machine.uring.unwrap_err();
+        if refusal.errno == libc::EINVAL {
+            assert!(refusal.meaning.contains("a plain read"), "{refusal}");
+        } else {
+            println!("skipped: {refusal}");
+        }
+        assert!(machine.kaio.is_err());
+        assert_eq!(machine.threads, Ok(()));
+    });
+}
+
+/// Without system calls to ask with, what was granted before stays granted.
+#[test]
+fn a_filter_against_registering() {
+    in_child("a_filter_against_registering", || {
+        refuse(&[libc::SYS_io_uring_register, libc::SYS_statx], libc::EPERM);
+        let machine = machine();
+        let Some(uring) = uring_of(&machine) else {
+            return;
+        };
+        assert_eq!(uring.opcodes.as_ref().unwrap_err().feature, Feature::OpcodeTable);
+        for feature in [Feature::FixedFiles, Feature::EventFd, Feature::RingFd] {
+            let refusal = answer(&uring.options, feature).as_ref().unwrap_err();
+            assert_eq!(refusal.errno, libc::EPERM, "{refusal}");
+        }
+        let facts = probe::path(&env::temp_dir()).unwrap().facts;
+        assert!(facts.direct.offset_align.is_power_of_two());
+    });
+}
+
+#[test]
+fn few_descriptors() {
+    in_child("few_descriptors", || {
+        let unlimited = machine();
+        let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        // SAFETY: the limit is a live value that is only read.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        let mut taken = Vec::new();
+        while let Ok(file) = File::open("/dev/null") {
+            taken.push(file);
+        }
+
+        let none = probe::machine();
+        for refusal in [none.uring.unwrap_err(), none.kaio.unwrap_err()] {
+            assert_eq!(refusal.errno, libc::EMFILE, "{refusal}");
+            assert!(refusal.meaning.contains("RLIMIT_NOFILE is 64"), "{refusal}");
+            assert!(refusal.mend.contains("ulimit -n"), "{refusal}");
+        }
+        assert_eq!(none.threads, Ok(()));
+
+        taken.pop();
+        let one = probe::machine();
+        assert_eq!(one.uring.unwrap_err().errno, libc::EMFILE);
+        match unlimited.kaio {
+            Err(refusal) => println!("skipped: {refusal}"),
+            Ok(_) => {
+                let kaio = one.kaio.unwrap();
+                assert_eq!(kaio.res_fd.unwrap_err().errno, libc::EMFILE);
+            }
+        }
+
+        taken.pop();
+        if unlimited.uring.is_ok() {
+            let two = probe::machine().uring.unwrap();
+            for (list, feature) in [(&two.options, Feature::EventFd), (&two.flags, Feature::AttachWq)] {
+                let refusal = answer(list, feature).as_ref().unwrap_err();
+                assert_eq!(refusal.errno, libc::EMFILE, "{refusal}");
+            }
+        }
+        // Both are free again.
+        let again = [File::open("/dev/null"), File::open("/dev/null")];
+        assert!(again.iter().all(Result::is_ok));
+        assert!(File::open("/dev/null").is_err());
+    });
+}
+
+#[test]
+fn paths() {
+    in_child("paths", || {
+        let directory = tempfile::tempdir().unwrap();
+        let probed = probe::path(directory.path()).unwrap();
+        assert_eq!(probed.facts.kind.to_string(), "directory");
+        if let Some(Err(refusal)) = &probed.io_poll {
+            assert_eq!(refusal.feature, Feature::IoPoll);
+            assert!(!refusal.meaning.is_empty());
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+
+        let file = directory.path().join("file");
+        fs::write(&file, vec![7; 100_000]).unwrap();
+        let probed = probe::path(&file).unwrap();
+        match probed.direct_read {
+            Some(Ok(())) => assert!(probed.facts.direct.supported),
+            other => println!("no direct read here: {other:?}"),
+        }
+
+        let empty = directory.path().join("empty");
+        fs::write(&empty, "").unwrap();
+        assert_eq!(probe::path(&empty).unwrap().io_poll, None);
+
+        let error = probe::path(&directory.path().join("none")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    });
+}
