@@ -1,0 +1,207 @@
+//! A probe as JSON. Mapped by hand: the core does not depend on serde, and the names here are a promise to scripts that
+//! the names of Rust fields are not.
+
+use super::Probe;
+use super::advice::advice;
+use ringway_core::device::{DeviceFacts, DirectIo};
+use ringway_core::probe::{Capability, Limit, Limits, Machine, PathProbe};
+use ringway_core::refusal::{Feature, Refusal, errno_name};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The report as JSON, indented, with a line end. What could not be found out is null.
+pub fn render_json(probe: &Probe) -> String {
+    let report = json!({
+        "machine": about(&probe.machine),
+        "backends": backends(&probe.machine),
+        "path": probe.path.as_ref().map(|(path, probed)| about_path(path, probed)),
+        "advice": advice(probe),
+    });
+    format!("{report:#}\n")
+}
+
+fn about(machine: &Machine) -> Value {
+    let limits = &machine.limits;
+    let rings: Vec<_> = machine
+        .ring_memory
+        .iter()
+        .map(|ring| json!({ "entries": ring.entries, "bytes": ring.bytes, "rings_within_memlock": ring.rings }))
+        .collect();
+    json!({
+        "kernel": machine.kernel,
+        "cpus": machine.cpus,
+        "page_size": machine.page_size,
+        "container": machine.container,
+        "uid": machine.uid,
+        "capabilities": capabilities(limits),
+        "seccomp": limits.seccomp,
+        "seccomp_filters": limits.seccomp_filters,
+        "no_new_privs": limits.no_new_privs,
+        "memlock": limit(limits.memlock),
+        "nofile": limit(limits.nofile),
+        "io_uring_disabled": limits.io_uring_disabled,
+        "io_uring_group": limits.io_uring_group,
+        "aio_max_nr": limits.aio_max_nr,
+        "aio_nr": limits.aio_nr,
+        "ring_memory": rings,
+    })
+}
+
+fn capabilities(limits: &Limits) -> Value {
+    json!({
+        "CAP_IPC_LOCK": limits.has(Capability::IpcLock),
+        "CAP_SYS_ADMIN": limits.has(Capability::SysAdmin),
+        "CAP_SYS_NICE": limits.has(Capability::SysNice),
+    })
+}
+
+/// Numbers, or `"unlimited"`: null would mean unknown.
+fn limit(limit: Limit) -> Value {
+    let value = |value: Option<u64>| value.map_or(json!("unlimited"), |value| json!(value));
+    json!({ "soft": value(limit.soft), "hard": value(limit.hard) })
+}
+
+fn backends(machine: &Machine) -> Value {
+    let mut uring = answer(&machine.uring);
+    if let Ok(granted) = &machine.uring {
+        let buffers: Map<_, _> =
+            granted.fixed_buffers.iter().map(|(size, tried)| (size.to_string(), answer(tried).into())).collect();
+        uring.insert("flags".to_owned(), answers(&granted.flags));
+        uring.insert("options".to_owned(), answers(&granted.options));
+        uring.insert("fixed_buffers".to_owned(), buffers.into());
+        uring.insert("features".to_owned(), names(&granted.features));
+        let opcodes = match &granted.opcodes {
+            Ok(opcodes) => names(opcodes),
+            Err(_) => answer(&granted.opcodes).into(),
+        };
+        uring.insert("opcodes".to_owned(), opcodes);
+    }
+    let mut kaio = answer(&machine.kaio);
+    if let Ok(granted) = &machine.kaio {
+        kaio.insert("user_ring".to_owned(), answer(&granted.user_ring).into());
+        kaio.insert("eventfd".to_owned(), answer(&granted.res_fd).into());
+        kaio.insert("fsync".to_owned(), answer(&granted.fsync).into());
+    }
+    json!({ "uring": uring, "kaio": kaio, "threads": answer(&machine.threads) })
+}
+
+/// `granted`, and the reason where it is false.
+fn answer<T>(answer: &Result<T, Refusal>) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("granted".to_owned(), answer.is_ok().into());
+    if let Err(Refusal { errno, meaning, mend, .. }) = answer {
+        map.insert("errno".to_owned(), (*errno).into());
+        map.insert("errno_name".to_owned(), errno_name(*errno).into());
+        map.insert("meaning".to_owned(), meaning.as_str().into());
+        map.insert("mend".to_owned(), mend.as_str().into());
+    }
+    map
+}
+
+fn answers(answers: &[(Feature, Result<(), Refusal>)]) -> Value {
+    answers
+        .iter()
+        .map(|(feature, tried)| (feature.name().to_owned(), answer(tried).into()))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn names(names: &[(&'static str, bool)]) -> Value {
+    names.iter().map(|(name, there)| ((*name).to_owned(), (*there).into())).collect::<Map<_, _>>().into()
+}
+
+fn about_path(path: &Path, probed: &PathProbe) -> Value {
+    let DirectIo { supported, memory_align, offset_align, source } = probed.facts.direct;
+    json!({
+        "path": path.to_string_lossy(),
+        "kind": probed.facts.kind.to_string(),
+        "file_system": probed.facts.file_system,
+        "direct_io": {
+            "supported": supported,
+            "memory_align": memory_align,
+            "offset_align": offset_align,
+            "source": source.to_string(),
+        },
+        "direct_read": probed.direct_read.as_ref().map(answer),
+        "io_poll_read": probed.io_poll.as_ref().map(answer),
+        "in_use": probed.in_use,
+        "device": probed.facts.device.as_ref().map(about_device),
+    })
+}
+
+fn about_device(device: &DeviceFacts) -> Value {
+    json!({
+        "name": device.name,
+        "major": device.major,
+        "minor": device.minor,
+        "scheduler": device.scheduler,
+        "nr_requests": device.nr_requests,
+        "io_poll": device.io_poll,
+        "max_sectors_kb": device.max_sectors_kb,
+        "rotational": device.rotational,
+        "logical_block_size": device.logical_block_size,
+        "physical_block_size": device.physical_block_size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    fn parsed(probe: &Probe) -> Value {
+        serde_json::from_str(&render_json(probe)).unwrap()
+    }
+
+    #[test]
+    fn a_grant_and_a_refusal_have_the_same_shape() {
+        let report = parsed(&samples::granted());
+        let flags = &report["backends"]["uring"]["flags"];
+        assert_eq!(flags["SQPOLL"], json!({ "granted": true }));
+        assert_eq!(
+            flags["NO_SQARRAY"],
+            json!({
+                "granted": false,
+                "errno": 22,
+                "errno_name": "EINVAL",
+                "meaning": "what it means",
+                "mend": "what to do",
+            })
+        );
+        assert_eq!(report["backends"]["uring"]["fixed_buffers"]["8388608"]["errno_name"], "ENOMEM");
+        assert_eq!(report["backends"]["uring"]["opcodes"], json!({ "READ": true, "FTRUNCATE": false }));
+    }
+
+    #[test]
+    fn a_refused_backend_has_no_options() {
+        let report = parsed(&samples::container());
+        assert_eq!(report["backends"]["uring"]["granted"], false);
+        assert_eq!(report["backends"]["uring"]["flags"], Value::Null);
+        assert_eq!(report["path"], Value::Null);
+        assert_eq!(report["machine"]["container"], "docker");
+    }
+
+    #[test]
+    fn unknown_is_null_and_unlimited_is_a_word() {
+        let report = parsed(&samples::nothing());
+        assert_eq!(report["machine"]["seccomp"], Value::Null);
+        assert_eq!(report["machine"]["memlock"]["soft"], "unlimited");
+        assert_eq!(report["machine"]["capabilities"]["CAP_IPC_LOCK"], Value::Null);
+    }
+
+    #[test]
+    fn a_path_has_its_device_below_it() {
+        let report = parsed(&samples::granted());
+        let path = &report["path"];
+        assert_eq!(path["device"]["nr_requests"], 256);
+        assert_eq!(path["direct_io"]["source"], "statx");
+        assert_eq!(path["io_poll_read"]["errno_name"], "EOPNOTSUPP");
+        assert!(report["advice"].as_array().is_some_and(|advice| !advice.is_empty()));
+    }
+
+    #[test]
+    fn the_text_ends_in_one_line_end() {
+        let text = render_json(&samples::granted());
+        assert!(text.ends_with("}\n") && !text.ends_with("\n\n"));
+    }
+}

@@ -1,0 +1,434 @@
+//! A probe as text for a reader: sections of aligned rows, and below a refusal what it means and how to mend it.
+
+use super::Probe;
+use super::advice::advice;
+use ringway_core::probe::{Capability, Kaio, Limit, Limits, Machine, PathProbe, Uring};
+use ringway_core::refusal::{Feature, Refusal, bytes_text, errno_text};
+use std::fmt::Write;
+use std::path::Path;
+
+/// Columns that lists are broken at; explanations are not broken, so that they can be searched for and copied.
+const WIDTH: usize = 100;
+
+/// The report as text.
+pub fn render_text(probe: &Probe) -> String {
+    let machine = &probe.machine;
+    let mut sections = vec![about(machine), backends(machine)];
+    if let Ok(uring) = &machine.uring {
+        sections.extend(about_uring(machine, uring));
+    }
+    if let Ok(kaio) = &machine.kaio {
+        sections.push(about_kaio(kaio));
+    }
+    if let Some((path, probed)) = &probe.path {
+        sections.push(about_path(path, probed));
+    }
+    let mut text = String::new();
+    for section in &sections {
+        section.render(&mut text);
+        text.push('\n');
+    }
+    text.push_str("Advice\n");
+    for line in advice(probe) {
+        text.push_str("  - ");
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// A heading with rows below it.
+struct Section {
+    title: String,
+    rows: Vec<Row>,
+}
+
+/// A label, what is said of it, and further lines.
+struct Row {
+    label: String,
+    value: String,
+    notes: Vec<String>,
+}
+
+impl Section {
+    fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), rows: Vec::new() }
+    }
+
+    fn row(&mut self, label: impl Into<String>, value: impl Into<String>) {
+        self.rows.push(Row { label: label.into(), value: value.into(), notes: Vec::new() });
+    }
+
+    /// `granted`, or `refused` with all that is known about why.
+    fn answer<T>(&mut self, label: impl Into<String>, answer: &Result<T, Refusal>) {
+        let row = match answer {
+            Ok(_) => Row { label: label.into(), value: "granted".to_owned(), notes: Vec::new() },
+            Err(Refusal { errno, meaning, mend, .. }) => {
+                let mut notes = vec![format!("meaning: {meaning}")];
+                if !mend.is_empty() {
+                    notes.push(format!("mend:    {mend}"));
+                }
+                Row { label: label.into(), value: format!("refused: {}", errno_text(*errno)), notes }
+            }
+        };
+        self.rows.push(row);
+    }
+
+    fn answers(&mut self, answers: &[(Feature, Result<(), Refusal>)]) {
+        for (feature, answer) in answers {
+            self.answer(feature.name(), answer);
+        }
+    }
+
+    /// The names that are there in one row and those that are not in another.
+    fn names(&mut self, names: &[(&'static str, bool)]) {
+        for (label, wanted) in [("has", true), ("lacks", false)] {
+            let chosen = names.iter().filter(|(_, there)| *there == wanted).map(|(name, _)| *name);
+            let mut lines = broken(chosen).into_iter();
+            if let Some(value) = lines.next() {
+                self.rows.push(Row { label: label.to_owned(), value, notes: lines.collect() });
+            }
+        }
+    }
+
+    fn render(&self, text: &mut String) {
+        let _ = writeln!(text, "{}", self.title);
+        let width = self.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
+        let mut explained: &[String] = &[];
+        for row in &self.rows {
+            let _ = writeln!(text, "  {:width$}  {}", row.label, row.value);
+            // Rows that are refused for one reason share one explanation.
+            if row.notes == explained {
+                continue;
+            }
+            for note in &row.notes {
+                let _ = writeln!(text, "  {:width$}  {note}", "");
+            }
+            if !row.notes.is_empty() {
+                explained = &row.notes;
+            }
+        }
+    }
+}
+
+/// Words in lines of at most [`WIDTH`] columns.
+fn broken<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn about(machine: &Machine) -> Section {
+    let Machine { kernel, cpus, uid, page_size, limits, container, .. } = machine;
+    let mut section = Section::new("Machine and process");
+    section.row("kernel", kernel);
+    section.row("processors", cpus.to_string());
+    section.row("page", bytes_text(*page_size));
+    section.row("container", container.as_ref().map_or("none seen".to_owned(), |name| format!("{name} (a guess)")));
+    section.row("user", if *uid == 0 { "0 (root)".to_owned() } else { uid.to_string() });
+    section.row("capabilities", capabilities(limits));
+    section.row("seccomp", seccomp(limits));
+    section.row("locked memory", format!("{} (ulimit -l)", memlock(limits)));
+    section.row("open files", format!("{} (ulimit -n)", limit(limits.nofile, |number| number.to_string())));
+    section.row("kernel.io_uring_disabled", number(limits.io_uring_disabled));
+    section.row("kernel.io_uring_group", number(limits.io_uring_group));
+    section.row("fs.aio-nr", format!("{} of fs.aio-max-nr {}", number(limits.aio_nr), number(limits.aio_max_nr)));
+    section
+}
+
+fn capabilities(limits: &Limits) -> String {
+    let all = [
+        (Capability::IpcLock, "CAP_IPC_LOCK"),
+        (Capability::SysAdmin, "CAP_SYS_ADMIN"),
+        (Capability::SysNice, "CAP_SYS_NICE"),
+    ];
+    if limits.capabilities.is_none() {
+        return "unknown".to_owned();
+    }
+    let held: Vec<_> = all.iter().filter(|(one, _)| limits.has(*one) == Some(true)).map(|(_, name)| *name).collect();
+    if held.is_empty() { "none that matter here".to_owned() } else { held.join(" ") }
+}
+
+fn seccomp(limits: &Limits) -> String {
+    let mode = match limits.seccomp {
+        None => "unknown".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(1) => "strict".to_owned(),
+        Some(2) => match limits.seccomp_filters {
+            Some(1) => "1 filter".to_owned(),
+            Some(filters) => format!("{filters} filters"),
+            None => "filtered".to_owned(),
+        },
+        Some(mode) => format!("mode {mode}"),
+    };
+    match limits.no_new_privs {
+        Some(true) => format!("{mode}, no_new_privs set"),
+        _ => mode,
+    }
+}
+
+fn memlock(limits: &Limits) -> String {
+    let text = limit(limits.memlock, bytes_text);
+    if limits.has(Capability::IpcLock) == Some(true) {
+        format!("{text}, not binding: CAP_IPC_LOCK is exempt")
+    } else {
+        text
+    }
+}
+
+/// `8 MiB`, or `8 MiB, can be raised to unlimited`.
+fn limit(limit: Limit, write: impl Fn(u64) -> String) -> String {
+    let text = |value: Option<u64>| value.map_or("unlimited".to_owned(), &write);
+    if limit.soft == limit.hard {
+        text(limit.soft)
+    } else {
+        format!("{}, can be raised to {}", text(limit.soft), text(limit.hard))
+    }
+}
+
+fn number<N: ToString>(number: Option<N>) -> String {
+    number.map_or("unknown".to_owned(), |number| number.to_string())
+}
+
+fn backends(machine: &Machine) -> Section {
+    let mut section = Section::new("Backends (each tried by a read)");
+    section.answer(Feature::Uring.name(), &machine.uring);
+    section.answer(Feature::Kaio.name(), &machine.kaio);
+    section.answer(Feature::Threads.name(), &machine.threads);
+    section
+}
+
+fn about_uring(machine: &Machine, uring: &Uring) -> Vec<Section> {
+    let mut rings = Section::new("io_uring: memory of rings");
+    for ring in &machine.ring_memory {
+        let fit = match ring.rings {
+            Some(count) => format!("{count} fit into locked memory, all processes of this user together"),
+            None => "no limit on how many".to_owned(),
+        };
+        rings.row(format!("{} entries", ring.entries), format!("{} each, {fit}", bytes_text(ring.bytes)));
+    }
+
+    let mut flags = Section::new("io_uring: flags of a ring");
+    flags.answers(&uring.flags);
+    // Whether the reads on such a ring work is up to each device.
+    if let Some(row) = flags.rows.iter_mut().find(|row| row.label == Feature::IoPoll.name() && row.value == "granted") {
+        row.value.push_str(" (the ring; its reads depend on the device: ringway probe PATH)");
+    }
+
+    let mut options = Section::new("io_uring: options");
+    options.answers(&uring.options);
+    for (size, answer) in &uring.fixed_buffers {
+        options.answer(format!("{}, {}", Feature::FixedBuffers, bytes_text(*size)), answer);
+    }
+
+    let mut features = Section::new("io_uring: features of this kernel");
+    features.names(&uring.features);
+
+    let mut opcodes = Section::new("io_uring: operations");
+    match &uring.opcodes {
+        Ok(names) => opcodes.names(names),
+        Err(_) => opcodes.answer(Feature::OpcodeTable.name(), &uring.opcodes),
+    }
+    vec![rings, flags, options, features, opcodes]
+}
+
+fn about_kaio(kaio: &Kaio) -> Section {
+    let mut section = Section::new("Linux KAIO: options");
+    section.answer("completion ring in user space", &kaio.user_ring);
+    section.answer("eventfd", &kaio.res_fd);
+    section.answer("fsync", &kaio.fsync);
+    section
+}
+
+fn about_path(path: &Path, probed: &PathProbe) -> Section {
+    let facts = &probed.facts;
+    let mut section = Section::new(format!("Path {}", path.display()));
+    section.row("kind", facts.kind.to_string());
+    section.row("file system", &facts.file_system);
+    let direct = facts.direct;
+    section.row(
+        "direct I/O",
+        if direct.supported {
+            format!(
+                "memory aligned to {}, offset and length to {} (source: {})",
+                direct.memory_align, direct.offset_align, direct.source
+            )
+        } else {
+            "not supported".to_owned()
+        },
+    );
+    match &probed.direct_read {
+        Some(answer) => section.answer("direct read", answer),
+        None => section.row("direct read", "not tried: nothing there to read"),
+    }
+    match &probed.io_poll {
+        Some(answer) => section.answer("IOPOLL read", answer),
+        None if matches!(probed.direct_read, Some(Err(_))) => {
+            section.row("IOPOLL read", "not tried: it would be a direct read too");
+        }
+        None => section.row("IOPOLL read", "not tried: nothing there to read"),
+    }
+    if let Some(reason) = &probed.in_use {
+        section.row("in use", reason);
+    }
+    let Some(device) = &facts.device else {
+        section.row("device", "none that can be seen");
+        return section;
+    };
+    section.row("device", format!("{} ({}:{})", device.name, device.major, device.minor));
+    section.row("scheduler", number(device.scheduler.as_ref()));
+    section.row("nr_requests", number(device.nr_requests));
+    section.row("max_sectors_kb", number(device.max_sectors_kb));
+    section.row("io_poll", flag(device.io_poll));
+    section.row("rotational", flag(device.rotational));
+    section.row(
+        "block size",
+        format!("{} logical, {} physical", number(device.logical_block_size), number(device.physical_block_size)),
+    );
+    section
+}
+
+fn flag(flag: Option<bool>) -> String {
+    flag.map_or("unknown", |flag| if flag { "yes" } else { "no" }).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    /// The lines of one section, without its title.
+    fn section(text: &str, title: &str) -> Vec<String> {
+        text.lines()
+            .skip_while(|line| *line != title)
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do_below_itself() {
+        let text = render_text(&samples::container());
+        assert_eq!(
+            section(&text, "Backends (each tried by a read)"),
+            [
+                "  io_uring    refused: EPERM (Operation not permitted)",
+                "              meaning: what it means",
+                "              mend:    what to do",
+                "  Linux KAIO  granted",
+                "  threads     granted",
+            ]
+        );
+    }
+
+    #[test]
+    fn options_of_a_refused_backend_are_not_listed() {
+        let text = render_text(&samples::nothing());
+        assert!(!text.contains("io_uring: "), "{text}");
+        assert!(!text.contains("Linux KAIO: "), "{text}");
+        assert!(text.contains("  kernel.io_uring_disabled  unknown\n"), "{text}");
+    }
+
+    #[test]
+    fn names_are_sorted_into_there_and_not_there() {
+        let text = render_text(&samples::granted());
+        assert_eq!(section(&text, "io_uring: operations"), ["  has    READ", "  lacks  FTRUNCATE"]);
+        assert_eq!(section(&text, "io_uring: features of this kernel"), ["  has    NODROP", "  lacks  NO_IOWAIT"]);
+    }
+
+    #[test]
+    fn ring_memory_is_told_with_its_count() {
+        let text = render_text(&samples::granted());
+        assert_eq!(
+            section(&text, "io_uring: memory of rings"),
+            [
+                "  64 entries   8 KiB each, 1024 fit into locked memory, all processes of this user together",
+                "  256 entries  28 KiB each, 292 fit into locked memory, all processes of this user together",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_path_is_told_with_its_device() {
+        let path = section(&render_text(&samples::granted()), "Path /data");
+        for line in [
+            "  direct I/O      memory aligned to 512, offset and length to 4096 (source: statx)",
+            "  IOPOLL read     refused: EOPNOTSUPP (Operation not supported)",
+            "  device          vda (254:0)",
+            "  scheduler       mq-deadline",
+            "  block size      512 logical, 4096 physical",
+        ] {
+            assert!(path.iter().any(|told| told == line), "{line}\n{path:#?}");
+        }
+    }
+
+    #[test]
+    fn every_report_ends_in_advice() {
+        for probe in [samples::granted(), samples::container(), samples::nothing()] {
+            let text = render_text(&probe);
+            let (_, advice) = text.split_once("\nAdvice\n").unwrap();
+            assert!(advice.starts_with("  - "), "{text}");
+            assert!(text.ends_with(".\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_reason_is_explained_once() {
+        let mut probe = samples::granted();
+        let uring = probe.machine.uring.as_mut().unwrap();
+        uring.fixed_buffers =
+            [64 << 10, 1 << 20].map(|size| (size, Err(samples::refusal(Feature::FixedBuffers, libc::ENOMEM)))).to_vec();
+        assert_eq!(
+            section(&render_text(&probe), "io_uring: options"),
+            [
+                "  EXT_ARG                granted",
+                "  fixed buffers, 64 KiB  refused: ENOMEM (Cannot allocate memory)",
+                "                         meaning: what it means",
+                "                         mend:    what to do",
+                "  fixed buffers, 1 MiB   refused: ENOMEM (Cannot allocate memory)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_read_that_was_not_tried_says_why() {
+        let mut probe = samples::granted();
+        let probed = &mut probe.path.as_mut().unwrap().1;
+        probed.io_poll = None;
+        assert!(render_text(&probe).contains("  IOPOLL read     not tried: nothing there to read\n"));
+        let probed = &mut probe.path.as_mut().unwrap().1;
+        probed.direct_read = Some(Err(samples::refusal(Feature::DirectIo, libc::EACCES)));
+        assert!(render_text(&probe).contains("  IOPOLL read     not tried: it would be a direct read too\n"));
+    }
+
+    #[test]
+    fn no_line_ends_in_blanks() {
+        for line in render_text(&samples::granted()).lines() {
+            assert_eq!(line, line.trim_end());
+        }
+    }
+
+    #[test]
+    fn lists_are_broken_between_words() {
+        let words = ["0123456789"; 12];
+        let lines = broken(words.into_iter());
+        assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [98, 32]);
+        assert!(broken([].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn a_limit_that_can_be_raised_says_so() {
+        let raisable = Limit { soft: Some(1024), hard: None };
+        assert_eq!(limit(raisable, |number| number.to_string()), "1024, can be raised to unlimited");
+        assert_eq!(limit(Limit::UNLIMITED, bytes_text), "unlimited");
+    }
+}
