@@ -228,7 +228,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         {
             told
         }
-        (libc::EPERM, SqPoll) => text(
+        (libc::EPERM, SqPoll) if limits.seccomp != Some(2) => text(
             "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",
             "run without SQPOLL, give the process CAP_SYS_NICE, or use kernel 5.13 or newer",
         ),
@@ -251,6 +251,10 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
 
         (libc::ENOSYS, Threads) => text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox"),
+        // The ring was made, so what is missing is this part of it alone.
+        (libc::ENOSYS, _) if feature != Uring && feature.is_uring() && !feature.is_setup_flag() => {
+            explain_unknown(feature)
+        }
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
         (libc::EINVAL, Uring) => text(
@@ -281,15 +285,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "a registered buffer is larger than 1 GiB or there are more than the kernel takes at once (16384)",
             "register fewer or smaller buffers",
         ),
-        (libc::EINVAL, _) if feature.is_setup_flag() || feature.since().is_some() => (
-            format!("this kernel does not know {feature}"),
-            match feature.since() {
-                Some((major, minor)) => {
-                    format!("nothing to do: operations work without it; kernel {major}.{minor} or newer has it")
-                }
-                None => String::new(),
-            },
-        ),
+        (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
 
         (libc::ENOMEM, FixedBuffers) => {
             explain_no_memory("registered buffers count", "register fewer or smaller buffers", limits)
@@ -382,6 +378,17 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
         2 => Some(("kernel.io_uring_disabled is 2".to_owned(), "sysctl -w kernel.io_uring_disabled=0".to_owned())),
         _ => None,
     }
+}
+
+/// Something that this kernel is too old for.
+fn explain_unknown(feature: Feature) -> (String, String) {
+    let mend = match feature.since() {
+        Some((major, minor)) => {
+            format!("nothing to do: operations work without it; kernel {major}.{minor} or newer has it")
+        }
+        None => String::new(),
+    };
+    (format!("this kernel does not know {feature}"), mend)
 }
 
 /// The system calls that a profile must allow for a feature.
@@ -551,6 +558,13 @@ mod tests {
         let old = line(Feature::NoSqArray, libc::EINVAL, &ordinary());
         assert!(old.contains("does not know NO_SQARRAY"), "{old}");
         assert!(old.contains("kernel 6.6 or newer"), "{old}");
+    }
+
+    #[test]
+    fn a_missing_part_does_not_mean_that_all_is_missing() {
+        assert!(line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not know EXT_ARG"));
+        assert!(line(Feature::IoPoll, libc::ENOSYS, &ordinary()).contains("built without io_uring"));
+        assert!(line(Feature::Uring, libc::ENOSYS, &ordinary()).contains("built without io_uring"));
     }
 
     #[test]
