@@ -252,7 +252,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
 
         (libc::ENOSYS, Threads) => text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox"),
         // The ring was made, so what is missing is this part of it alone.
-        (libc::ENOSYS, _) if feature != Uring && feature.is_uring() && !feature.is_setup_flag() => {
+        (libc::ENOSYS, _)
+            if limits.seccomp != Some(2) && feature != Uring && feature.is_uring() && !feature.is_setup_flag() =>
+        {
             explain_unknown(feature)
         }
         (libc::ENOSYS, _) => explain_missing(feature, limits),
