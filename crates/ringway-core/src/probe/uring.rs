@@ -109,15 +109,19 @@ impl Lab<'_> {
         Ok(features(ring.params()))
     }
 
-    /// Makes a ring. A closed ring gives its memory back only after a while, so where the limit is tight ENOMEM may
-    /// mean the rings of the trials before; then it waits, up to a second in all.
     fn ring(&self, configure: impl Fn(&mut Builder)) -> io::Result<IoUring> {
-        const STEP: Duration = Duration::from_millis(20);
         let mut builder = IoUring::builder();
         configure(&mut builder);
+        self.patiently(|| builder.build(ENTRIES))
+    }
+
+    /// Does what takes lockable memory. A closed ring gives its memory back only after a while, so where the limit is
+    /// tight ENOMEM may mean the rings of the trials before; then it waits, up to a second in all.
+    fn patiently<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        const STEP: Duration = Duration::from_millis(20);
         loop {
             let left = self.memory_patience.get();
-            match builder.build(ENTRIES) {
+            match take() {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && left >= STEP => {
                     self.memory_patience.set(left - STEP);
                     thread::sleep(STEP);
@@ -263,7 +267,12 @@ impl Lab<'_> {
             let buffer = libc::iovec { iov_base: pages.bytes_mut().as_mut_ptr().cast(), iov_len: size };
             // SAFETY: `read` keeps the pages until the completion of the one request that uses them, or leaks them. The
             // kernel holds on to the pages of a registered buffer by itself, so freeing them before the ring is sound.
-            unsafe { ring.submitter().register_buffers(&[buffer]) }?;
+            let register = || unsafe { ring.submitter().register_buffers(&[buffer]) };
+            // There is no point in waiting for what can never fit beside the ring.
+            match self.limits.memlock.soft {
+                Some(limit) if size as u64 >= limit => register(),
+                _ => self.patiently(register),
+            }?;
             let from = From::DescriptorIntoFixedBuffer(self.sample.file().as_raw_fd());
             let mut pages = read(&mut ring, from, pages)?;
             self.sample.check(&pages.bytes_mut()[..PAGE])
