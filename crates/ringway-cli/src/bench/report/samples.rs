@@ -1,0 +1,363 @@
+//! Made-up reports for the tests: nothing here was measured. Latencies follow a log-normal
+//! distribution from a generator with a fixed seed, so that every test sees the same figures.
+
+use crate::bench::result::{Cell, Direction, Machine, Report, Run, Usage};
+use crate::bench::workload::{Access, Backend, Stop, Sync, Target, Workload};
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// The backends in the order of a matrix.
+pub(crate) const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null];
+
+/// Direct random reads of 4 KiB.
+pub(crate) fn workload(backend: Backend, depth: u32) -> Workload {
+    Workload {
+        name: format!("randread-4k-{depth}"),
+        backend,
+        access: Access::RandRead,
+        read_percent: 50,
+        block_size: 4096,
+        depth,
+        jobs: 1,
+        direct: true,
+        sqpoll: false,
+        iopoll: false,
+        fixed_buffers: false,
+        fixed_files: false,
+        batch: None,
+        complete_min: 1,
+        stop: Stop::After(Duration::from_secs(5)),
+        ramp: Duration::from_secs(1),
+        rate: None,
+        sync: None,
+        seed: 1,
+        rand_repeat: true,
+        no_random_map: false,
+        verify: false,
+        target: Target::Scratch { size: 1 << 30 },
+        group_reporting: true,
+    }
+}
+
+/// `ops` operations whose latency has this median.
+pub(crate) fn direction(ops: u64, block: u64, median_ns: f64, seed: u64) -> Direction {
+    let mut out = Direction { ops, bytes: ops * block, ..Direction::new() };
+    let mut state = seed | 1;
+    let mut uniform = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    // A few thousand draws, each counted often, are as good as millions.
+    let draws = ops.clamp(1, 5_000);
+    for i in 0..draws {
+        let normal = (-2.0 * uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        let slow = if i % 997 == 0 { 12.0 } else { 1.0 };
+        let ns = (median_ns * (0.25 * normal).exp() * slow) as u64;
+        let times = ops / draws + u64::from(i < ops % draws);
+        out.latency.saturating_record_n(ns, times);
+    }
+    out
+}
+
+/// One run of about this many operations a second, at this cost.
+pub(crate) fn run(of: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) -> Run {
+    let seconds = 5.0;
+    let ops = (ops_per_second * seconds) as u64;
+    let (reads, writes) = match of.access {
+        Access::Read | Access::RandRead => (ops, 0),
+        Access::Write | Access::RandWrite => (0, ops),
+        Access::ReadWrite | Access::RandRw => {
+            let reads = ops * u64::from(of.read_percent) / 100;
+            (reads, ops - reads)
+        }
+    };
+    let median = f64::from(of.depth * of.jobs) / ops_per_second * 1e9;
+    let syncs = match of.sync {
+        Some(Sync::Fsync(every) | Sync::Fdatasync(every)) => writes / u64::from(every.max(1)),
+        None => 0,
+    };
+    let cpu = ops as f64 * cpu_us / 1e6;
+    let busy = Duration::from_secs_f64(if of.sqpoll { seconds * 0.97 } else { 0.0 });
+    let threads = of.backend == Backend::Threads;
+    Run {
+        read: direction(reads, of.block_size, median, seed),
+        write: direction(writes, of.block_size, median * 1.4, seed + 7),
+        sync: direction(syncs, 0, 900_000.0, seed + 11),
+        usage: Usage {
+            real: Duration::from_secs_f64(seconds),
+            user: Duration::from_secs_f64(cpu * 0.2),
+            system: Duration::from_secs_f64(cpu * 0.8) + busy,
+            sqpoll: busy,
+            io_wq: Duration::ZERO,
+            io_wq_workers: 0,
+            context_switches: if threads { ops * 2 } else { ops / 3 },
+            system_calls: match of.backend {
+                Backend::Null => Some(0),
+                Backend::Threads => Some(ops),
+                _ => Some(ops * 2 / u64::from(of.depth.clamp(1, 16))),
+            },
+        },
+        errors: Vec::new(),
+        verified: None,
+    }
+}
+
+/// A cell with runs that lie `spread` (a share) around a rate.
+pub(crate) fn cell(of: Workload, ops_per_second: f64, cpu_us: f64, runs: u64, spread: f64) -> Cell {
+    let seed = 0x9e37_79b9 ^ (of.depth as u64) << 8 ^ of.block_size ^ of.backend as u64;
+    let runs = (0..runs)
+        .map(|i| {
+            let off = [0.0, -1.0, 1.0][i as usize % 3] * spread;
+            run(&of, ops_per_second * (1.0 + off), cpu_us * (1.0 - off / 2.0), seed + i)
+        })
+        .collect();
+    Cell { workload: of, runs, notes: Vec::new() }
+}
+
+/// What a backend does at a depth on the made-up machine: operations a second, CPU µs an operation.
+fn plausible(backend: Backend, depth: u32) -> (f64, f64) {
+    let (most, half, cpu) = match backend {
+        Backend::Uring => (480_000.0, 38.0, 3.9),
+        Backend::Kaio => (430_000.0, 34.0, 4.8),
+        Backend::Threads => (190_000.0, 18.0, 15.0),
+        Backend::Null => (9_500_000.0, 0.3, 0.1),
+    };
+    let depth = f64::from(depth);
+    (most * depth / (depth + half), cpu * (1.0 + 1.1 / depth))
+}
+
+/// A report on a made-up machine.
+pub(crate) fn report(cells: Vec<Cell>) -> Report {
+    Report {
+        machine: Machine {
+            kernel: "6.12.9".into(),
+            cpus: 8,
+            file_system: "ext4".into(),
+            device: "nvme0n1, scheduler none, nr_requests 1023".into(),
+            target_size: 1 << 30,
+            remarks: vec!["scratch file in /var/tmp, written with random bytes beforehand".into()],
+            refused: Vec::new(),
+        },
+        cells,
+        command: "ringway bench --rw randread --bs 4k --depth 1,32,128 --runs 3".into(),
+    }
+}
+
+/// Four backends, three depths, three runs each: the usual report.
+pub(crate) fn depths() -> Report {
+    along_depths(&[1, 32, 128], |_| {})
+}
+
+/// Four backends at these depths, with a change to every workload.
+pub(crate) fn along_depths(depths: &[u32], change: impl Fn(&mut Workload)) -> Report {
+    let mut cells = Vec::new();
+    for backend in BACKENDS {
+        for &depth in depths {
+            let mut of = workload(backend, depth);
+            change(&mut of);
+            let (ops, cpu) = plausible(backend, depth);
+            cells.push(cell(of, ops, cpu, 3, 0.012));
+        }
+    }
+    report(cells)
+}
+
+/// Six block sizes at one depth.
+pub(crate) fn block_sizes() -> Report {
+    let mut cells = Vec::new();
+    for backend in BACKENDS {
+        for shift in [9, 12, 14, 16, 18, 20] {
+            let mut of = workload(backend, 32);
+            of.block_size = 1 << shift;
+            let (ops, cpu) = plausible(backend, 32);
+            let larger = 1.0 + (1u64 << shift) as f64 / 16384.0;
+            cells.push(cell(of, ops / larger, cpu * larger.sqrt(), 3, 0.02));
+        }
+    }
+    report(cells)
+}
+
+/// Reads and writes mixed, with fsync.
+pub(crate) fn mixed() -> Report {
+    along_depths(&[1, 32], |of| {
+        of.access = Access::RandRw;
+        of.read_percent = 70;
+        of.sync = Some(Sync::Fsync(16));
+        of.name = format!("mixed-{}", of.depth);
+    })
+}
+
+/// One access kind after the other, with flags, a refusal, an error and several jobs: the widest.
+pub(crate) fn everything() -> Report {
+    let mut cells = Vec::new();
+    for access in [Access::RandRead, Access::Write, Access::RandRw] {
+        for (backend, flags) in [
+            (Backend::Uring, false),
+            (Backend::Uring, true),
+            (Backend::Kaio, false),
+            (Backend::Threads, false),
+            (Backend::Null, false),
+        ] {
+            for depth in [1, 4, 32, 128] {
+                let mut of = workload(backend, depth);
+                of.access = access;
+                of.jobs = 2;
+                (of.sqpoll, of.fixed_buffers, of.fixed_files) = (flags, flags, flags);
+                let (ops, cpu) = plausible(backend, depth);
+                let gain = if flags { 1.09 } else { 1.0 };
+                let mut cell = cell(of, ops * gain, cpu, 3, 0.015);
+                if flags && access == Access::Write {
+                    cell.runs.clear();
+                    cell.notes.push("SQPOLL refused: EPERM; mend: run with CAP_SYS_NICE".into());
+                }
+                cells.push(cell);
+            }
+        }
+    }
+    cells[0].runs[0].errors.push((5, 3));
+    let mut report = report(cells);
+    report.machine.refused.push("iopoll: EOPNOTSUPP; mend: load nvme with poll_queues=4".into());
+    report.command = "ringway bench --rw randread,write,randrw --depth 1,4,32,128 --jobs 2".into();
+    report
+}
+
+/// One cell, run once.
+pub(crate) fn one_cell() -> Report {
+    report(vec![cell(workload(Backend::Uring, 32), 219_000.0, 4.1, 1, 0.0)])
+}
+
+/// Reports as they come out of anything but a sensible run.
+pub(crate) fn odd() -> Vec<Report> {
+    let mut none_ran = depths();
+    for cell in &mut none_ran.cells {
+        cell.runs.clear();
+        cell.notes.push("io_uring_setup: EPERM".into());
+    }
+    let mut no_time = depths();
+    for run in no_time.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+        run.usage = Usage::default();
+        run.read.latency.reset();
+        run.read.latency.record_n(0, 1000).expect("zero is within the bounds");
+    }
+    let mut nothing_done = depths();
+    for run in nothing_done.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+        run.read = Direction::new();
+    }
+    let mut refused = depths();
+    for cell in refused.cells.iter_mut().filter(|cell| cell.workload.backend == Backend::Kaio) {
+        cell.runs.clear();
+        cell.notes.push("io_setup: EAGAIN; mend: raise fs.aio-max-nr".into());
+    }
+    let bare = Report { machine: Machine::default(), cells: Vec::new(), command: String::new() };
+    vec![none_ran, no_time, nothing_done, refused, bare, one_cell(), report(Vec::new())]
+}
+
+/// Reports of any content that the types allow, within what hours of running could fill in.
+pub(crate) fn anything() -> impl Strategy<Value = Report> {
+    // Without the letter n, so that no text of a report spells "nan" or "inf" by chance.
+    let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
+    let machine = (text, 0usize..300, text, text, any::<u64>(), prop::collection::vec(text, 0..3)).prop_map(
+        |(kernel, cpus, file_system, device, target_size, lines)| Machine {
+            kernel,
+            cpus,
+            file_system,
+            device,
+            target_size,
+            remarks: lines.clone(),
+            refused: lines,
+        },
+    );
+    (machine, prop::collection::vec(any_cell(), 0..8), text).prop_map(|(machine, cells, command)| Report {
+        machine,
+        cells,
+        command,
+    })
+}
+
+fn any_cell() -> impl Strategy<Value = Cell> {
+    let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
+    let workload = (
+        (text, 0usize..4, 0usize..6, any::<u8>(), prop_oneof![Just(4096u64), any::<u64>()]),
+        (0u32..300, 0u32..300, any::<[bool; 6]>(), any::<Option<u32>>(), 0u32..4),
+        (any::<Option<u64>>(), any::<Option<u32>>(), 0usize..4, 0u64..1 << 40, text),
+    )
+        .prop_map(|((name, backend, access, read_percent, block_size), b, c)| {
+            let (depth, jobs, flags, batch, complete_min) = b;
+            let (rate, sync, kind, size, path) = c;
+            Workload {
+                name,
+                read_percent,
+                block_size,
+                jobs,
+                batch,
+                complete_min,
+                access: [
+                    Access::Read,
+                    Access::Write,
+                    Access::ReadWrite,
+                    Access::RandRead,
+                    Access::RandWrite,
+                    Access::RandRw,
+                ][access],
+                direct: flags[0],
+                sqpoll: flags[1],
+                iopoll: flags[2],
+                fixed_buffers: flags[3],
+                fixed_files: flags[4],
+                verify: flags[5],
+                rate,
+                sync: sync.map(if flags[5] { Sync::Fsync } else { Sync::Fdatasync }),
+                stop: match kind {
+                    0 => Stop::After(Duration::from_nanos(size)),
+                    1 => Stop::Requests(size),
+                    2 => Stop::Bytes(size, flags[0].then_some(Duration::from_secs(1))),
+                    _ => Stop::Whole(None),
+                },
+                target: match kind {
+                    0 => Target::Scratch { size },
+                    1 => Target::Files(vec![path.clone().into(), path.into()]),
+                    2 => Target::SizedFiles { paths: vec![path.into()], size },
+                    _ => Target::Directory { path: path.into(), size },
+                },
+                ..self::workload(BACKENDS[backend], depth)
+            }
+        });
+    (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3))
+        .prop_map(|(workload, runs, notes)| Cell { workload, runs, notes })
+}
+
+fn any_direction() -> impl Strategy<Value = Direction> {
+    (0u64..1 << 40, 0u64..1 << 50, prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(ops, bytes, latencies)| {
+        let mut out = Direction { ops, bytes, ..Direction::new() };
+        for ns in latencies {
+            out.latency.saturating_record(ns >> (ns % 64));
+        }
+        out
+    })
+}
+
+fn any_run() -> impl Strategy<Value = Run> {
+    let time = || (0u64..1 << 45).prop_map(Duration::from_nanos);
+    let usage = (time(), time(), time(), time(), time(), any::<u32>(), any::<u64>(), any::<Option<u64>>()).prop_map(
+        |(real, user, system, sqpoll, io_wq, io_wq_workers, context_switches, system_calls)| Usage {
+            real,
+            user,
+            system,
+            sqpoll,
+            io_wq,
+            io_wq_workers,
+            context_switches,
+            system_calls,
+        },
+    );
+    let errors = prop::collection::vec((any::<i32>(), any::<u64>()), 0..3);
+    (any_direction(), any_direction(), any_direction(), usage, errors, any::<Option<(u64, u64)>>())
+        .prop_map(|(read, write, sync, usage, errors, verified)| Run { read, write, sync, usage, errors, verified })
+}
+
+/// Whether a text holds a figure that is none.
+pub(crate) fn has_no_number(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| matches!(word, "NaN" | "inf" | "Infinity"))
+}
