@@ -1,0 +1,144 @@
+//! Backends: how operations reach the kernel. They only carry operations; what an operation is stands in
+//! [`crate::op`], and its life is the queue's business ([`crate::slots`]).
+
+pub(crate) mod eventfd;
+pub(crate) mod faulty;
+pub(crate) mod kaio;
+pub(crate) mod kaio_sys;
+pub(crate) mod null;
+pub(crate) mod threads;
+pub(crate) mod uring;
+
+use crate::op::Raw;
+use crate::slots::Token;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+/// One operation, or one piece of a long transfer, as a backend is given it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// Comes back with the answer.
+    pub token: Token,
+    /// What to do. What it points at stays valid until the answer has been given.
+    pub raw: Raw,
+    /// What is known of the file.
+    pub file: FileKind,
+    /// The file is open for direct I/O.
+    pub direct: bool,
+    /// Index among the registered files.
+    pub fixed_file: Option<u32>,
+    /// Index among the registered buffers.
+    pub fixed_buffer: Option<u16>,
+    /// The kernel begins the next job only when this one has succeeded (uring only).
+    pub link: bool,
+    /// Cancelled at this time (uring carries it out by itself; elsewhere the queue does).
+    pub deadline: Option<Instant>,
+}
+
+/// What a descriptor stands for, as far as it decides who may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// A regular file or a block device: a transfer ends by itself.
+    Storage,
+    /// A pipe, a socket, a terminal ...: a transfer may wait for ever, but can be polled for.
+    Stream,
+    /// Nobody has looked.
+    Unknown,
+}
+
+/// The answer to one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub token: Token,
+    pub answer: Answer,
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The kernel's result: at least 0, or minus errno.
+    Result(i64),
+    /// This backend cannot carry it, and has not begun: it is to go to the threads.
+    CannotCarry,
+    /// The time set with [`Backend::set_timer`] has come.
+    Expired,
+}
+
+/// Nothing was taken: the backend has no room before some of what it holds has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
+
+/// A way to the kernel. Owned by one queue; may move between threads with it.
+///
+/// Every job taken is answered by exactly one event with [`Answer::Result`] or [`Answer::CannotCarry`], out of
+/// [`enter`](Self::enter), unless the backend is dropped before.
+pub(crate) trait Backend: Send {
+    /// Takes a job; the kernel need not see it before [`enter`](Self::enter).
+    ///
+    /// # Safety
+    ///
+    /// What `job.raw` points at must stay valid until the job's answer has come out of `enter`, also
+    /// when the backend is dropped before that.
+    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom>;
+
+    /// Makes the kernel see everything taken so far, waits until at least `want` events are there (or `until` has
+    /// come, or, after a signal or a spurious wake-up, earlier), and appends what there is to `events`. With
+    /// `want` 0 it does not wait.
+    ///
+    /// Errors are those of the backend as a whole, such as EEXIST for a ring that belongs to
+    /// another thread; nothing that was taken is lost by one.
+    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()>;
+
+    /// Asks that a job be cancelled, if that is still possible; its event comes all the same.
+    fn cancel(&mut self, token: Token);
+
+    /// The descriptor that becomes readable when there may be events, from this call on.
+    fn poll_fd(&mut self) -> io::Result<RawFd>;
+
+    /// Makes [`poll_fd`](Self::poll_fd)'s descriptor readable: the queue has something by itself.
+    fn wake(&mut self);
+
+    /// Has `enter` wait for this eventfd too (the threads that stand beside this backend), as long as
+    /// `active` is true. Its becoming readable is no event.
+    fn watch(&mut self, eventfd: RawFd, active: bool);
+
+    /// Have [`Answer::Expired`] come out of `enter` at that time, unless the backend keeps [`Job::deadline`] by itself.
+    fn set_timer(&mut self, token: Token, at: Instant);
+
+    /// Whether it may be given this job at all.
+    fn can_carry(&self, job: &Job) -> bool;
+
+    /// How many linked jobs it can take now; 0 where it has no links.
+    fn chain_room(&self) -> usize;
+
+    /// Whether this job may be part of a linked chain: it is certain to be taken as it is.
+    fn can_link(&self, _job: &Job) -> bool {
+        false
+    }
+
+    /// True when [`Job::deadline`] is kept by the backend itself.
+    fn keeps_deadlines(&self) -> bool {
+        false
+    }
+
+    /// Registers memory as fixed buffers, one after the other; the index of the first.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay valid until the backend has been dropped.
+    unsafe fn register_buffers(&mut self, _memory: &[libc::iovec]) -> Result<u16, i32> {
+        Err(libc::EOPNOTSUPP)
+    }
+
+    /// Registers a descriptor as a fixed file; its index.
+    fn register_file(&mut self, _fd: RawFd) -> Result<u32, i32> {
+        Err(libc::EOPNOTSUPP)
+    }
+
+    /// Ends a registration; what is in flight on it is not touched.
+    fn unregister_file(&mut self, _index: u32) {}
+
+    /// System calls made for I/O so far, by all threads of the backend.
+    fn system_calls(&self) -> u64;
+}

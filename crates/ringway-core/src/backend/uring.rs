@@ -1,0 +1,616 @@
+//! The io_uring backend: a ring of the `io-uring` crate, with what it was granted and what it was not.
+//!
+//! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
+
+use super::{Answer, Backend, Event, Job, NoRoom};
+use crate::op::{Cancel, Place, Side};
+use crate::refusal::{Feature, Refusal};
+use crate::slots::Token;
+use io_uring::squeue::Flags;
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use std::cell::UnsafeCell;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// What the ring is asked to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Submission queue entries.
+    pub entries: u32,
+    /// Completion queue entries.
+    pub completion_entries: u32,
+    /// A kernel thread polls the submission queue: idle milliseconds, processor.
+    pub sqpoll: Option<(u32, Option<u32>)>,
+    /// A ring whose kernel threads are shared.
+    pub attach: Option<RawFd>,
+    pub iopoll: bool,
+    pub single_issuer: bool,
+    /// The descriptor to poll is an eventfd.
+    pub eventfd: bool,
+    /// Most io-wq workers, for files and for everything else.
+    pub io_wq_workers: Option<[u32; 2]>,
+    /// Operations in flight.
+    pub slots: u32,
+}
+
+/// The poll of the threads' eventfd.
+const WATCH: Token = Token::internal(1);
+/// A cancel request.
+const CANCEL: Token = Token::internal(2);
+/// The second half of an operation with a time limit.
+const LINK_TIMEOUT: Token = Token::internal(3);
+/// Something to make the ring readable.
+const WAKE: Token = Token::internal(4);
+
+/// Registered buffers and files there is room for.
+const FIXED: u32 = 64;
+
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// Side structures, one for each slot; boxed, so that their addresses hold.
+    sides: Box<[UnsafeCell<Side>]>,
+    /// Whether the kernel knows each opcode.
+    opcodes: Box<[bool]>,
+    /// Jobs taken and not answered yet.
+    in_flight: usize,
+    /// Answers that did not come from the kernel.
+    refused: Vec<Event>,
+    /// Cancels that there was no entry for yet.
+    cancels: Vec<Token>,
+    watch: Option<RawFd>,
+    watch_armed: bool,
+    /// The watched eventfd was readable: `enter` is to return.
+    bell: bool,
+    eventfd: Option<OwnedFd>,
+    buffers: Option<u16>,
+    files: Option<Vec<u32>>,
+    system_calls: u64,
+    granted: Vec<Feature>,
+    refusals: Vec<Refusal>,
+}
+
+// SAFETY: the ring's mappings and the side structures belong to this value alone; nothing in it is tied to a
+// thread but a ring with a single issuer, and for that the kernel itself answers EEXIST elsewhere.
+unsafe impl Send for Uring {}
+
+/// A set of setup flags that can be peeled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SetUp {
+    entries: u32,
+    completion_entries: u32,
+    no_sq_array: bool,
+    defer: bool,
+    coop: bool,
+    submit_all: bool,
+    cq_size: bool,
+    clamp: bool,
+    sqpoll: bool,
+    attach: bool,
+    iopoll: bool,
+}
+
+impl SetUp {
+    fn build(self, settings: &Settings) -> io::Result<IoUring> {
+        let mut builder = IoUring::builder();
+        builder.dontfork();
+        if self.no_sq_array {
+            builder.setup_no_sqarray();
+        }
+        if self.defer {
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        } else if self.coop {
+            builder.setup_coop_taskrun().setup_taskrun_flag();
+        }
+        if self.submit_all {
+            builder.setup_submit_all();
+        }
+        if self.cq_size {
+            builder.setup_cqsize(self.completion_entries);
+        }
+        if self.clamp {
+            builder.setup_clamp();
+        }
+        if let Some((idle, cpu)) = settings.sqpoll.filter(|_| self.sqpoll) {
+            builder.setup_sqpoll(idle);
+            if let Some(cpu) = cpu {
+                builder.setup_sqpoll_cpu(cpu);
+            }
+        }
+        if let Some(ring) = settings.attach.filter(|_| self.attach) {
+            builder.setup_attach_wq(ring);
+        }
+        if self.iopoll {
+            builder.setup_iopoll();
+        }
+        builder.build(self.entries)
+    }
+
+    /// Gives up the newest or least needed thing still asked for; what that was.
+    fn peel(&mut self, errno: i32) -> Option<Feature> {
+        let give_up = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
+        if errno == libc::ENOMEM && self.entries > 8 {
+            // Memory that counts against RLIMIT_MEMLOCK: a smaller ring may still fit.
+            self.entries /= 2;
+            self.completion_entries = (self.completion_entries / 2).max(self.entries);
+            return Some(Feature::CqSize);
+        }
+        if errno == libc::ENOSYS || errno == libc::EMFILE || errno == libc::ENFILE {
+            return None;
+        }
+        if let Some(feature) = give_up(&mut self.attach, Feature::AttachWq) {
+            return Some(feature);
+        }
+        if errno != libc::EINVAL {
+            return give_up(&mut self.sqpoll, Feature::SqPoll).or_else(|| give_up(&mut self.iopoll, Feature::IoPoll));
+        }
+        give_up(&mut self.no_sq_array, Feature::NoSqArray)
+            .or_else(|| give_up(&mut self.defer, Feature::DeferTaskrun))
+            .or_else(|| give_up(&mut self.coop, Feature::CoopTaskrun))
+            .or_else(|| give_up(&mut self.submit_all, Feature::SubmitAll))
+            .or_else(|| give_up(&mut self.sqpoll, Feature::SqPoll))
+            .or_else(|| give_up(&mut self.iopoll, Feature::IoPoll))
+            .or_else(|| give_up(&mut self.cq_size, Feature::CqSize))
+            .or_else(|| give_up(&mut self.clamp, Feature::Clamp))
+    }
+
+    fn granted(self) -> Vec<Feature> {
+        [
+            (self.no_sq_array, Feature::NoSqArray),
+            (self.defer, Feature::SingleIssuer),
+            (self.defer, Feature::DeferTaskrun),
+            (self.coop && !self.defer, Feature::CoopTaskrun),
+            (self.submit_all, Feature::SubmitAll),
+            (self.cq_size, Feature::CqSize),
+            (self.sqpoll, Feature::SqPoll),
+            (self.attach, Feature::AttachWq),
+            (self.iopoll, Feature::IoPoll),
+        ]
+        .into_iter()
+        .filter_map(|(is, feature)| is.then_some(feature))
+        .collect()
+    }
+}
+
+impl Uring {
+    /// A ring as near to the settings as the kernel allows; what was refused is in [`refusals`](Self::refusals).
+    pub fn new(settings: &Settings) -> Result<Self, Refusal> {
+        let polled = settings.sqpoll.is_some();
+        let mut set_up = SetUp {
+            entries: settings.entries,
+            completion_entries: settings.completion_entries.max(settings.entries),
+            no_sq_array: true,
+            // The kernel refuses both of these with SQPOLL.
+            defer: settings.single_issuer && !polled,
+            coop: !polled,
+            submit_all: true,
+            cq_size: true,
+            clamp: true,
+            sqpoll: polled,
+            attach: settings.attach.is_some(),
+            iopoll: settings.iopoll,
+        };
+        let mut refusals = Vec::new();
+        let ring = loop {
+            let error = match set_up.build(settings) {
+                Ok(ring) => break ring,
+                Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            };
+            match set_up.peel(error) {
+                Some(feature) => refusals.push(Refusal::new(feature, error)),
+                None => return Err(Refusal::new(Feature::Uring, error)),
+            }
+        };
+        if settings.single_issuer && polled {
+            refusals.push(Refusal::new(Feature::DeferTaskrun, libc::EINVAL));
+        }
+        let sides = (0..settings.slots).map(|_| UnsafeCell::default()).collect();
+        let mut this = Self {
+            opcodes: opcodes(&ring),
+            ring,
+            sides,
+            in_flight: 0,
+            refused: Vec::new(),
+            cancels: Vec::new(),
+            watch: None,
+            watch_armed: false,
+            bell: false,
+            eventfd: None,
+            buffers: None,
+            files: None,
+            system_calls: 0,
+            granted: set_up.granted(),
+            refusals,
+        };
+        this.register(settings);
+        Ok(this)
+    }
+
+    /// What is registered with a ring once it is there.
+    fn register(&mut self, settings: &Settings) {
+        if !self.ring.params().is_feature_ext_arg() {
+            self.refusals.push(Refusal::new(Feature::ExtArg, libc::ENOSYS));
+        }
+        if let Some(mut workers) = settings.io_wq_workers {
+            let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
+            self.note(Feature::IoWqWorkers, done);
+        }
+        if settings.eventfd {
+            match event_fd() {
+                Ok(eventfd) => {
+                    let done = self.ring.submitter().register_eventfd(eventfd.as_raw_fd());
+                    if self.note(Feature::EventFd, done) {
+                        self.eventfd = Some(eventfd);
+                    }
+                }
+                Err(error) => {
+                    self.note(Feature::EventFd, Err(error));
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, feature: Feature, done: io::Result<()>) -> bool {
+        match done {
+            Ok(()) => self.granted.push(feature),
+            Err(ref error) => self.refusals.push(Refusal::new(feature, error.raw_os_error().unwrap_or(libc::EIO))),
+        }
+        done.is_ok()
+    }
+
+    /// What was granted.
+    pub fn granted(&self) -> &[Feature] {
+        &self.granted
+    }
+
+    /// What was refused and done without.
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
+    /// The ring, for another one to share its kernel threads.
+    pub fn ring_fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+
+    /// Room in the submission queue for `count` entries, after an enter if need be.
+    fn make_room(&mut self, count: usize) -> bool {
+        let room = |ring: &mut IoUring| {
+            let queue = ring.submission();
+            queue.capacity() - queue.len()
+        };
+        if room(&mut self.ring) >= count {
+            return true;
+        }
+        self.system_calls += 1;
+        // An error shows again at the next enter, which reports it.
+        let _ = self.ring.submit();
+        if room(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
+            self.system_calls += 1;
+            let _ = self.ring.submitter().squeue_wait();
+        }
+        room(&mut self.ring) >= count
+    }
+
+    /// Puts an entry into the submission queue; the caller has made room.
+    fn put(&mut self, entry: &squeue::Entry) {
+        // SAFETY: what the entry points at is kept valid until its completion: for a job by the contract of `carry`,
+        // for entries of this backend's own because they point at nothing or at `sides`.
+        let put = unsafe { self.ring.submission().push(entry) };
+        debug_assert!(put.is_ok(), "there was room");
+    }
+
+    /// An entry of this backend's own, if there is room.
+    fn put_own(&mut self, entry: squeue::Entry, token: Token) -> bool {
+        let room = self.make_room(1);
+        if room {
+            self.put(&entry.user_data(token.0));
+        }
+        room
+    }
+
+    fn arm(&mut self) {
+        while let Some(token) = self.cancels.pop() {
+            if !self.put_own(Cancel { user_data: token.0 }.sqe(), CANCEL) {
+                self.cancels.push(token);
+                break;
+            }
+        }
+        if let Some(eventfd) = self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll()) {
+            let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
+            self.watch_armed = self.put_own(poll, WATCH);
+        }
+    }
+
+    /// Takes what is in the completion queue; how many events that were.
+    fn harvest(&mut self, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        events.append(&mut self.refused);
+        let mut woken = false;
+        for entry in self.ring.completion() {
+            let token = Token(entry.user_data());
+            if token.is_internal() {
+                if token == WATCH {
+                    woken = true;
+                }
+                continue;
+            }
+            events.push(Event { token, answer: Answer::Result(i64::from(entry.result())) });
+        }
+        if woken {
+            self.watch_armed = false;
+            self.bell = true;
+        }
+        let taken = events.len() - before;
+        self.in_flight -= taken.min(self.in_flight);
+        taken
+    }
+
+    /// One `io_uring_enter`.
+    fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<usize> {
+        self.system_calls += 1;
+        // A ring that polls for completions spins in the kernel, and cannot be told for how long.
+        let want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
+        match until {
+            Some(until) if want > 0 => {
+                let left = until.saturating_duration_since(Instant::now());
+                if self.ring.params().is_feature_ext_arg() {
+                    let timespec = types::Timespec::from(left);
+                    let args = types::SubmitArgs::new().timespec(&timespec);
+                    self.ring.submitter().submit_with_args(want, &args)
+                } else {
+                    let submitted = self.ring.submit()?;
+                    poll_readable(self.ring.as_raw_fd(), left)?;
+                    Ok(submitted)
+                }
+            }
+            _ => self.ring.submit_and_wait(want),
+        }
+    }
+}
+
+impl Backend for Uring {
+    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
+        if !self.make_room(1 + usize::from(job.deadline.is_some())) {
+            return Err(NoRoom);
+        }
+        let side = self.sides.get(job.token.index() as usize).map_or(std::ptr::null_mut(), UnsafeCell::get);
+        debug_assert!(!side.is_null(), "there is a side structure for each slot");
+        let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side };
+        self.in_flight += 1;
+        let entry = job.raw.sqe(&place).filter(|entry| self.knows(entry));
+        let Some(entry) = entry else {
+            self.refused.push(Event { token: job.token, answer: Answer::CannotCarry });
+            return Ok(());
+        };
+        let mut entry = entry.user_data(job.token.0);
+        if job.link || job.deadline.is_some() {
+            entry = entry.flags(Flags::IO_LINK);
+        }
+        self.put(&entry);
+        if let Some(deadline) = job.deadline {
+            // SAFETY: the side structure is this job's slot's; the kernel reads the time when it takes the entry. Later
+            // pieces of one operation share the time that the first of them wrote.
+            let timespec = unsafe {
+                if job.token.piece() == 0 {
+                    (*side).link_timespec = on_monotonic_clock(deadline);
+                }
+                &raw const (*side).link_timespec
+            };
+            let timeout = opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
+            self.put(&timeout.user_data(LINK_TIMEOUT.0));
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+        if let Some(eventfd) = &self.eventfd {
+            drain(eventfd.as_raw_fd());
+        }
+        self.arm();
+        let mut taken = self.harvest(events);
+        loop {
+            let queue = self.ring.submission();
+            // Completions may wait for an enter: those that did not fit, and those made by the owner.
+            let owed = queue.cq_overflow() || queue.taskrun();
+            let waiting = queue.len();
+            drop(queue);
+            let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
+            let missing = if self.bell { 0 } else { want.saturating_sub(taken) };
+            if waiting == 0 && missing == 0 && !owed && !polled {
+                break;
+            }
+            let entered = self.enter_once(missing, until);
+            taken += self.harvest(events);
+            match entered {
+                Ok(0) if missing == 0 && !owed => break,
+                Ok(_) => {}
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR | libc::ETIME) => break,
+                    // The kernel has no memory, or will take nothing before completions are taken. What is in the submission
+                    // queue stays there for the next enter.
+                    Some(libc::EAGAIN | libc::EBUSY) => {
+                        if taken == 0 {
+                            std::thread::sleep(Duration::from_micros(100));
+                        }
+                        break;
+                    }
+                    _ => return Err(error),
+                },
+            }
+            if self.ring.params().is_setup_sqpoll() && missing == 0 {
+                break; // The kernel thread takes the entries when it comes to them.
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            if self.ring.params().is_setup_iopoll() {
+                break;
+            }
+        }
+        if std::mem::take(&mut self.bell) {
+            if let Some(eventfd) = self.watch {
+                drain(eventfd);
+            }
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.cancels.push(token);
+    }
+
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        if self.ring.params().is_setup_iopoll() {
+            // Such a ring completes only while somebody is in the kernel for it.
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        Ok(self.eventfd.as_ref().map_or(self.ring.as_raw_fd(), AsRawFd::as_raw_fd))
+    }
+
+    fn wake(&mut self) {
+        if self.put_own(opcode::Nop::new().build(), WAKE) {
+            self.system_calls += 1;
+            // If the kernel has no memory for it now, the entry stays for the next enter.
+            let _ = self.ring.submit();
+        }
+    }
+
+    fn watch(&mut self, eventfd: RawFd, active: bool) {
+        self.watch = active.then_some(eventfd);
+    }
+
+    fn set_timer(&mut self, _: Token, _: Instant) {
+        debug_assert!(false, "a ring keeps deadlines itself");
+    }
+
+    fn can_carry(&self, job: &Job) -> bool {
+        // A ring that polls for completions takes nothing but direct transfers.
+        !self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer())
+    }
+
+    fn chain_room(&self) -> usize {
+        // SAFETY: only the length is read, and no other view of the submission queue is alive.
+        let queue = unsafe { self.ring.submission_shared() };
+        queue.capacity() - queue.len()
+    }
+
+    fn can_link(&self, job: &Job) -> bool {
+        let mut side = Side::default();
+        let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side: &raw mut side };
+        job.deadline.is_none() && self.can_carry(job) && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
+    }
+
+    fn keeps_deadlines(&self) -> bool {
+        true
+    }
+
+    unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
+        let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let submitter = self.ring.submitter();
+        let first = match self.buffers {
+            Some(next) => next,
+            None => {
+                submitter.register_buffers_sparse(FIXED).map_err(errno)?;
+                self.buffers = Some(0);
+                0
+            }
+        };
+        if first as usize + memory.len() > FIXED as usize {
+            return Err(libc::ENOSPC);
+        }
+        // SAFETY: the caller keeps the memory valid until this backend has been dropped.
+        unsafe { submitter.register_buffers_update(u32::from(first), memory, None) }.map_err(errno)?;
+        self.buffers = Some(first + memory.len() as u16);
+        Ok(first)
+    }
+
+    fn register_file(&mut self, fd: RawFd) -> Result<u32, i32> {
+        let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        if self.files.is_none() {
+            self.ring.submitter().register_files_sparse(FIXED).map_err(errno)?;
+            self.files = Some((0..FIXED).rev().collect());
+        }
+        let index = self.files.as_mut().and_then(Vec::pop).ok_or(libc::ENOSPC)?;
+        let registered = self.ring.submitter().register_files_update(index, &[fd]);
+        if registered.is_err() {
+            self.unregister_file(index);
+        }
+        registered.map_err(errno)?;
+        Ok(index)
+    }
+
+    fn unregister_file(&mut self, index: u32) {
+        // Fails only where there is no table, and then there is nothing to end.
+        let _ = self.ring.submitter().register_files_update(index, &[-1]);
+        if let Some(free) = &mut self.files {
+            free.push(index);
+        }
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.system_calls
+    }
+}
+
+impl Uring {
+    fn knows(&self, entry: &squeue::Entry) -> bool {
+        self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            // Closing the ring does not wait for what is in flight, and a polling kernel thread may still read entries.
+            std::mem::forget(std::mem::take(&mut self.sides));
+        }
+    }
+}
+
+/// Which opcodes the kernel knows. A kernel without the table (before 5.6) knows the first few.
+fn opcodes(ring: &IoUring) -> Box<[bool]> {
+    let mut probe = Probe::new();
+    match ring.submitter().register_probe(&mut probe) {
+        Ok(()) => (0..=u8::MAX).map(|code| probe.is_supported(code)).collect(),
+        Err(_) => (0..=u8::MAX).map(|code| code <= opcode::Writev::CODE.max(opcode::PollAdd::CODE)).collect(),
+    }
+}
+
+/// A time of the monotonic clock, as the kernel counts it.
+fn on_monotonic_clock(at: Instant) -> types::Timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid for writes for the length of the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))
+}
+
+/// A new eventfd, CLOEXEC and non-blocking.
+fn event_fd() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers only.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor has just been made and is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an eventfd's counter to zero.
+fn drain(eventfd: RawFd) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes are read into eight bytes; the descriptor is non-blocking.
+    unsafe { libc::read(eventfd, (&raw mut count).cast(), 8) };
+}
+
+/// Waits until the ring has completions, for kernels without a timeout in `io_uring_enter`.
+fn poll_readable(fd: RawFd, left: Duration) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let milliseconds = i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    // SAFETY: one entry, on this stack, for the length of the call.
+    match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
+        returned if returned < 0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,187 @@
+//! An arena: one piece of memory cut into equal blocks, which a queue can register as fixed buffers.
+
+use super::AlignedBuffer;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Equal, aligned blocks that are taken and, when dropped, come back; the memory is given back with the last block.
+///
+/// Registered with a queue ([`Queue::register_arena`](crate::Queue::register_arena)), its blocks are read into and
+/// written from as fixed buffers without being asked for; where the memory limit refuses that, or the
+/// backend has no such thing, they are buffers like any other.
+///
+/// ```
+/// use ringway_core::Arena;
+/// let arena = Arena::new(4096, 32);
+/// let block = arena.take().expect("nothing has been taken yet");
+/// assert_eq!((block.len(), arena.free()), (4096, 31));
+/// drop(block);
+/// assert_eq!(arena.free(), 32);
+/// ```
+#[derive(Clone)]
+pub struct Arena {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    memory: NonNull<u8>,
+    block_size: usize,
+    count: usize,
+    free: Mutex<Vec<u32>>,
+    /// What `memory` points into; nobody touches it but through blocks.
+    owner: AlignedBuffer,
+}
+
+// SAFETY: `memory` is used only through blocks, each of which has its part for itself.
+unsafe impl Send for Inner {}
+// SAFETY: as above; the list of free blocks is behind a lock.
+unsafe impl Sync for Inner {}
+
+/// A multiple of every device's block size.
+const ALIGN: usize = 4096;
+
+impl Arena {
+    /// `count` zeroed blocks of `block_size` bytes, at page-aligned addresses when `block_size` is a multiple of a page.
+    ///
+    /// # Panics
+    ///
+    /// When a block has no bytes, there are none or more than `u32::MAX`, or all of it is more than an address space holds.
+    pub fn new(block_size: usize, count: usize) -> Self {
+        assert!(block_size > 0, "a block needs at least one byte");
+        let blocks = u32::try_from(count).ok().filter(|count| *count > 0).expect("1 to u32::MAX blocks");
+        let bytes = block_size.checked_mul(count).expect("an arena fits into the address space");
+        let mut owner = AlignedBuffer::new(bytes, ALIGN);
+        let memory = NonNull::new(owner.as_mut_ptr()).expect("an allocation is not null");
+        let free = Mutex::new((0..blocks).rev().collect());
+        Self { inner: Arc::new(Inner { memory, block_size, count, free, owner }) }
+    }
+
+    /// A block, with whatever was in it before; `None` when all are taken.
+    pub fn take(&self) -> Option<Block> {
+        let index = self.free_list().pop()?;
+        Some(Block { arena: self.clone(), index })
+    }
+
+    /// Blocks that can be taken now.
+    pub fn free(&self) -> usize {
+        self.free_list().len()
+    }
+
+    /// Blocks in all.
+    pub fn count(&self) -> usize {
+        self.inner.count
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.inner.block_size
+    }
+
+    /// First byte and length of the whole, to be registered.
+    pub(crate) fn memory(&self) -> (*mut u8, usize) {
+        (self.inner.memory.as_ptr(), self.inner.owner.len())
+    }
+
+    /// A number that is this arena's own among all that live.
+    pub(crate) fn identity(&self) -> usize {
+        self.inner.memory.as_ptr().addr()
+    }
+
+    fn free_list(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        // The list is right at every moment: a panic elsewhere cannot have left it half changed.
+        self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Arena({} blocks of {} bytes, {} free)", self.count(), self.block_size(), self.free())
+    }
+}
+
+/// One block of an [`Arena`]: a slice of bytes that goes back to its arena when dropped.
+pub struct Block {
+    arena: Arena,
+    index: u32,
+}
+
+impl Block {
+    /// The arena that it belongs to.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    fn first(&self) -> *mut u8 {
+        self.arena.inner.memory.as_ptr().wrapping_add(self.index as usize * self.arena.block_size())
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block's part of the arena's memory is initialised, lives as long as the arena that this
+        // block holds, and is this block's alone: an index is in the free list or in one block.
+        unsafe { std::slice::from_raw_parts(self.first(), self.arena.block_size()) }
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the borrow the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.first(), self.arena.block_size()) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.arena.free_list().push(self.index);
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} of {:?})", self.index, self.arena)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Blocks never overlap, all come back, and there are never more than there are.
+        #[test]
+        fn blocks_are_apart(size in 1usize..300, count in 1usize..20, steps in proptest::collection::vec(any::<bool>(), 0..100)) {
+            let arena = Arena::new(size, count);
+            let mut taken: Vec<(Block, u8)> = Vec::new();
+            for (number, take) in steps.into_iter().enumerate() {
+                if take {
+                    match arena.take() {
+                        Some(mut block) => {
+                            block.fill(number as u8);
+                            taken.push((block, number as u8));
+                        }
+                        None => prop_assert_eq!(taken.len(), count),
+                    }
+                } else if !taken.is_empty() {
+                    taken.remove(number % taken.len());
+                }
+                prop_assert_eq!(arena.free() + taken.len(), count);
+                for (block, mark) in &taken {
+                    prop_assert!(block.iter().all(|byte| byte == mark));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_keeps_its_memory_when_the_arena_is_gone() {
+        let block = Arena::new(64, 1).take().unwrap();
+        assert_eq!(block.len(), 64);
+        assert!(block.arena().take().is_none());
+    }
+}

@@ -1,0 +1,125 @@
+//! An open file that operations can share and keep.
+
+use crate::backend::FileKind;
+use crate::device::{self, DirectIo};
+use crate::op::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// An open file. Clones share the descriptor, and every operation in flight holds one, so that the number
+/// cannot become another file's under it; the descriptor is closed when the last is gone.
+///
+/// What is learnt about the file (is it open for direct I/O, what does the device take) is kept from the first time
+/// it is needed: do not change `O_DIRECT` with `fcntl` on a file that is in use here.
+#[derive(Clone, Debug)]
+pub struct File {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    fd: OwnedFd,
+    traits: OnceLock<Traits>,
+    direct_io: OnceLock<DirectIo>,
+    largest_request: OnceLock<Option<u32>>,
+}
+
+/// What two cheap system calls tell of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    pub kind: FileKind,
+    pub direct: bool,
+}
+
+impl Traits {
+    pub fn of(fd: RawFd) -> Self {
+        // SAFETY: the call takes numbers only; a descriptor that is not open is answered with EBADF.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
+        // SAFETY: `struct stat` is plain numbers, and all zeroes are valid.
+        let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+        // SAFETY: `stat` is valid for writes for the length of the call.
+        let kind = match unsafe { libc::fstat64(fd, &raw mut stat) } {
+            0 => match stat.st_mode & libc::S_IFMT {
+                libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Storage,
+                _ => FileKind::Stream,
+            },
+            // The operation itself will be answered with the right errno.
+            _ => FileKind::Storage,
+        };
+        Self { kind, direct }
+    }
+}
+
+impl File {
+    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to open without
+    /// blocking, push [`op::open`](crate::op::open()).
+    ///
+    /// Errors: those of `open(2)`.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).open(path)
+    }
+
+    /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1), else the
+    /// device's block size. Asked once; the first call blocks for a system call or a few files of sysfs.
+    pub fn direct_io(&self) -> DirectIo {
+        *self.inner.direct_io.get_or_init(|| device::direct_alignment(self.as_fd()))
+    }
+
+    /// Bytes of the largest request that the device below takes undivided; `None` where there is none.
+    pub fn largest_request(&self) -> Option<u32> {
+        *self.inner.largest_request.get_or_init(|| device::largest_request(self.as_fd()))
+    }
+
+    /// True when the file was opened with `O_DIRECT`.
+    pub fn is_direct(&self) -> bool {
+        self.traits().direct
+    }
+
+    pub(crate) fn traits(&self) -> Traits {
+        *self.inner.traits.get_or_init(|| Traits::of(self.as_raw_fd()))
+    }
+
+    /// A number that is this file's own among all open ones.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    /// The descriptor, if nobody else holds the file.
+    pub(crate) fn into_only(self) -> Result<OwnedFd, Self> {
+        Arc::try_unwrap(self.inner).map(|inner| inner.fd).map_err(|inner| Self { inner })
+    }
+}
+
+impl From<OwnedFd> for File {
+    fn from(fd: OwnedFd) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                fd,
+                traits: OnceLock::new(),
+                direct_io: OnceLock::new(),
+                largest_request: OnceLock::new(),
+            }),
+        }
+    }
+}
+
+impl From<std::fs::File> for File {
+    fn from(file: std::fs::File) -> Self {
+        OwnedFd::from(file).into()
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd.as_fd()
+    }
+}
+
+impl AsRawFd for File {
+    fn as_raw_fd(&self) -> RawFd {
+        self.inner.fd.as_raw_fd()
+    }
+}

@@ -1,0 +1,56 @@
+//! Close a file: `close(2)`.
+
+use super::{Form, Operation, Place, answer, on_file};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Close `file`, and learn what `close(2)` had to say (a network file system may report a failed write).
+///
+/// A descriptor in use must not be closed, since its number would soon be another file's. So when the
+/// operation's turn comes and someone else still holds the [`File`] (another operation in flight, a clone), it
+/// answers EBUSY, and the file is closed when its last holder lets go. Behind the last operation on
+/// the file in a chain, it is the only holder.
+///
+/// ```
+/// # use ringway_core::{op, File, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut queue = Options::new().build()?;
+/// let file = File::open("/etc/passwd")?;
+/// queue.push_chain([op::read(&file, vec![0; 64], 0), op::close(file)])?;
+/// for done in queue.reap(2)? {
+///     done.result?;
+/// }
+/// # Ok(()) }
+/// ```
+pub fn close(file: File) -> Operation {
+    let mut operation = Operation::new(Close { fd: file.as_raw_fd() });
+    operation.file = Some(file);
+    operation
+}
+
+/// `close(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Close {
+    /// The descriptor.
+    pub fd: RawFd,
+}
+
+impl Form for Close {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        // A registered file is closed by its descriptor all the same: the registration is the queue's.
+        let by_descriptor = Place { fixed_file: None, fixed_buffer: None, side: place.side };
+        Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation gave the descriptor away with it; the safe push makes sure
+        // that it was the last holder.
+        answer(i64::from(unsafe { libc::close(self.fd) }))
+    }
+}

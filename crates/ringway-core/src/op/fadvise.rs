@@ -1,0 +1,69 @@
+//! Tell the page cache what will be read: `posix_fadvise(2)`.
+
+use super::{Form, Operation, Place, on_file};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// What is said of a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Advice {
+    /// Nothing special.
+    Normal = libc::POSIX_FADV_NORMAL,
+    /// Read in no order: no read-ahead.
+    Random = libc::POSIX_FADV_RANDOM,
+    /// Read from front to back: more read-ahead.
+    Sequential = libc::POSIX_FADV_SEQUENTIAL,
+    /// Wanted soon: start reading.
+    WillNeed = libc::POSIX_FADV_WILLNEED,
+    /// Not wanted again soon: clean pages are dropped.
+    DontNeed = libc::POSIX_FADV_DONTNEED,
+    /// Read once.
+    NoReuse = libc::POSIX_FADV_NOREUSE,
+}
+
+/// Say `advice` of `len` bytes of `file` from `offset` on (0: to the end). Errors: those of `posix_fadvise(2)`.
+///
+/// ```
+/// # use ringway_core::{op, File, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = File::open("/etc/passwd")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::fadvise(&file, 0, 0, op::Advice::WillNeed))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn fadvise(file: &File, offset: u64, len: u64, advice: Advice) -> Operation {
+    Operation::on(Fadvise { fd: file.as_raw_fd(), offset, len, advice: advice as i32 }, file)
+}
+
+/// `posix_fadvise(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Fadvise {
+    /// The file.
+    pub fd: RawFd,
+    /// Bytes from the beginning of the file.
+    pub offset: u64,
+    /// Bytes; 0: to the end.
+    pub len: u64,
+    /// `POSIX_FADV_*`.
+    pub advice: i32,
+}
+
+impl Form for Fadvise {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        let len = i64::from(u32::try_from(self.len).ok()?); // The SQE has 32 bits for it.
+        Some(on_file!(place, self.fd, |file| opcode::Fadvise::new(file, len, self.advice).offset(self.offset).build()))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: the call takes numbers only. It returns the errno instead of setting it.
+        -i64::from(unsafe { libc::posix_fadvise64(self.fd, self.offset as i64, self.len as i64, self.advice) })
+    }
+}

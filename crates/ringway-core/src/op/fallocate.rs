@@ -1,0 +1,57 @@
+//! Reserve, punch or zero a part of a file: `fallocate(2)`.
+
+use super::{Form, Operation, Place, answer, on_file};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Act on `len` bytes from `offset` on as `mode` says: 0 reserves them and grows the file,
+/// `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and so on as in `fallocate(2)`.
+///
+/// Errors: those of `fallocate(2)`; EOPNOTSUPP where the file system cannot.
+///
+/// ```
+/// # use ringway_core::{op, Options, OpenOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let file = OpenOptions::new().write(true).create(true).open(dir.path().join("wal"))?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::fallocate(&file, 0, 0, 1 << 20))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn fallocate(file: &File, mode: i32, offset: u64, len: u64) -> Operation {
+    Operation::on(Fallocate { fd: file.as_raw_fd(), mode, offset, len }, file)
+}
+
+/// `fallocate(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Fallocate {
+    /// The file.
+    pub fd: RawFd,
+    /// `FALLOC_FL_*`.
+    pub mode: i32,
+    /// Bytes from the beginning of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Form for Fallocate {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        Some(on_file!(place, self.fd, |file| opcode::Fallocate::new(file, self.len)
+            .offset(self.offset)
+            .mode(self.mode)
+            .build()))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: the call takes numbers only.
+        answer(i64::from(unsafe { libc::fallocate64(self.fd, self.mode, self.offset as i64, self.len as i64) }))
+    }
+}

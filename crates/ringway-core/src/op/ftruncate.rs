@@ -1,0 +1,49 @@
+//! Set a file's length: `ftruncate(2)`.
+
+use super::{Form, Operation, Place, answer, on_file};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Cut or extend `file` to `len` bytes. Errors: those of `ftruncate(2)`.
+///
+/// io_uring carries it since 6.9; before that it goes to the threads.
+///
+/// ```
+/// # use ringway_core::{op, Options, OpenOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let file = OpenOptions::new().write(true).create(true).open(dir.path().join("data"))?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::ftruncate(&file, 4096))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn ftruncate(file: &File, len: u64) -> Operation {
+    Operation::on(Ftruncate { fd: file.as_raw_fd(), len }, file)
+}
+
+/// `ftruncate(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Ftruncate {
+    /// The file.
+    pub fd: RawFd,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Form for Ftruncate {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        Some(on_file!(place, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: the call takes numbers only.
+        answer(i64::from(unsafe { libc::ftruncate64(self.fd, self.len as i64) }))
+    }
+}

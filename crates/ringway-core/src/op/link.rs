@@ -1,0 +1,75 @@
+//! Give a file another name: `linkat(2)`.
+
+use super::{Form, Operation, Place, answer};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue, types};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+/// Make `new` another name of the file `old`, both relative to the working directory. Errors: those of `link(2)`.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+/// # std::fs::write(&old, b"")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::link(&old, &new))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn link(old: impl AsRef<Path>, new: impl AsRef<Path>) -> Operation {
+    make(None, old.as_ref(), None, new.as_ref(), 0)
+}
+
+/// As [`link`], with a directory for each side and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
+pub fn link_at(old_dir: &File, old: impl AsRef<Path>, new_dir: &File, new: impl AsRef<Path>, flags: i32) -> Operation {
+    make(Some(old_dir), old.as_ref(), Some(new_dir), new.as_ref(), flags)
+}
+
+fn make(old_dir: Option<&File>, old: &Path, new_dir: Option<&File>, new: &Path, flags: i32) -> Operation {
+    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    Operation::with_paths((old_dir, old), (new_dir, new), |old, new| Link {
+        old_dir: fd(old_dir),
+        old,
+        new_dir: fd(new_dir),
+        new,
+        flags,
+    })
+}
+
+/// `linkat(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// The existing name's directory, or `AT_FDCWD`.
+    pub old_dir: RawFd,
+    /// The existing name.
+    pub old: *const libc::c_char,
+    /// The new name's directory, or `AT_FDCWD`.
+    pub new_dir: RawFd,
+    /// The new name.
+    pub new: *const libc::c_char,
+    /// `AT_*`.
+    pub flags: i32,
+}
+
+impl Form for Link {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        Some(
+            opcode::LinkAt::new(types::Fd(self.old_dir), self.old, types::Fd(self.new_dir), self.new)
+                .flags(self.flags)
+                .build(),
+        )
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its completion.
+        answer(i64::from(unsafe { libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags) }))
+    }
+}

@@ -1,0 +1,60 @@
+//! Make a directory: `mkdirat(2)`.
+
+use super::{Form, Operation, Place, answer};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue, types};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+/// Make the directory `path` with the permissions `mode` (before the umask), relative to the working directory.
+/// Errors: those of `mkdir(2)`.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::mkdir(dir.path().join("new"), 0o755))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn mkdir(path: impl AsRef<Path>, mode: u32) -> Operation {
+    make(None, path.as_ref(), mode)
+}
+
+/// As [`mkdir`], relative to the directory `dir`.
+pub fn mkdir_at(dir: &File, path: impl AsRef<Path>, mode: u32) -> Operation {
+    make(Some(dir), path.as_ref(), mode)
+}
+
+fn make(dir: Option<&File>, path: &Path, mode: u32) -> Operation {
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    Operation::with_path(path, dir, |path| Mkdir { dir: dir_fd, path, mode })
+}
+
+/// `mkdirat(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mkdir {
+    /// The directory that it is made in, or `AT_FDCWD`.
+    pub dir: RawFd,
+    /// The path.
+    pub path: *const libc::c_char,
+    /// Permissions.
+    pub mode: u32,
+}
+
+impl Form for Mkdir {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        Some(opcode::MkDirAt::new(types::Fd(self.dir), self.path).mode(self.mode).build())
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
+        answer(i64::from(unsafe { libc::mkdirat(self.dir, self.path, self.mode) }))
+    }
+}

@@ -1,0 +1,307 @@
+//! Operations: one file for each, or for each close family, with its three forms side by side.
+//!
+//! - `sqe`: how io_uring is asked for it; `None` where it cannot be.
+//! - `iocb`: how Linux AIO is asked for it; `None` where it cannot be.
+//! - `call`: the blocking system call that a thread makes for it.
+//!
+//! Adding an operation is a new file here and a line in the list below; no backend changes.
+//! (Sockets will stand here too.)
+
+mod cancel;
+mod close;
+mod fadvise;
+mod fallocate;
+mod ftruncate;
+mod link;
+mod mkdir;
+mod nop;
+mod open;
+mod operation;
+mod poll;
+mod read;
+mod readv;
+mod rename;
+mod statx;
+mod symlink;
+mod sync;
+mod sync_range;
+mod timeout;
+mod unlink;
+mod write;
+mod writev;
+
+pub use close::{Close, close};
+pub use fadvise::{Advice, Fadvise, fadvise};
+pub use fallocate::{Fallocate, fallocate};
+pub use ftruncate::{Ftruncate, ftruncate};
+pub use link::{Link, link, link_at};
+pub use mkdir::{Mkdir, mkdir, mkdir_at};
+pub use nop::{Nop, nop};
+pub use open::{Open, OpenOptions, open, open_at};
+pub use operation::{Operation, Vectored};
+pub use poll::{Poll, Readiness, poll};
+pub use read::{Read, read};
+pub use readv::{Readv, readv};
+pub use rename::{Rename, rename, rename_at};
+pub use statx::{Metadata, Statx, statx, statx_at};
+pub use symlink::{Symlink, symlink, symlink_at};
+pub use sync::{Fsync, fdatasync, fsync};
+pub use sync_range::{SyncRange, sync_range};
+pub use timeout::{Timeout, timeout};
+pub use unlink::{Unlink, rmdir, unlink, unlink_at};
+pub use write::{Write, write};
+pub use writev::{Writev, writev};
+
+pub(crate) use cancel::Cancel;
+pub(crate) use operation::{Held, bind};
+
+use crate::backend::kaio_sys::Iocb;
+use io_uring::squeue;
+
+/// Where a read or a write begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// At this many bytes from the beginning, whatever the file's own position; at most `i64::MAX`.
+    Offset(u64),
+    /// At the file's own position, which moves on by what was transferred (`read(2)`, `write(2)`).
+    /// The only one for pipes and terminals. Operations at the position of one file that are in
+    /// flight together are carried out in no particular order.
+    Cursor,
+}
+
+impl From<u64> for At {
+    fn from(offset: u64) -> Self {
+        Self::Offset(offset)
+    }
+}
+
+impl At {
+    /// What the kernel's interfaces take: `u64::MAX` (-1) stands for the file's own position.
+    pub(crate) fn raw(self) -> u64 {
+        match self {
+            Self::Offset(offset) => offset,
+            Self::Cursor => CURSOR,
+        }
+    }
+}
+
+/// The offset that stands for the file's own position.
+pub const CURSOR: u64 = u64::MAX;
+
+/// What an SQE may use besides the operation's own numbers: registrations of this ring, and memory
+/// that stays where it is for as long as the operation is in flight.
+pub(crate) struct Place {
+    /// The file's index among the registered files.
+    pub fixed_file: Option<u32>,
+    /// The buffer's index among the registered buffers.
+    pub fixed_buffer: Option<u16>,
+    /// This operation's own side structures.
+    pub side: *mut Side,
+}
+
+/// Side structures that the kernel reads when it takes an SQE.
+#[derive(Default)]
+pub(crate) struct Side {
+    pub timespec: io_uring::types::Timespec,
+    pub link_timespec: io_uring::types::Timespec,
+    pub open_how: Option<io_uring::types::OpenHow>,
+}
+
+/// The three forms of an operation. It holds numbers and addresses only; who owns what they point
+/// at, and for how long, is the business of [`Operation`] and the queue.
+pub(crate) trait Form: Copy {
+    /// For io_uring; `None`: io_uring cannot carry it as it stands.
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry>;
+
+    /// For Linux AIO; `None`: Linux AIO cannot carry it.
+    fn iocb(&self) -> Option<Iocb>;
+
+    /// The blocking call: a result as the kernel gives it, at least 0, or minus errno.
+    fn call(&self) -> i64;
+}
+
+/// Builds an SQE on a registered file where there is one, else on the descriptor.
+macro_rules! on_file {
+    ($place:expr, $fd:expr, |$target:ident| $build:expr) => {
+        match $place.fixed_file {
+            Some(index) => {
+                let $target = io_uring::types::Fixed(index);
+                $build
+            }
+            None => {
+                let $target = io_uring::types::Fd($fd);
+                $build
+            }
+        }
+    };
+}
+pub(crate) use on_file;
+
+/// What a libc call returned, with errno folded in.
+pub(crate) fn answer(returned: i64) -> i64 {
+    if returned >= 0 { returned } else { -i64::from(last_errno()) }
+}
+
+/// errno of the libc call made just before; EIO should the C library have left none.
+pub(crate) fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+macro_rules! operations {
+    ($($name:ident $text:literal,)*) => {
+        /// An operation as numbers and addresses: what the `unsafe` lower push takes, and what a
+        /// safe [`Operation`] becomes inside its slot.
+        #[derive(Clone, Copy, Debug)]
+        #[non_exhaustive]
+        pub enum Raw {
+            $(#[doc = concat!("`", $text, "`")] $name($name),)*
+        }
+
+        /// Which operation: named in errors, statistics and reports.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $(#[doc = concat!("`", $text, "`")] $name,)*
+        }
+
+        impl Kind {
+            /// The name in lower case, as in the function that makes the operation.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+
+        impl Raw {
+            /// Which operation it is.
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$name(_) => Kind::$name,)* }
+            }
+
+            #[inline]
+            pub(crate) fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+                match self { $(Self::$name(form) => form.sqe(place),)* }
+            }
+
+            #[inline]
+            pub(crate) fn iocb(&self) -> Option<Iocb> {
+                match self { $(Self::$name(form) => form.iocb(),)* }
+            }
+
+            pub(crate) fn call(&self) -> i64 {
+                match self { $(Self::$name(form) => form.call(),)* }
+            }
+        }
+
+        $(impl From<$name> for Raw {
+            fn from(form: $name) -> Self {
+                Self::$name(form)
+            }
+        })*
+    };
+}
+
+operations! {
+    Nop "nop",
+    Read "read",
+    Write "write",
+    Readv "readv",
+    Writev "writev",
+    Fsync "fsync",
+    SyncRange "sync_range",
+    Open "open",
+    Close "close",
+    Statx "statx",
+    Fallocate "fallocate",
+    Ftruncate "ftruncate",
+    Fadvise "fadvise",
+    Rename "rename",
+    Unlink "unlink",
+    Mkdir "mkdir",
+    Link "link",
+    Symlink "symlink",
+    Poll "poll",
+    Timeout "timeout",
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the queue has to know of an operation to carry it in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// It has one answer and no length.
+    Whole,
+    /// A transfer of this many bytes that may be cut anywhere.
+    Bytes(u64),
+    /// A transfer of this many bytes from one position on that each piece moves: one piece at a time.
+    Stream(u64),
+    /// A vectored transfer of this many bytes: whole, and what is missing of it one buffer at a time.
+    Vector(u64),
+}
+
+impl Raw {
+    /// How it can be cut.
+    pub(crate) fn shape(&self) -> Shape {
+        match self {
+            Self::Read(r) => r.shape(),
+            Self::Write(w) => w.shape(),
+            Self::Readv(r) => r.shape(),
+            Self::Writev(w) => w.shape(),
+            _ => Shape::Whole,
+        }
+    }
+
+    /// The part of a transfer that begins `start` bytes in and has at most `len` bytes.
+    pub(crate) fn piece(&self, start: u64, len: u64) -> Self {
+        match self {
+            Self::Read(r) => Self::Read(r.piece(start, len)),
+            Self::Write(w) => Self::Write(w.piece(start, len)),
+            Self::Readv(r) => r.piece(start),
+            Self::Writev(w) => w.piece(start),
+            other => *other,
+        }
+    }
+
+    /// The descriptor it acts on, if it acts on one.
+    pub(crate) fn fd(&self) -> Option<std::os::fd::RawFd> {
+        match self {
+            Self::Read(x) => Some(x.fd),
+            Self::Write(x) => Some(x.fd),
+            Self::Readv(x) => Some(x.fd),
+            Self::Writev(x) => Some(x.fd),
+            Self::Fsync(x) => Some(x.fd),
+            Self::SyncRange(x) => Some(x.fd),
+            Self::Close(x) => Some(x.fd),
+            Self::Fallocate(x) => Some(x.fd),
+            Self::Ftruncate(x) => Some(x.fd),
+            Self::Fadvise(x) => Some(x.fd),
+            Self::Poll(x) => Some(x.fd),
+            _ => None,
+        }
+    }
+
+    /// Where a transfer begins.
+    pub(crate) fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Read(x) => Some(x.offset),
+            Self::Write(x) => Some(x.offset),
+            Self::Readv(x) => Some(x.offset),
+            Self::Writev(x) => Some(x.offset),
+            _ => None,
+        }
+    }
+
+    /// True for transfers: what may be short, split and continued.
+    pub(crate) fn is_transfer(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Write(_) | Self::Readv(_) | Self::Writev(_))
+    }
+
+    /// True for what waits for the device to have written everything: it has a lane of its own among
+    /// the threads, so that reads do not stand behind it.
+    pub(crate) fn is_sync(&self) -> bool {
+        matches!(self, Self::Fsync(_) | Self::SyncRange(_))
+    }
+}

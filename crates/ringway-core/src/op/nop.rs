@@ -1,0 +1,38 @@
+//! Nothing at all: what the way through the queue costs, and a test of it.
+
+use super::{Form, Operation, Place};
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue};
+
+/// An operation that does nothing and answers 0.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::nop())?;
+/// let done: Vec<_> = queue.reap(1)?.collect();
+/// assert_eq!(done[0].result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn nop() -> Operation {
+    Operation::new(Nop)
+}
+
+/// Nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Nop;
+
+impl Form for Nop {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        Some(opcode::Nop::new().build())
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        0
+    }
+}

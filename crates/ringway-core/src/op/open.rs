@@ -1,0 +1,263 @@
+//! Open a file: `openat2(2)`.
+
+use super::{Form, Operation, Place, answer};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue, types};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// How a file is opened; the words are those of [`std::fs::OpenOptions`], and more.
+///
+/// ```
+/// use ringway_core::OpenOptions;
+/// # fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// let file = OpenOptions::new().read(true).write(true).create(true).open(dir.path().join("table"))?;
+/// # drop(file);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: Option<u32>,
+    flags: i32,
+    resolve: u64,
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reading.
+    pub fn read(&mut self, yes: bool) -> &mut Self {
+        self.read = yes;
+        self
+    }
+
+    /// Writing.
+    pub fn write(&mut self, yes: bool) -> &mut Self {
+        self.write = yes;
+        self
+    }
+
+    /// Every write goes to the end.
+    pub fn append(&mut self, yes: bool) -> &mut Self {
+        self.append = yes;
+        self
+    }
+
+    /// An existing file is emptied.
+    pub fn truncate(&mut self, yes: bool) -> &mut Self {
+        self.truncate = yes;
+        self
+    }
+
+    /// A file that does not exist is made.
+    pub fn create(&mut self, yes: bool) -> &mut Self {
+        self.create = yes;
+        self
+    }
+
+    /// The file is made, and must not exist before (EEXIST).
+    pub fn create_new(&mut self, yes: bool) -> &mut Self {
+        self.create_new = yes;
+        self
+    }
+
+    /// The permissions of a file that is made, before the umask; 0o666 unless told.
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Direct I/O (`O_DIRECT`): past the page cache; addresses, offsets and lengths must be multiples of
+    /// the device's alignment ([`File::direct_io`]).
+    pub fn direct(&mut self, yes: bool) -> &mut Self {
+        self.flag(libc::O_DIRECT, yes)
+    }
+
+    /// A symbolic link at the end of the path is an error (ELOOP).
+    pub fn nofollow(&mut self, yes: bool) -> &mut Self {
+        self.flag(libc::O_NOFOLLOW, yes)
+    }
+
+    /// Further `O_*` flags of `open(2)`.
+    pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
+        self.flag(flags, true)
+    }
+
+    /// `RESOLVE_*` flags of `openat2(2)`: `RESOLVE_BENEATH` and the like. Ignored by [`OpenOptions::open`],
+    /// which refuses them with EINVAL.
+    pub fn resolve(&mut self, flags: u64) -> &mut Self {
+        self.resolve = flags;
+        self
+    }
+
+    /// Opens it here and now, with a blocking call.
+    ///
+    /// Errors: those of `open(2)`; EINVAL for contradictions and for [`resolve`](Self::resolve) flags.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        if self.resolve != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let (flags, mode) = self.bits().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // The access mode's bits are std's to set; the rest is passed on as it is.
+        let mut options = std::fs::OpenOptions::new();
+        options.read(self.read).write(self.write || self.append).mode(mode as u32);
+        options.custom_flags(flags as i32 & !libc::O_ACCMODE & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND));
+        options.append(self.append).truncate(self.truncate).create(self.create).create_new(self.create_new);
+        if self.append {
+            options.write(false);
+        }
+        Ok(File::from(options.open(path)?))
+    }
+
+    fn flag(&mut self, flag: i32, yes: bool) -> &mut Self {
+        if yes {
+            self.flags |= flag;
+        } else {
+            self.flags &= !flag;
+        }
+        self
+    }
+
+    /// Flags and mode for `openat2`, or what is contradictory.
+    fn bits(&self) -> Result<(u64, u64), &'static str> {
+        let access = match (self.read, self.write || self.append) {
+            (true, false) => libc::O_RDONLY,
+            (false, true) => libc::O_WRONLY,
+            (true, true) => libc::O_RDWR,
+            (false, false) if self.flags & libc::O_PATH != 0 => 0,
+            (false, false) => return Err("open needs read, write or append"),
+        };
+        let writes = self.write || self.append;
+        if (self.truncate || self.create || self.create_new) && !writes {
+            return Err("create and truncate need write or append");
+        }
+        if self.truncate && self.append && !self.create_new {
+            return Err("truncate and append exclude each other");
+        }
+        let mut flags = access | self.flags | libc::O_CLOEXEC;
+        if self.append {
+            flags |= libc::O_APPEND;
+        }
+        if self.truncate {
+            flags |= libc::O_TRUNC;
+        }
+        if self.create || self.create_new {
+            flags |= libc::O_CREAT;
+        }
+        if self.create_new {
+            flags |= libc::O_EXCL;
+        }
+        // openat2 refuses a mode where nothing can be made.
+        let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        let mode = if makes { u64::from(self.mode.unwrap_or(0o666)) } else { 0 };
+        Ok((flags as u32 as u64, mode))
+    }
+}
+
+/// Open `path`, relative to the working directory.
+///
+/// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a completion that
+/// is dropped, or that belongs to an abandoned operation, closes it. Errors: those of `openat2(2)`; EINVAL before
+/// anything is submitted for a path with a NUL byte or contradictory options.
+///
+/// ```
+/// # use ringway_core::{op, Options, OpenOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::open("/etc/passwd", OpenOptions::new().read(true)))?;
+/// let file = queue.reap(1)?.next().unwrap().into_file()?;
+/// # drop(file);
+/// # Ok(()) }
+/// ```
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Operation {
+    make(None, path.as_ref(), options)
+}
+
+/// As [`open`], relative to the directory `dir`.
+pub fn open_at(dir: &File, path: impl AsRef<Path>, options: &OpenOptions) -> Operation {
+    make(Some(dir), path.as_ref(), options)
+}
+
+fn make(dir: Option<&File>, path: &Path, options: &OpenOptions) -> Operation {
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let (bits, fault) = match options.bits() {
+        Ok(bits) => (bits, None),
+        Err(fault) => ((0, 0), Some(fault)),
+    };
+    let operation = Operation::with_path(path, dir, |path| Open {
+        dir: dir_fd,
+        path,
+        flags: bits.0,
+        mode: bits.1,
+        resolve: options.resolve,
+    });
+    match fault {
+        Some(fault) => operation.fault(fault),
+        None => operation,
+    }
+}
+
+/// `openat2(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// The directory, or `AT_FDCWD`.
+    pub dir: RawFd,
+    /// The path.
+    pub path: *const libc::c_char,
+    /// `O_*`; `O_CLOEXEC` is not added here.
+    pub flags: u64,
+    /// Permissions of a file that is made; must be 0 where none can be.
+    pub mode: u64,
+    /// `RESOLVE_*`.
+    pub resolve: u64,
+}
+
+impl Open {
+    /// The file that a completion's result stands for; the descriptor is owned from here on.
+    pub(crate) fn opened(result: i64) -> Option<File> {
+        let fd = RawFd::try_from(result).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: the kernel has just made this descriptor for this operation, and its completion is
+        // looked at once: nobody else owns it.
+        Some(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl Form for Open {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        let how = types::OpenHow::new().flags(self.flags).mode(self.mode).resolve(self.resolve);
+        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's backend
+        // sees to both); nothing refers to it while the SQE is being made.
+        let how = unsafe { (*place.side).open_how.insert(how) };
+        Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: `open_how` is plain numbers, and all zeroes are valid.
+        let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+        how.flags = self.flags;
+        how.mode = self.mode;
+        how.resolve = self.resolve;
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion; `how`
+        // lives on this stack for the call.
+        answer(unsafe {
+            libc::syscall(libc::SYS_openat2, self.dir, self.path, &raw const how, std::mem::size_of_val(&how))
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! An operation with everything that it owns: what the safe push takes and a completion hands back.
+
+use super::{Form, Metadata, Raw};
+use crate::{Buffer, File};
+use std::ffi::CString;
+use std::num::NonZeroU64;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// One thing asked of the kernel, with the buffer and the file that it needs.
+///
+/// Made by the functions of this module ([`read`](super::read()), [`write`](super::write()) ...), changed by the
+/// methods here, and given to [`Queue::push`](crate::Queue::push). Nothing happens before that.
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is pushed"]
+pub struct Operation {
+    pub(crate) raw: Raw,
+    pub(crate) held: Held,
+    pub(crate) file: Option<File>,
+    pub(crate) user_data: u64,
+    /// Nanoseconds.
+    pub(crate) timeout: Option<NonZeroU64>,
+    pub(crate) exact: bool,
+    pub(crate) drain: bool,
+    pub(crate) always: bool,
+    /// What is wrong with it, found when it was made and told when it is pushed.
+    pub(crate) fault: Option<&'static str>,
+}
+
+// SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to, and they point
+// into what the operation owns (`held`, `file`), which is `Send`; for a borrowed one, whoever used the unsafe push
+// has promised that any thread may use them.
+unsafe impl Send for Operation {}
+
+/// What an operation owns besides its file, for as long as the kernel may touch it.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Nothing,
+    Buffer(Buffer),
+    Vectored(Vectored),
+    Paths(Box<Paths>),
+    Statx(Box<Paths>, Box<Metadata>),
+}
+
+/// Paths and the directories that they are relative to.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    _strings: [CString; 2],
+    _second_dir: Option<File>,
+}
+
+impl Operation {
+    /// Which operation it is.
+    pub fn kind(&self) -> super::Kind {
+        self.raw.kind()
+    }
+
+    pub(crate) fn new<F: Form + Into<Raw>>(form: F) -> Self {
+        Self {
+            raw: form.into(),
+            held: Held::Nothing,
+            file: None,
+            user_data: 0,
+            timeout: None,
+            exact: false,
+            drain: false,
+            always: false,
+            fault: None,
+        }
+    }
+
+    /// An operation without anything of its own: whoever made `raw` keeps what it points at.
+    pub(crate) fn borrowed(raw: Raw) -> Self {
+        Self { raw, ..Self::new(super::Nop) }
+    }
+
+    pub(crate) fn on<F: Form + Into<Raw>>(form: F, file: &File) -> Self {
+        Self { file: Some(file.clone()), ..Self::new(form) }
+    }
+
+    pub(crate) fn with_buffer(self, buffer: Buffer) -> Self {
+        Self { held: Held::Buffer(buffer), ..self }
+    }
+
+    pub(crate) fn with_vectored(self, buffers: Vectored) -> Self {
+        Self { held: Held::Vectored(buffers), ..self }
+    }
+
+    pub(crate) fn with_path<F: Form + Into<Raw>>(
+        path: &Path,
+        dir: Option<&File>,
+        form: impl FnOnce(*const libc::c_char) -> F,
+    ) -> Self {
+        Self::with_paths((dir, path), (None, Path::new("")), |path, _| form(path))
+    }
+
+    pub(crate) fn with_paths<F: Form + Into<Raw>>(
+        first: (Option<&File>, &Path),
+        second: (Option<&File>, &Path),
+        form: impl FnOnce(*const libc::c_char, *const libc::c_char) -> F,
+    ) -> Self {
+        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        let (strings, fault) = match (c_string(first.1), c_string(second.1)) {
+            (Ok(first), Ok(second)) => ([first, second], None),
+            _ => (Default::default(), Some("a path holds a NUL byte")),
+        };
+        // The strings' bytes stay where they are when the strings move into the slot.
+        let form = form(strings[0].as_ptr(), strings[1].as_ptr());
+        let paths = Paths { _strings: strings, _second_dir: second.0.cloned() };
+        Self { held: Held::Paths(Box::new(paths)), file: first.0.cloned(), fault, ..Self::new(form) }
+    }
+
+    pub(crate) fn fault(self, fault: &'static str) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
+
+    /// A number of the caller's own that the completion carries.
+    pub fn user_data(self, user_data: u64) -> Self {
+        Self { user_data, ..self }
+    }
+
+    /// A short read or write is continued until everything is transferred, the file ends, or an error
+    /// comes, which is then the result.
+    pub fn exact(self) -> Self {
+        Self { exact: true, ..self }
+    }
+
+    /// The operation is cancelled when it has not completed after `limit`, counted from its submission,
+    /// and then answers ETIMEDOUT. What cannot be cancelled (a transfer that the device has begun, a blocking call
+    /// that a thread has begun) completes as it would have. A limit of zero counts as one nanosecond.
+    pub fn timeout(self, limit: Duration) -> Self {
+        let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self { timeout: NonZeroU64::new(nanoseconds), ..self }
+    }
+
+    /// A barrier: it begins when everything pushed before it has completed, and what is pushed after
+    /// it begins when it has completed. [`Queue::reap`](crate::Queue::reap) moves it along.
+    pub fn drain(self) -> Self {
+        Self { drain: true, ..self }
+    }
+
+    /// In a chain: what follows begins when this has completed, whatever the result. Without it, an
+    /// error or a short transfer ends the chain, and the rest answers ECANCELED.
+    pub fn always(self) -> Self {
+        Self { always: true, ..self }
+    }
+}
+
+/// Fills in the addresses of what the operation owns, once it is in its slot and does not move any more.
+pub(crate) fn bind(operation: &mut Operation) {
+    if let Held::Buffer(buffer) = &mut operation.held {
+        match &mut operation.raw {
+            Raw::Read(read) => read.addr = buffer.as_mut_ptr().unwrap_or(std::ptr::null_mut()),
+            Raw::Write(write) => write.addr = buffer.as_ptr(),
+            _ => {}
+        }
+    }
+}
+
+/// Several buffers for one vectored operation, with the iovec array that the kernel reads. It comes back with
+/// the completion and can be used again without a new allocation.
+#[derive(Debug)]
+pub struct Vectored {
+    buffers: Vec<Buffer>,
+    iov: Vec<Iovec>,
+}
+
+/// An iovec that may go to another thread with the buffers that it points into.
+#[repr(transparent)]
+#[derive(Debug)]
+struct Iovec(libc::iovec);
+
+// SAFETY: an `Iovec` is an address and a length; it is read only together with the buffers beside it in
+// `Vectored`, which are `Send` themselves.
+unsafe impl Send for Iovec {}
+// SAFETY: as above: shared references to it give out numbers only.
+unsafe impl Sync for Iovec {}
+
+impl Vectored {
+    /// From any number of buffers.
+    pub fn new<B: Into<Buffer>>(buffers: impl IntoIterator<Item = B>) -> Self {
+        let mut buffers: Vec<Buffer> = buffers.into_iter().map(Into::into).collect();
+        let iov = buffers
+            .iter_mut()
+            .map(|buffer| {
+                let len = buffer.len();
+                let base = buffer.as_mut_ptr().unwrap_or_else(|| buffer.as_ptr().cast_mut());
+                Iovec(libc::iovec { iov_base: base.cast(), iov_len: len })
+            })
+            .collect();
+        Self { buffers, iov }
+    }
+
+    /// The buffers, to look into.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The buffers, handed back.
+    pub fn into_buffers(self) -> Vec<Buffer> {
+        self.buffers
+    }
+
+    /// Bytes over all buffers.
+    pub fn len(&self) -> u64 {
+        self.buffers.iter().map(|buffer| buffer.len() as u64).sum()
+    }
+
+    /// True when there is no byte in any buffer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn writable(&mut self) -> bool {
+        self.buffers.iter_mut().all(|buffer| buffer.as_mut_ptr().is_some())
+    }
+
+    pub(super) fn iov(&self) -> &[libc::iovec] {
+        // SAFETY: `Iovec` is a transparent wrapper of `libc::iovec`, so the two slices have one layout.
+        unsafe { std::slice::from_raw_parts(self.iov.as_ptr().cast(), self.iov.len()) }
+    }
+}
+
+/// The iovec array of a vectored operation.
+fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: whoever made the operation keeps `count` entries at `iov` valid until its completion, and
+    // this is called only while it is being pushed or is in flight.
+    unsafe { std::slice::from_raw_parts(iov, count) }
+}
+
+/// Bytes over all buffers of a vectored operation.
+pub(super) fn total(iov: *const libc::iovec, count: usize) -> u64 {
+    iovecs(iov, count).iter().map(|one| one.iov_len as u64).fold(0, u64::saturating_add)
+}
+
+/// What is left, `start` bytes in, of the buffer that this byte falls into.
+pub(super) fn rest(iov: *const libc::iovec, count: usize, start: u64) -> (*mut u8, usize) {
+    let mut before = 0;
+    for one in iovecs(iov, count) {
+        let len = one.iov_len as u64;
+        if start < before + len {
+            let skip = (start - before) as usize;
+            return (one.iov_base.cast::<u8>().wrapping_add(skip), one.iov_len - skip);
+        }
+        before += len;
+    }
+    (std::ptr::null_mut(), 0)
+}

@@ -1,0 +1,79 @@
+//! Wait until a descriptor is ready: `poll(2)`.
+
+use super::{Form, Operation, Place, answer, on_file};
+use crate::File;
+use crate::backend::kaio_sys::{self, Iocb};
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// What to wait for: bits of `poll(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness(pub u16);
+
+impl Readiness {
+    /// Something can be read (`POLLIN`).
+    pub const READABLE: Self = Self(libc::POLLIN as u16);
+    /// Something can be written (`POLLOUT`).
+    pub const WRITABLE: Self = Self(libc::POLLOUT as u16);
+}
+
+/// Wait until `file` (a pipe, a socket, an eventfd ...) is ready; once, then it is over.
+///
+/// The result is what it is ready for, in the bits of `poll(2)`; `POLLERR` and `POLLHUP` come unasked.
+/// Errors: EBADF, and EPERM for files that are always ready is not one of them: those answer at once.
+/// Cancel ends it with ECANCELED.
+///
+/// ```
+/// # use ringway_core::{op, File, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (reader, mut writer) = std::io::pipe()?;
+/// std::io::Write::write_all(&mut writer, b"x")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::poll(&File::from(std::os::fd::OwnedFd::from(reader)), op::Readiness::READABLE))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(1));
+/// # Ok(()) }
+/// ```
+pub fn poll(file: &File, events: Readiness) -> Operation {
+    Operation::on(Poll { fd: file.as_raw_fd(), events: events.0 }, file)
+}
+
+/// `poll(2)` on one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Poll {
+    /// The descriptor.
+    pub fd: RawFd,
+    /// `POLL*`.
+    pub events: u16,
+}
+
+impl Poll {
+    /// One look without waiting: what it is ready for, 0, or minus errno.
+    pub(crate) fn look(&self) -> i64 {
+        self.wait(0)
+    }
+
+    fn wait(&self, milliseconds: i32) -> i64 {
+        let mut poll = libc::pollfd { fd: self.fd, events: self.events as i16, revents: 0 };
+        // SAFETY: one entry, on this stack, for the length of the call.
+        let returned = answer(i64::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }));
+        if returned <= 0 {
+            return returned;
+        }
+        if poll.revents & libc::POLLNVAL != 0 { -i64::from(libc::EBADF) } else { i64::from(poll.revents as u16) }
+    }
+}
+
+impl Form for Poll {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        Some(on_file!(place, self.fd, |file| opcode::PollAdd::new(file, u32::from(self.events)).build()))
+    }
+
+    /// `IOCB_CMD_POLL` (4.18) takes the bits in the place of the buffer's address.
+    fn iocb(&self) -> Option<Iocb> {
+        Some(Iocb::new(kaio_sys::IOCB_CMD_POLL, self.fd, u64::from(self.events), 0, 0))
+    }
+
+    fn call(&self) -> i64 {
+        self.wait(-1)
+    }
+}

@@ -1,0 +1,93 @@
+//! Read into one buffer: `pread(2)`, `read(2)`.
+
+use super::{At, CURSOR, Form, Operation, Place, Shape, answer, on_file};
+use crate::backend::kaio_sys::{self, Iocb};
+use crate::{Buffer, File};
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Read from `file` at `at` into the whole of `buffer` (its length, not its capacity).
+///
+/// The result is the number of bytes read: less than asked for at the end of the file, and for
+/// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the file.
+/// A read longer than the device's largest request is split, and the parts run side by side.
+///
+/// Errors: those of `pread(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`
+/// or a buffer that cannot be written to. On cancel the buffer comes back with the completion, its
+/// contents unspecified.
+///
+/// ```
+/// # use ringway_core::{op, File, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = File::open("/etc/hostname")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::read(&file, vec![0; 4096], 0))?;
+/// for done in queue.reap(1)? {
+///     let bytes = done.result? as usize;
+///     let text: Vec<u8> = done.into_buffer().expect("a read hands its buffer back").try_into().unwrap();
+///     println!("{}", String::from_utf8_lossy(&text[..bytes]));
+/// }
+/// # Ok(()) }
+/// ```
+pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
+    let mut buffer = buffer.into();
+    let writable = buffer.as_mut_ptr().is_some();
+    let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: buffer.len(), offset: at.into().raw() };
+    let operation = Operation::on(form, file).with_buffer(buffer);
+    if writable { operation } else { operation.fault("a read needs a buffer that can be written to") }
+}
+
+/// `len` bytes at `addr` from `offset` on ([`CURSOR`]: the file's own position).
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// The file.
+    pub fd: RawFd,
+    /// Where the bytes go.
+    pub addr: *mut u8,
+    /// Bytes.
+    pub len: usize,
+    /// Bytes from the beginning of the file.
+    pub offset: u64,
+}
+
+impl Read {
+    pub(super) fn shape(&self) -> Shape {
+        if self.offset == CURSOR { Shape::Stream(self.len as u64) } else { Shape::Bytes(self.len as u64) }
+    }
+
+    pub(super) fn piece(&self, start: u64, len: u64) -> Self {
+        let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
+        Self { fd: self.fd, addr: self.addr.wrapping_add(start as usize), len: len as usize, offset }
+    }
+}
+
+impl Form for Read {
+    #[inline]
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        let len = u32::try_from(self.len).ok()?;
+        Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
+            Some(index) => opcode::ReadFixed::new(file, self.addr, len, index).offset(self.offset).build(),
+            None => opcode::Read::new(file, self.addr, len).offset(self.offset).build(),
+        }))
+    }
+
+    #[inline]
+    fn iocb(&self) -> Option<Iocb> {
+        if self.offset == CURSOR {
+            return None;
+        }
+        Some(Iocb::new(kaio_sys::IOCB_CMD_PREAD, self.fd, self.addr as u64, self.len as u64, self.offset))
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation keeps `addr` valid for writes of `len` bytes until its
+        // completion; the safe push does so by owning the buffer in the operation's slot.
+        answer(unsafe {
+            if self.offset == CURSOR {
+                libc::read(self.fd, self.addr.cast(), self.len) as i64
+            } else {
+                libc::pread64(self.fd, self.addr.cast(), self.len, self.offset as i64) as i64
+            }
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! Change a file's name or place: `renameat2(2)`.
+
+use super::{Form, Operation, Place, answer};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue, types};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+/// Rename `from` to `to`, both relative to the working directory; what stands at `to` is replaced in one step.
+///
+/// Errors: those of `rename(2)`; EINVAL before anything is submitted for a path with a NUL byte.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let (new, name) = (dir.path().join("name.new"), dir.path().join("name"));
+/// # std::fs::write(&new, b"")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::rename(&new, &name))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Operation {
+    make(None, from.as_ref(), None, to.as_ref(), 0)
+}
+
+/// As [`rename`], with a directory for each side and the `RENAME_*` flags of `renameat2(2)`.
+pub fn rename_at(
+    from_dir: &File,
+    from: impl AsRef<Path>,
+    to_dir: &File,
+    to: impl AsRef<Path>,
+    flags: u32,
+) -> Operation {
+    make(Some(from_dir), from.as_ref(), Some(to_dir), to.as_ref(), flags)
+}
+
+fn make(from_dir: Option<&File>, from: &Path, to_dir: Option<&File>, to: &Path, flags: u32) -> Operation {
+    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    Operation::with_paths((from_dir, from), (to_dir, to), |from, to| Rename {
+        from_dir: fd(from_dir),
+        from,
+        to_dir: fd(to_dir),
+        to,
+        flags,
+    })
+}
+
+/// `renameat2(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rename {
+    /// The old name's directory, or `AT_FDCWD`.
+    pub from_dir: RawFd,
+    /// The old name.
+    pub from: *const libc::c_char,
+    /// The new name's directory, or `AT_FDCWD`.
+    pub to_dir: RawFd,
+    /// The new name.
+    pub to: *const libc::c_char,
+    /// `RENAME_*`.
+    pub flags: u32,
+}
+
+impl Form for Rename {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        Some(
+            opcode::RenameAt::new(types::Fd(self.from_dir), self.from, types::Fd(self.to_dir), self.to)
+                .flags(self.flags)
+                .build(),
+        )
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its completion.
+        answer(i64::from(unsafe { libc::renameat2(self.from_dir, self.from, self.to_dir, self.to, self.flags) }))
+    }
+}

@@ -1,0 +1,59 @@
+//! Make a symbolic link: `symlinkat(2)`.
+
+use super::{Form, Operation, Place, answer};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue, types};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+/// Make `path`, relative to the working directory, a symbolic link that says `target`. Errors: those of `symlink(2)`.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::symlink("releases/7", dir.path().join("current")))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Operation {
+    make(target.as_ref(), None, path.as_ref())
+}
+
+/// As [`symlink`], with `path` relative to the directory `dir`.
+pub fn symlink_at(target: impl AsRef<Path>, dir: &File, path: impl AsRef<Path>) -> Operation {
+    make(target.as_ref(), Some(dir), path.as_ref())
+}
+
+fn make(target: &Path, dir: Option<&File>, path: &Path) -> Operation {
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    Operation::with_paths((None, target), (dir, path), |target, path| Symlink { target, dir: dir_fd, path })
+}
+
+/// `symlinkat(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Symlink {
+    /// What the link says.
+    pub target: *const libc::c_char,
+    /// The directory that it is made in, or `AT_FDCWD`.
+    pub dir: RawFd,
+    /// The link's path.
+    pub path: *const libc::c_char,
+}
+
+impl Form for Symlink {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its completion.
+        answer(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
+    }
+}

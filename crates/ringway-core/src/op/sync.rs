@@ -1,0 +1,60 @@
+//! Make a file's data durable: `fsync(2)`, `fdatasync(2)`.
+
+use super::{Form, Operation, Place, answer, on_file};
+use crate::File;
+use crate::backend::kaio_sys::{self, Iocb};
+use io_uring::{opcode, squeue, types::FsyncFlags};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Wait until everything written to `file` is on the device, its metadata included.
+///
+/// It speaks of writes that were complete before it began: link it behind a write
+/// ([`Queue::push_chain`](crate::Queue::push_chain)) or drain ([`Operation::drain`]) to have it wait.
+/// Errors: those of `fsync(2)`; after EIO the data may be lost, and a second try that succeeds proves nothing.
+///
+/// ```
+/// # use ringway_core::{op, Options, OpenOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let log = OpenOptions::new().write(true).create(true).open(dir.path().join("log"))?;
+/// let mut queue = Options::new().build()?;
+/// queue.push_chain([op::write(&log, b"commit".to_vec(), 0).exact(), op::fdatasync(&log)])?;
+/// for done in queue.reap(2)? {
+///     done.result?;
+/// }
+/// # Ok(()) }
+/// ```
+pub fn fsync(file: &File) -> Operation {
+    Operation::on(Fsync { fd: file.as_raw_fd(), data_only: false }, file)
+}
+
+/// As [`fsync`], without metadata that is not needed to read the data back (`fdatasync(2)`).
+pub fn fdatasync(file: &File) -> Operation {
+    Operation::on(Fsync { fd: file.as_raw_fd(), data_only: true }, file)
+}
+
+/// `fsync(2)` or `fdatasync(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Fsync {
+    /// The file.
+    pub fd: RawFd,
+    /// `fdatasync(2)`.
+    pub data_only: bool,
+}
+
+impl Form for Fsync {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        let flags = if self.data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+        Some(on_file!(place, self.fd, |file| opcode::Fsync::new(file).flags(flags).build()))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        let command = if self.data_only { kaio_sys::IOCB_CMD_FDSYNC } else { kaio_sys::IOCB_CMD_FSYNC };
+        Some(Iocb::new(command, self.fd, 0, 0, 0))
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: the call takes a number; a descriptor that is not open is answered with EBADF.
+        answer(i64::from(unsafe { if self.data_only { libc::fdatasync(self.fd) } else { libc::fsync(self.fd) } }))
+    }
+}

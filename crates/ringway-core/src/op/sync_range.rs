@@ -1,0 +1,61 @@
+//! Start or wait for the write-back of a part of a file: `sync_file_range(2)`.
+
+use super::{Form, Operation, Place, answer, on_file};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Have the dirty pages of `len` bytes from `offset` on written back (0: to the end of the file).
+///
+/// `flags` are `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER` as in `sync_file_range(2)`.
+/// This is not durability: neither metadata nor the device's own cache are flushed. It paces
+/// write-back, so that a later [`fdatasync`](super::fdatasync) finds little to do.
+///
+/// ```
+/// # use ringway_core::{op, Options, OpenOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let file = OpenOptions::new().write(true).create(true).open(dir.path().join("data"))?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::sync_range(&file, 0, 1 << 20, 2 /* SYNC_FILE_RANGE_WRITE */))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn sync_range(file: &File, offset: u64, len: u64, flags: u32) -> Operation {
+    Operation::on(SyncRange { fd: file.as_raw_fd(), offset, len, flags }, file)
+}
+
+/// `sync_file_range(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncRange {
+    /// The file.
+    pub fd: RawFd,
+    /// Bytes from the beginning of the file.
+    pub offset: u64,
+    /// Bytes; 0: to the end.
+    pub len: u64,
+    /// `SYNC_FILE_RANGE_*`.
+    pub flags: u32,
+}
+
+impl Form for SyncRange {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        let len = u32::try_from(self.len).ok()?; // The SQE has 32 bits for it.
+        Some(on_file!(place, self.fd, |file| opcode::SyncFileRange::new(file, len)
+            .offset(self.offset)
+            .flags(self.flags)
+            .build()))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: the call takes numbers only.
+        answer(i64::from(unsafe {
+            libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags)
+        }))
+    }
+}

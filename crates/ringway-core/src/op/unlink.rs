@@ -1,0 +1,66 @@
+//! Remove a name: `unlinkat(2)`, `rmdir(2)`.
+
+use super::{Form, Operation, Place, answer};
+use crate::File;
+use crate::backend::kaio_sys::Iocb;
+use io_uring::{opcode, squeue, types};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+/// Remove the file `path`, relative to the working directory. Errors: those of `unlink(2)`.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("old");
+/// # std::fs::write(&path, b"")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::unlink(&path))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// # Ok(()) }
+/// ```
+pub fn unlink(path: impl AsRef<Path>) -> Operation {
+    make(None, path.as_ref(), 0)
+}
+
+/// Remove the empty directory `path`, relative to the working directory. Errors: those of `rmdir(2)`.
+pub fn rmdir(path: impl AsRef<Path>) -> Operation {
+    make(None, path.as_ref(), libc::AT_REMOVEDIR)
+}
+
+/// Remove `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)` (`AT_REMOVEDIR`).
+pub fn unlink_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
+    make(Some(dir), path.as_ref(), flags)
+}
+
+fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    Operation::with_path(path, dir, |path| Unlink { dir: dir_fd, path, flags })
+}
+
+/// `unlinkat(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Unlink {
+    /// The directory, or `AT_FDCWD`.
+    pub dir: RawFd,
+    /// The path.
+    pub path: *const libc::c_char,
+    /// `AT_REMOVEDIR` or 0.
+    pub flags: i32,
+}
+
+impl Form for Unlink {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
+        answer(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
+    }
+}

@@ -1,0 +1,55 @@
+//! The answer to one operation, with what it hands back.
+
+use super::OpId;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::file::File;
+use crate::op::{Held, Kind, Metadata, Vectored};
+
+/// The answer to one operation: its result, and the buffer that it owned.
+#[derive(Debug)]
+pub struct Completion {
+    /// What the push returned.
+    pub id: OpId,
+    /// The caller's own number.
+    pub user_data: u64,
+    /// Which operation it was.
+    pub kind: Kind,
+    /// Bytes for transfers, readiness for a poll, else 0; or why it failed.
+    pub result: Result<u64, Error>,
+    pub(super) held: Held,
+    pub(super) opened: Option<File>,
+}
+
+impl Completion {
+    /// The buffer of a read or a write, whatever the result.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.held {
+            Held::Buffer(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// The buffers of a vectored read or write, whatever the result.
+    pub fn into_vectored(self) -> Option<Vectored> {
+        match self.held {
+            Held::Vectored(buffers) => Some(buffers),
+            _ => None,
+        }
+    }
+
+    /// The file of an open, or why there is none. For any other operation, its error, or EINVAL.
+    pub fn into_file(self) -> Result<File, Error> {
+        let none = Error::new(libc::EINVAL, self.kind);
+        self.result.and(self.opened.ok_or(none))
+    }
+
+    /// The answer of a statx, or why there is none. For any other operation, its error, or EINVAL.
+    pub fn into_metadata(self) -> Result<Metadata, Error> {
+        let none = Error::new(libc::EINVAL, self.kind);
+        self.result.and(match self.held {
+            Held::Statx(_, metadata) => Ok(*metadata),
+            _ => Err(none),
+        })
+    }
+}

@@ -1,0 +1,304 @@
+//! The life of an operation in flight, as pure data: no system call and no address in it.
+//!
+//! A slot is free, held (waiting for its turn), queued, carried (a backend has it) or done, in that order; a
+//! carried one may be queued again (a retry, the next piece). Slots have generations, so that a late answer
+//! finds nobody rather than somebody else. The counters uphold: pushed = delivered + orphaned + in flight.
+
+use std::num::NonZeroU32;
+
+/// Names one life of one slot, and a piece of its operation: what goes through the kernel as user data.
+///
+/// Bits: 32 generation, 8 piece, 24 index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Token(pub u64);
+
+/// The most slots there can be; the index after it is free for a backend's own entries.
+pub(crate) const MAX_SLOTS: u32 = (1 << 24) - 1;
+
+impl Token {
+    pub fn new(key: Key, piece: u8) -> Self {
+        Self(u64::from(key.generation.get()) << 32 | u64::from(piece) << 24 | u64::from(key.index))
+    }
+
+    /// An entry of a backend's own, that belongs to no slot.
+    pub const fn internal(number: u8) -> Self {
+        Self((number as u64) << 24 | MAX_SLOTS as u64)
+    }
+
+    pub fn is_internal(self) -> bool {
+        self.index() == MAX_SLOTS
+    }
+
+    pub fn index(self) -> u32 {
+        (self.0 & 0xff_ffff) as u32
+    }
+
+    pub fn piece(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+
+    pub fn key(self) -> Option<Key> {
+        let generation = NonZeroU32::new((self.0 >> 32) as u32)?;
+        Some(Key { index: self.index(), generation })
+    }
+}
+
+/// One life of one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub index: u32,
+    pub generation: NonZeroU32,
+}
+
+/// Where in its life an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nobody's.
+    Free,
+    /// Pushed; something else comes first.
+    Held,
+    /// Its turn: waiting to be given to a backend, in whole or with more pieces.
+    Queued,
+    /// A backend has all there is of it for now.
+    Carried,
+    /// Its result is known.
+    Done,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: NonZeroU32,
+    state: State,
+    next_free: Option<u32>,
+    value: Option<T>,
+}
+
+/// All slots of a queue.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    cap: u32,
+    free: Option<u32>,
+    in_flight: u32,
+    pushed: u64,
+    delivered: u64,
+    orphaned: u64,
+}
+
+/// How many operations there have been, and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations that were pushed.
+    pub pushed: u64,
+    /// Operations whose completion was handed out.
+    pub delivered: u64,
+    /// Operations whose owner had given them up before ([`Queue::abandon`](crate::Queue::abandon), close).
+    pub orphaned: u64,
+    /// Operations that are pushed and neither delivered nor orphaned.
+    pub in_flight: u64,
+}
+
+impl<T> Slots<T> {
+    /// At most `cap` operations at a time. Memory is reserved once, so that a slot's address never changes, and
+    /// is touched only as it is used.
+    pub fn new(cap: u32) -> Self {
+        let cap = cap.clamp(1, MAX_SLOTS);
+        let slots = Vec::with_capacity(cap as usize);
+        Self { slots, cap, free: None, in_flight: 0, pushed: 0, delivered: 0, orphaned: 0 }
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            pushed: self.pushed,
+            delivered: self.delivered,
+            orphaned: self.orphaned,
+            in_flight: u64::from(self.in_flight),
+        }
+    }
+
+    /// How many more there is room for.
+    pub fn room(&self) -> usize {
+        (self.cap - self.in_flight) as usize
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight as usize
+    }
+
+    /// Takes a new operation in; it is held. Gives it back when there is no room.
+    #[inline]
+    pub fn insert(&mut self, value: T) -> Result<Key, T> {
+        let index = match self.free {
+            Some(index) => index,
+            None if (self.slots.len() as u32) < self.cap => {
+                let index = self.slots.len() as u32;
+                self.slots.push(Slot { generation: NonZeroU32::MIN, state: State::Free, next_free: None, value: None });
+                index
+            }
+            None => return Err(value),
+        };
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.next_free.take();
+        slot.state = State::Held;
+        slot.value = Some(value);
+        self.in_flight += 1;
+        self.pushed += 1;
+        Ok(Key { index, generation: slot.generation })
+    }
+
+    /// The key of the operation that is now in this slot.
+    pub fn key(&self, index: u32) -> Option<Key> {
+        let slot = self.slots.get(index as usize).filter(|slot| slot.state != State::Free)?;
+        Some(Key { index, generation: slot.generation })
+    }
+
+    fn slot(&self, key: Key) -> Option<&Slot<T>> {
+        self.slots
+            .get(key.index as usize)
+            .filter(|slot| slot.generation == key.generation && slot.state != State::Free)
+    }
+
+    /// Its state; `None` for a life that is over.
+    pub fn state(&self, key: Key) -> Option<State> {
+        self.slot(key).map(|slot| slot.state)
+    }
+
+    /// Moves it along. The caller names where it is, so that a wrong belief shows.
+    pub fn set_state(&mut self, key: Key, from: State, to: State) {
+        let Some(slot) = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
+        else {
+            debug_assert!(false, "{key:?} is over");
+            return;
+        };
+        debug_assert_eq!(slot.state, from, "{key:?} on its way to {to:?}");
+        slot.state = to;
+    }
+
+    pub fn get(&self, key: Key) -> Option<&T> {
+        self.slot(key)?.value.as_ref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        slot.value.as_mut()
+    }
+
+    /// The end of a life whose completion goes to its owner.
+    #[inline]
+    pub fn deliver(&mut self, key: Key) -> Option<T> {
+        let value = self.release(key)?;
+        self.delivered += 1;
+        Some(value)
+    }
+
+    /// The end of a life that nobody waits for any more.
+    pub fn orphan(&mut self, key: Key) -> Option<T> {
+        let value = self.release(key)?;
+        self.orphaned += 1;
+        Some(value)
+    }
+
+    fn release(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.state = State::Free;
+        slot.generation = slot.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        slot.next_free = self.free;
+        self.free = Some(key.index);
+        self.in_flight -= 1;
+        Some(value)
+    }
+
+    /// Every life that is not over.
+    pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.state != State::Free)
+            .map(|(index, slot)| Key { index: index as u32, generation: slot.generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn a_token_keeps_its_parts() {
+        let key = Key { index: 0xab_cdef, generation: NonZeroU32::new(0xffff_fffe).unwrap() };
+        let token = Token::new(key, 0x7f);
+        assert_eq!((token.key(), token.piece()), (Some(key), 0x7f));
+        assert!(!token.is_internal());
+        assert!(Token::internal(3).is_internal());
+        assert_eq!(Token::internal(3).key(), None);
+    }
+
+    #[test]
+    fn a_late_key_finds_nobody() {
+        let mut slots = Slots::new(1);
+        let first = slots.insert('a').unwrap();
+        assert_eq!(slots.insert('b'), Err('b'));
+        assert_eq!(slots.deliver(first), Some('a'));
+        let second = slots.insert('c').unwrap();
+        assert_eq!(first.index, second.index);
+        assert_eq!(slots.get(first), None);
+        assert_eq!(slots.get_mut(first), None);
+        assert_eq!(slots.state(first), None);
+        assert_eq!(slots.deliver(first), None);
+        assert_eq!(slots.orphan(second), Some('c'));
+    }
+
+    #[test]
+    fn a_generation_that_runs_over_skips_zero() {
+        let mut slots = Slots::new(1);
+        let key = slots.insert(()).unwrap();
+        slots.deliver(key);
+        slots.slots[0].generation = NonZeroU32::MAX;
+        let last = slots.insert(()).unwrap();
+        slots.deliver(last);
+        assert_eq!(slots.insert(()).unwrap().generation, NonZeroU32::MIN);
+    }
+
+    proptest! {
+        /// Any sequence of pushes, deliveries and orphanings, against a plain map.
+        #[test]
+        fn slots_behave_like_a_map(cap in 1u32..9, steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 0..200)) {
+            let mut slots = Slots::new(cap);
+            let mut model: HashMap<Key, u32> = HashMap::new();
+            let mut over: Vec<Key> = Vec::new();
+            for (number, (step, which)) in steps.into_iter().enumerate() {
+                let number = number as u32;
+                if step == 0 {
+                    match slots.insert(number) {
+                        Ok(key) => prop_assert_eq!(model.insert(key, number), None),
+                        Err(_) => prop_assert_eq!(model.len(), cap as usize),
+                    }
+                } else if !model.is_empty() {
+                    let mut keys: Vec<Key> = model.keys().copied().collect();
+                    keys.sort_by_key(|key| (key.index, key.generation));
+                    let key = *which.get(&keys);
+                    let value = if step == 1 { slots.deliver(key) } else { slots.orphan(key) };
+                    prop_assert_eq!(value, model.remove(&key));
+                    over.push(key);
+                }
+                let counts = slots.counts();
+                prop_assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight);
+                prop_assert_eq!(counts.in_flight, model.len() as u64);
+                prop_assert_eq!(slots.room(), cap as usize - model.len());
+                prop_assert!(over.iter().all(|key| slots.get(*key).is_none()));
+                for (key, value) in &model {
+                    prop_assert_eq!(slots.get(*key), Some(value));
+                }
+            }
+        }
+    }
+}
