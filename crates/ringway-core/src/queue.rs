@@ -1040,8 +1040,11 @@ impl Queue {
     }
 
     /// Which backend it has, what that was granted, and what was refused and why.
-    pub fn explain(&self) -> &Explanation {
-        &self.explanation
+    pub fn explain(&self) -> Explanation {
+        let mut explanation = self.explanation.clone();
+        explanation.refusals.extend_from_slice(self.main.refusals());
+        explanation.refusals.extend_from_slice(self.side.as_ref().map_or(&[], |side| side.refusals()));
+        explanation
     }
 
     /// The backend.

@@ -146,12 +146,6 @@ impl<T> Slots<T> {
         Ok(Key { index, generation: slot.generation })
     }
 
-    /// The key of the operation that is now in this slot.
-    pub fn key(&self, index: u32) -> Option<Key> {
-        let slot = self.slots.get(index as usize).filter(|slot| slot.state != State::Free)?;
-        Some(Key { index, generation: slot.generation })
-    }
-
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
         self.slots
             .get(key.index as usize)

@@ -10,6 +10,7 @@ pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::op::Raw;
+use crate::refusal::Refusal;
 use crate::slots::Token;
 use std::io;
 use std::os::fd::RawFd;
@@ -138,6 +139,11 @@ pub(crate) trait Backend: Send {
 
     /// Ends a registration; what is in flight on it is not touched.
     fn unregister_file(&mut self, _index: u32) {}
+
+    /// What it had to do without since it was made.
+    fn refusals(&self) -> &[Refusal] {
+        &[]
+    }
 
     /// System calls made for I/O so far, by all threads of the backend.
     fn system_calls(&self) -> u64;

@@ -2,6 +2,7 @@
 //!
 //! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
+use super::eventfd::{EventFd, drain, wait_readable};
 use super::{Answer, Backend, Event, Job, NoRoom};
 use crate::op::{Cancel, Place, Side};
 use crate::refusal::{Feature, Refusal};
@@ -10,7 +11,7 @@ use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::cell::UnsafeCell;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// What the ring is asked to be.
@@ -62,7 +63,7 @@ pub(crate) struct Uring {
     watch_armed: bool,
     /// The watched eventfd was readable: `enter` is to return.
     bell: bool,
-    eventfd: Option<OwnedFd>,
+    eventfd: Option<EventFd>,
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
     system_calls: u64,
@@ -236,7 +237,7 @@ impl Uring {
             self.note(Feature::IoWqWorkers, done);
         }
         if settings.eventfd {
-            match event_fd() {
+            match EventFd::new() {
                 Ok(eventfd) => {
                     let done = self.ring.submitter().register_eventfd(eventfd.as_raw_fd());
                     if self.note(Feature::EventFd, done) {
@@ -353,14 +354,13 @@ impl Uring {
         let want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         match until {
             Some(until) if want > 0 => {
-                let left = until.saturating_duration_since(Instant::now());
                 if self.ring.params().is_feature_ext_arg() {
-                    let timespec = types::Timespec::from(left);
+                    let timespec = types::Timespec::from(until.saturating_duration_since(Instant::now()));
                     let args = types::SubmitArgs::new().timespec(&timespec);
                     self.ring.submitter().submit_with_args(want, &args)
                 } else {
                     let submitted = self.ring.submit()?;
-                    poll_readable(self.ring.as_raw_fd(), left)?;
+                    wait_readable([self.ring.as_raw_fd()], Some(until))?;
                     Ok(submitted)
                 }
             }
@@ -405,7 +405,7 @@ impl Backend for Uring {
 
     fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
         if let Some(eventfd) = &self.eventfd {
-            drain(eventfd.as_raw_fd());
+            eventfd.drain();
         }
         self.arm();
         let mut taken = self.harvest(events);
@@ -584,33 +584,4 @@ fn on_monotonic_clock(at: Instant) -> types::Timespec {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))
-}
-
-/// A new eventfd, CLOEXEC and non-blocking.
-fn event_fd() -> io::Result<OwnedFd> {
-    // SAFETY: the call takes numbers only.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor has just been made and is owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Sets an eventfd's counter to zero.
-fn drain(eventfd: RawFd) {
-    let mut count = 0u64;
-    // SAFETY: eight bytes are read into eight bytes; the descriptor is non-blocking.
-    unsafe { libc::read(eventfd, (&raw mut count).cast(), 8) };
-}
-
-/// Waits until the ring has completions, for kernels without a timeout in `io_uring_enter`.
-fn poll_readable(fd: RawFd, left: Duration) -> io::Result<()> {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let milliseconds = i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-    // SAFETY: one entry, on this stack, for the length of the call.
-    match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-        returned if returned < 0 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
 }

@@ -40,7 +40,7 @@ pub(crate) enum Held {
     Buffer(Buffer),
     Vectored(Vectored),
     Paths(Box<Paths>),
-    Statx(Box<Paths>, Box<Metadata>),
+    Statx { _paths: Box<Paths>, metadata: Box<Metadata> },
 }
 
 /// Paths and the directories that they are relative to.

@@ -45,7 +45,7 @@ fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
         buffer: statx,
     });
     operation.held = match operation.held {
-        Held::Paths(paths) => Held::Statx(paths, buffer),
+        Held::Paths(paths) => Held::Statx { _paths: paths, metadata: buffer },
         other => other,
     };
     operation

@@ -48,7 +48,7 @@ impl Completion {
     pub fn into_metadata(self) -> Result<Metadata, Error> {
         let none = Error::new(libc::EINVAL, self.kind);
         self.result.and(match self.held {
-            Held::Statx(_, metadata) => Ok(*metadata),
+            Held::Statx { metadata, .. } => Ok(*metadata),
             _ => Err(none),
         })
     }

@@ -314,8 +314,17 @@ impl Options {
         let mut made = match kind {
             BackendKind::Uring => self.make_uring()?,
             BackendKind::Kaio => {
-                let kaio = Kaio::new(self.in_flight).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
-                Made::new(Box::new(kaio))
+                // The machine's contexts share `fs.aio-max-nr`: no more than can be of use at once.
+                let requests = self.in_flight.min(self.entries.saturating_mul(4));
+                let kaio = Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
+                let user_ring = kaio.has_user_ring();
+                let mut made = Made::new(Box::new(kaio));
+                if user_ring {
+                    made.granted.push(Feature::KaioUserRing);
+                } else {
+                    made.refusals.push(Refusal::new(Feature::KaioUserRing, libc::EOPNOTSUPP));
+                }
+                made
             }
             BackendKind::Threads => {
                 let threads = Threads::new(self.thread_options())
