@@ -16,9 +16,9 @@ use crate::backend::{Answer, Backend, Event, FileKind, Job};
 use crate::error::{Error, PushError, Reason};
 use crate::file::{File, Traits};
 use crate::fork::Home;
-use crate::op::{CURSOR, Held, Kind, Open, Operation, Raw, Shape, bind};
+use crate::op::{self, CURSOR, Held, Kind, Open, Operation, Raw, Shape, bind};
 use crate::slots::{Counts, Key, Slots, State, Token};
-use crate::split::{Progress, Round};
+use crate::split::{Piece, Progress, Round};
 use fixed::Fixed;
 use std::collections::VecDeque;
 use std::fmt;
@@ -178,17 +178,27 @@ impl Queue {
     /// Errors, all before anything is submitted, the operation coming back with them: the queue is full
     /// ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked child.
     #[inline]
-    pub fn push(&mut self, operation: Operation) -> Result<OpId, PushError> {
-        match self.refuse(&operation, 1) {
-            Some(reason) => Err(PushError::new(reason, vec![operation])),
-            None => match self.insert(operation) {
-                Ok(key) => {
-                    self.stage(key);
-                    Ok(OpId(key))
-                }
-                Err(operation) => Err(PushError::new(Reason::Full, vec![operation])),
-            },
+    pub fn push(&mut self, mut operation: Operation) -> Result<OpId, PushError> {
+        match self.push_in_place(&mut operation) {
+            Ok(id) => Ok(id),
+            Err(reason) => Err(PushError::new(reason, vec![operation])),
         }
+    }
+
+    /// Takes the operation out of its place, unless it is refused: a move by reference, since each copy of an operation
+    /// costs as much as all the rest of a push.
+    fn push_in_place(&mut self, operation: &mut Operation) -> Result<OpId, Reason> {
+        if let Some(reason) = self.refuse(operation, 1) {
+            return Err(reason);
+        }
+        let drain = operation.drain;
+        let key = self.insert(operation);
+        if drain || self.draining || !self.staged.is_empty() {
+            self.stage(key);
+        } else {
+            self.release(key);
+        }
+        Ok(OpId(key))
     }
 
     /// Takes in operations of which each begins when the one before it has succeeded, and gives the first one's id.
@@ -213,10 +223,7 @@ impl Queue {
         let mut last: Option<Key> = None;
         for mut operation in batch.drain(..) {
             operation.drain = drain && first.is_none();
-            let Ok(key) = self.insert(operation) else {
-                debug_assert!(false, "there was room for all of them");
-                break;
-            };
+            let key = self.insert(&mut operation);
             match last.and_then(|last| self.slots.get_mut(last)) {
                 Some(before) => {
                     before.next = Some(key);
@@ -250,7 +257,7 @@ impl Queue {
         if let Some(limit) = settings.timeout {
             operation = operation.timeout(limit);
         }
-        self.push(operation).map_err(|error| error.reason())
+        self.push_in_place(&mut operation)
     }
 
     /// Why an operation cannot be taken in, if it cannot.
@@ -263,7 +270,7 @@ impl Queue {
             return Some(Reason::Closed);
         }
         if let Some(fault) = operation.fault {
-            return Some(Reason::Invalid(fault));
+            return Some(Reason::Invalid(fault.text()));
         }
         if let Some(offset) = operation.raw.offset()
             && offset != CURSOR
@@ -274,28 +281,24 @@ impl Queue {
         (self.slots.room() < room).then_some(Reason::Full)
     }
 
+    /// Takes in an operation that there is room for.
     #[inline]
-    fn insert(&mut self, operation: Operation) -> Result<Key, Operation> {
-        let progress = self.cut(&operation);
-        let flight = Flight {
-            operation,
-            progress,
-            next: None,
-            after: None,
-            counted: false,
-            ending: Ending::Natural,
-            to_side: false,
-            abandoned: false,
-            owns_descriptor: false,
-            retries: 0,
-            deadline: None,
-            result: 0,
-        };
-        let key = self.slots.insert(flight).map_err(|flight| flight.operation)?;
-        if let Some(flight) = self.slots.get_mut(key) {
-            bind(&mut flight.operation);
-        }
-        Ok(key)
+    fn insert(&mut self, operation: &mut Operation) -> Key {
+        let progress = self.cut(operation);
+        let (key, flight) = self.slots.insert().expect("there was room");
+        std::mem::swap(&mut flight.operation, operation);
+        flight.progress = progress;
+        flight.next = None;
+        flight.after = None;
+        flight.ending = Ending::Natural;
+        flight.counted = false;
+        flight.to_side = false;
+        flight.abandoned = false;
+        flight.owns_descriptor = false;
+        flight.retries = 0;
+        flight.deadline = None;
+        bind(&mut flight.operation);
+        key
     }
 
     /// How a transfer is cut: in pieces of what the device takes in one request, where that is less.
@@ -304,26 +307,17 @@ impl Queue {
         match operation.raw.shape() {
             Shape::Whole => Progress::whole(),
             Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
-            Shape::Bytes(total) => {
-                let device = operation.file.as_ref().filter(|file| file.is_direct()).and_then(device_limit);
-                Progress::new(total, device.unwrap_or(LONGEST_PIECE))
-            }
+            Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
             Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
         }
     }
 
     // --- Whose turn it is ------------------------------------------------------------------------------------------
 
-    /// Lets an operation that has just been pushed wait for its turn, or have it.
-    #[inline]
+    /// Lets an operation that has just been pushed wait behind a barrier, or have its turn.
     fn stage(&mut self, key: Key) {
-        let drain = self.slots.get(key).is_some_and(|flight| flight.operation.drain);
-        if drain || self.draining || !self.staged.is_empty() {
-            self.staged.push_back(key);
-            self.unstage();
-        } else {
-            self.release(key);
-        }
+        self.staged.push_back(key);
+        self.unstage();
     }
 
     /// Lets through what no barrier holds back any more.
@@ -404,10 +398,7 @@ impl Queue {
                 self.set_deadline(key);
             }
             let Some(flight) = self.slots.get(key) else { return Carried::All };
-            let raw = match flight.operation.raw.shape() {
-                Shape::Whole => flight.operation.raw,
-                _ => flight.operation.raw.piece(piece.start, piece.len),
-            };
+            let raw = flight.piece(piece);
             let mut job = self.job(key, flight, raw, piece.number);
             let to_side = flight.to_side || !self.main.can_carry(&job);
             let carried = if to_side {
@@ -510,10 +501,7 @@ impl Queue {
             flight.after = before;
             at = flight.next;
             let Some(flight) = self.slots.get(key) else { return true };
-            let raw = match flight.operation.raw.shape() {
-                Shape::Whole => flight.operation.raw,
-                _ => flight.operation.raw.piece(piece.start, piece.len),
-            };
+            let raw = flight.piece(piece);
             let job = Job { link: at.is_some(), ..self.job(key, flight, raw, piece.number) };
             // SAFETY: as for a single job.
             let carried = unsafe { self.main.carry(&job) };
@@ -841,9 +829,7 @@ impl Queue {
         self.active -= usize::from(counted);
         if abandoned {
             self.abandoned -= 1;
-            if let Some(flight) = self.slots.orphan(key) {
-                flight.let_go();
-            }
+            self.slots.orphan(key, Flight::let_go);
         } else {
             self.ready += 1;
             self.done.push_back(key);
@@ -920,9 +906,7 @@ impl Queue {
             None => false,
             Some(State::Done) => {
                 self.ready -= 1;
-                if let Some(flight) = self.slots.orphan(key) {
-                    flight.let_go();
-                }
+                self.slots.orphan(key, Flight::let_go);
                 true
             }
             Some(_) => {
@@ -1088,7 +1072,33 @@ enum Carried {
     NoRoom,
 }
 
+impl Default for Flight {
+    fn default() -> Self {
+        Self {
+            operation: op::nop(),
+            progress: Progress::whole(),
+            next: None,
+            after: None,
+            counted: false,
+            ending: Ending::Natural,
+            to_side: false,
+            abandoned: false,
+            owns_descriptor: false,
+            retries: 0,
+            deadline: None,
+            result: 0,
+        }
+    }
+}
+
 impl Flight {
+    /// What a backend is given of it.
+    #[inline]
+    fn piece(&self, piece: Piece) -> Raw {
+        let all = piece.start == 0 && piece.len == self.progress.total();
+        if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
+    }
+
     /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are not shown.
     fn is_to_be_tried_again(&self, errno: i32) -> bool {
         if self.ending != Ending::Natural {
@@ -1153,13 +1163,15 @@ impl Flight {
     }
 
     /// The end of an operation that nobody waits for: a file that it opened is closed.
-    fn let_go(self) {
+    fn let_go(&mut self) {
+        self.operation.held = Held::Nothing;
         if matches!(self.operation.raw, Raw::Open(_)) {
             drop(Open::opened(self.result));
         }
     }
 
-    fn complete(mut self, key: Key) -> Completion {
+    #[inline]
+    fn complete(&mut self, key: Key) -> Completion {
         let kind = self.operation.kind();
         let opened = if kind == Kind::Open { Open::opened(self.result) } else { None };
         let result = match u64::try_from(self.result) {
@@ -1191,9 +1203,9 @@ impl Iterator for Completions<'_> {
         loop {
             let key = self.queue.done.pop_front()?;
             // One that was abandoned after it was done is gone.
-            if let Some(flight) = self.queue.slots.deliver(key) {
+            if let Some(completion) = self.queue.slots.deliver(key, |flight| flight.complete(key)) {
                 self.queue.ready -= 1;
-                return Some(flight.complete(key));
+                return Some(completion);
             }
         }
     }
@@ -1223,12 +1235,16 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Bytes of a device's largest request, as a length that pieces of a direct transfer can have.
-fn device_limit(file: &File) -> Option<u64> {
+/// The longest piece of a transfer: of a direct one, what the device takes in one request.
+#[cold]
+fn piece_limit(file: Option<&File>) -> u64 {
+    let Some(file) = file.filter(|file| file.is_direct()) else { return LONGEST_PIECE };
     let align = u64::from(file.direct_io().offset_align.max(1));
-    let largest = u64::from(file.largest_request()?);
-    let limit = largest - largest % align;
-    (limit > 0).then_some(limit.min(LONGEST_PIECE))
+    let largest = u64::from(file.largest_request().unwrap_or(0));
+    match largest - largest % align {
+        0 => LONGEST_PIECE,
+        limit => limit.min(LONGEST_PIECE),
+    }
 }
 
 impl Drop for Queue {
@@ -1249,12 +1265,22 @@ impl Drop for Queue {
         if left == 0 {
             // Nothing is in flight any more, so nothing in the slots is the kernel's.
             for key in self.slots.keys().collect::<Vec<_>>() {
-                if let Some(flight) = self.slots.orphan(key) {
-                    flight.let_go();
-                }
+                self.slots.orphan(key, Flight::let_go);
             }
             // SAFETY: this is its last use.
             unsafe { ManuallyDrop::drop(&mut self.slots) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operation in flight costs at most this beside its buffer.
+    #[test]
+    fn a_slot_is_small() {
+        let size = Slots::<Flight>::slot_size();
+        assert!(size <= 256, "{size} bytes");
     }
 }

@@ -70,7 +70,7 @@ struct Slot<T> {
     generation: NonZeroU32,
     state: State,
     next_free: Option<u32>,
-    value: Option<T>,
+    value: T,
 }
 
 /// All slots of a queue.
@@ -98,13 +98,19 @@ pub struct Counts {
     pub in_flight: u64,
 }
 
-impl<T> Slots<T> {
+impl<T: Default> Slots<T> {
     /// At most `cap` operations at a time. Memory is reserved once, so that a slot's address never changes, and
     /// is touched only as it is used.
     pub fn new(cap: u32) -> Self {
         let cap = cap.clamp(1, MAX_SLOTS);
         let slots = Vec::with_capacity(cap as usize);
         Self { slots, cap, free: None, in_flight: 0, pushed: 0, delivered: 0, orphaned: 0 }
+    }
+
+    /// Bytes of one slot.
+    #[cfg(test)]
+    pub fn slot_size() -> usize {
+        size_of::<Slot<T>>()
     }
 
     pub fn counts(&self) -> Counts {
@@ -125,25 +131,29 @@ impl<T> Slots<T> {
         self.in_flight as usize
     }
 
-    /// Takes a new operation in; it is held. Gives it back when there is no room.
-    #[inline]
-    pub fn insert(&mut self, value: T) -> Result<Key, T> {
+    /// A place for a new operation, which is held; `None` when there is no room. What is there is an empty value, to be
+    /// written over in its place: operations are large, and copies of them are what a push costs.
+    #[inline(always)]
+    pub fn insert(&mut self) -> Option<(Key, &mut T)> {
         let index = match self.free {
             Some(index) => index,
-            None if (self.slots.len() as u32) < self.cap => {
-                let index = self.slots.len() as u32;
-                self.slots.push(Slot { generation: NonZeroU32::MIN, state: State::Free, next_free: None, value: None });
-                index
-            }
-            None => return Err(value),
+            None if (self.slots.len() as u32) < self.cap => self.grow(),
+            None => return None,
         };
         let slot = &mut self.slots[index as usize];
         self.free = slot.next_free.take();
         slot.state = State::Held;
-        slot.value = Some(value);
         self.in_flight += 1;
         self.pushed += 1;
-        Ok(Key { index, generation: slot.generation })
+        Some((Key { index, generation: slot.generation }, &mut slot.value))
+    }
+
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        let index = self.slots.len() as u32;
+        let value = T::default();
+        self.slots.push(Slot { generation: NonZeroU32::MIN, state: State::Free, next_free: None, value });
+        index
     }
 
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
@@ -159,8 +169,7 @@ impl<T> Slots<T> {
 
     /// Moves it along. The caller names where it is, so that a wrong belief shows.
     pub fn set_state(&mut self, key: Key, from: State, to: State) {
-        let Some(slot) = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
-        else {
+        let Some(slot) = self.slot_mut(key) else {
             debug_assert!(false, "{key:?} is over");
             return;
         };
@@ -169,45 +178,48 @@ impl<T> Slots<T> {
     }
 
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.slot(key)?.value.as_ref()
+        self.slot(key).map(|slot| &slot.value)
     }
 
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        slot.value.as_mut()
+        self.slot_mut(key).map(|slot| &mut slot.value)
     }
 
-    /// The end of a life whose completion goes to its owner.
     #[inline]
-    pub fn deliver(&mut self, key: Key) -> Option<T> {
-        let value = self.release(key)?;
+    fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
+        self.slots
+            .get_mut(key.index as usize)
+            .filter(|slot| slot.generation == key.generation && slot.state != State::Free)
+    }
+
+    /// The end of a life whose completion goes to its owner; `take` takes out what the owner gets, and leaves
+    /// nothing behind that would hold on to something.
+    #[inline]
+    pub fn deliver<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let taken = self.release(key, take)?;
         self.delivered += 1;
-        Some(value)
+        Some(taken)
     }
 
-    /// The end of a life that nobody waits for any more.
-    pub fn orphan(&mut self, key: Key) -> Option<T> {
-        let value = self.release(key)?;
+    /// The end of a life that nobody waits for any more; `take` sees to what must not just be dropped.
+    pub fn orphan<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let taken = self.release(key, take)?;
         self.orphaned += 1;
-        Some(value)
+        Some(taken)
     }
 
-    fn release(&mut self, key: Key) -> Option<T> {
-        let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        let value = slot.value.take()?;
+    #[inline]
+    fn release<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let free = self.free;
+        let slot = self.slot_mut(key)?;
+        let taken = take(&mut slot.value);
         slot.state = State::Free;
         slot.generation = slot.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
-        slot.next_free = self.free;
+        slot.next_free = free;
         self.free = Some(key.index);
         self.in_flight -= 1;
-        Some(value)
+        Some(taken)
     }
 
     /// Every life that is not over.
@@ -236,30 +248,42 @@ mod tests {
         assert_eq!(Token::internal(3).key(), None);
     }
 
+    /// Takes the value out.
+    fn whole<T: Default>(value: &mut T) -> T {
+        std::mem::take(value)
+    }
+
+    /// Puts a value in.
+    fn put<T: Default>(slots: &mut Slots<T>, value: T) -> Option<Key> {
+        let (key, place) = slots.insert()?;
+        *place = value;
+        Some(key)
+    }
+
     #[test]
     fn a_late_key_finds_nobody() {
         let mut slots = Slots::new(1);
-        let first = slots.insert('a').unwrap();
-        assert_eq!(slots.insert('b'), Err('b'));
-        assert_eq!(slots.deliver(first), Some('a'));
-        let second = slots.insert('c').unwrap();
+        let first = put(&mut slots, 'a').unwrap();
+        assert_eq!(put(&mut slots, 'b'), None);
+        assert_eq!(slots.deliver(first, whole), Some('a'));
+        let second = put(&mut slots, 'c').unwrap();
         assert_eq!(first.index, second.index);
         assert_eq!(slots.get(first), None);
         assert_eq!(slots.get_mut(first), None);
         assert_eq!(slots.state(first), None);
-        assert_eq!(slots.deliver(first), None);
-        assert_eq!(slots.orphan(second), Some('c'));
+        assert_eq!(slots.deliver(first, whole), None);
+        assert_eq!(slots.orphan(second, whole), Some('c'));
     }
 
     #[test]
     fn a_generation_that_runs_over_skips_zero() {
         let mut slots = Slots::new(1);
-        let key = slots.insert(()).unwrap();
-        slots.deliver(key);
+        let key = put(&mut slots, ()).unwrap();
+        slots.deliver(key, whole);
         slots.slots[0].generation = NonZeroU32::MAX;
-        let last = slots.insert(()).unwrap();
-        slots.deliver(last);
-        assert_eq!(slots.insert(()).unwrap().generation, NonZeroU32::MIN);
+        let last = put(&mut slots, ()).unwrap();
+        slots.deliver(last, whole);
+        assert_eq!(put(&mut slots, ()).unwrap().generation, NonZeroU32::MIN);
     }
 
     proptest! {
@@ -272,15 +296,15 @@ mod tests {
             for (number, (step, which)) in steps.into_iter().enumerate() {
                 let number = number as u32;
                 if step == 0 {
-                    match slots.insert(number) {
-                        Ok(key) => prop_assert_eq!(model.insert(key, number), None),
-                        Err(_) => prop_assert_eq!(model.len(), cap as usize),
+                    match put(&mut slots, number) {
+                        Some(key) => prop_assert_eq!(model.insert(key, number), None),
+                        None => prop_assert_eq!(model.len(), cap as usize),
                     }
                 } else if !model.is_empty() {
                     let mut keys: Vec<Key> = model.keys().copied().collect();
                     keys.sort_by_key(|key| (key.index, key.generation));
                     let key = *which.get(&keys);
-                    let value = if step == 1 { slots.deliver(key) } else { slots.orphan(key) };
+                    let value = if step == 1 { slots.deliver(key, whole) } else { slots.orphan(key, whole) };
                     prop_assert_eq!(value, model.remove(&key));
                     over.push(key);
                 }

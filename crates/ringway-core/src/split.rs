@@ -48,6 +48,7 @@ pub(crate) struct Round {
 
 impl Progress {
     /// A transfer of `total` bytes in pieces of `limit`; 0: in one piece.
+    #[inline]
     pub fn new(total: u64, limit: u64) -> Self {
         Self { total, base: 0, limit, issued: 0, in_flight: 0, end: total, errno: 0, cut: false }
     }
@@ -67,11 +68,13 @@ impl Progress {
     }
 
     /// True when it goes out in one piece.
+    #[inline]
     pub fn is_single(&self) -> bool {
         self.limit == 0 || self.total - self.base <= self.limit
     }
 
     /// The next piece to hand to a backend, if there is one now.
+    #[inline]
     pub fn next_piece(&mut self) -> Option<Piece> {
         let left = self.total - self.base;
         let (start, len) = if self.is_single() {
@@ -101,6 +104,7 @@ impl Progress {
     /// The answer for one piece; the round's outcome when that was its end.
     ///
     /// `result` is a count of bytes or minus errno.
+    #[inline]
     pub fn answered(&mut self, number: u8, result: i64) -> Option<Round> {
         debug_assert!(self.in_flight > 0);
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -149,6 +153,7 @@ impl Progress {
         (self.issued.saturating_sub(WINDOW)..self.issued).map(|number| number as u8)
     }
 
+    #[inline]
     fn round(&self) -> Round {
         Round { done: self.end, gained: self.end - self.base, errno: self.errno }
     }
@@ -161,6 +166,7 @@ impl Progress {
 
     /// Where the piece with this number began: numbers are counted modulo 256, and fewer than that are
     /// in flight.
+    #[inline]
     fn start_of(&self, number: u8) -> u64 {
         let last = self.issued.wrapping_sub(1);
         let behind = (last as u8).wrapping_sub(number);

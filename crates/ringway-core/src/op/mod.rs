@@ -53,7 +53,7 @@ pub use write::{Write, write};
 pub use writev::{Writev, writev};
 
 pub(crate) use cancel::Cancel;
-pub(crate) use operation::{Held, bind};
+pub(crate) use operation::{Fault, Held, bind};
 
 use crate::backend::kaio_sys::Iocb;
 use io_uring::squeue;
@@ -244,6 +244,7 @@ pub(crate) enum Shape {
 
 impl Raw {
     /// How it can be cut.
+    #[inline]
     pub(crate) fn shape(&self) -> Shape {
         match self {
             Self::Read(r) => r.shape(),
@@ -284,6 +285,7 @@ impl Raw {
     }
 
     /// Where a transfer begins.
+    #[inline]
     pub(crate) fn offset(&self) -> Option<u64> {
         match self {
             Self::Read(x) => Some(x.offset),

@@ -1,6 +1,6 @@
 //! Open a file: `openat2(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Fault, Form, Operation, Place, answer};
 use crate::File;
 use crate::backend::kaio_sys::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -132,20 +132,20 @@ impl OpenOptions {
     }
 
     /// Flags and mode for `openat2`, or what is contradictory.
-    fn bits(&self) -> Result<(u64, u64), &'static str> {
+    fn bits(&self) -> Result<(u64, u64), Fault> {
         let access = match (self.read, self.write || self.append) {
             (true, false) => libc::O_RDONLY,
             (false, true) => libc::O_WRONLY,
             (true, true) => libc::O_RDWR,
             (false, false) if self.flags & libc::O_PATH != 0 => 0,
-            (false, false) => return Err("open needs read, write or append"),
+            (false, false) => return Err(Fault::NoAccess),
         };
         let writes = self.write || self.append;
         if (self.truncate || self.create || self.create_new) && !writes {
-            return Err("create and truncate need write or append");
+            return Err(Fault::NothingToMake);
         }
         if self.truncate && self.append && !self.create_new {
-            return Err("truncate and append exclude each other");
+            return Err(Fault::TruncateAndAppend);
         }
         let mut flags = access | self.flags | libc::O_CLOEXEC;
         if self.append {

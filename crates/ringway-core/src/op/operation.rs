@@ -25,13 +25,35 @@ pub struct Operation {
     pub(crate) drain: bool,
     pub(crate) always: bool,
     /// What is wrong with it, found when it was made and told when it is pushed.
-    pub(crate) fault: Option<&'static str>,
+    pub(crate) fault: Option<Fault>,
 }
 
 // SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to, and they point
 // into what the operation owns (`held`, `file`), which is `Send`; for a borrowed one, whoever used the unsafe push
 // has promised that any thread may use them.
 unsafe impl Send for Operation {}
+
+/// What can be wrong with an operation before anybody has been asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    NulInPath,
+    ReadOnlyBuffer,
+    NoAccess,
+    NothingToMake,
+    TruncateAndAppend,
+}
+
+impl Fault {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NulInPath => "a path holds a NUL byte",
+            Self::ReadOnlyBuffer => "a read needs a buffer that can be written to",
+            Self::NoAccess => "open needs read, write or append",
+            Self::NothingToMake => "create and truncate need write or append",
+            Self::TruncateAndAppend => "truncate and append exclude each other",
+        }
+    }
+}
 
 /// What an operation owns besides its file, for as long as the kernel may touch it.
 #[derive(Debug)]
@@ -56,35 +78,22 @@ impl Operation {
         self.raw.kind()
     }
 
+    #[inline]
+    pub(crate) fn make(raw: Raw, held: Held, file: Option<File>, fault: Option<Fault>) -> Self {
+        Self { raw, held, file, user_data: 0, timeout: None, exact: false, drain: false, always: false, fault }
+    }
+
     pub(crate) fn new<F: Form + Into<Raw>>(form: F) -> Self {
-        Self {
-            raw: form.into(),
-            held: Held::Nothing,
-            file: None,
-            user_data: 0,
-            timeout: None,
-            exact: false,
-            drain: false,
-            always: false,
-            fault: None,
-        }
+        Self::make(form.into(), Held::Nothing, None, None)
+    }
+
+    pub(crate) fn on<F: Form + Into<Raw>>(form: F, file: &File) -> Self {
+        Self::make(form.into(), Held::Nothing, Some(file.clone()), None)
     }
 
     /// An operation without anything of its own: whoever made `raw` keeps what it points at.
     pub(crate) fn borrowed(raw: Raw) -> Self {
-        Self { raw, ..Self::new(super::Nop) }
-    }
-
-    pub(crate) fn on<F: Form + Into<Raw>>(form: F, file: &File) -> Self {
-        Self { file: Some(file.clone()), ..Self::new(form) }
-    }
-
-    pub(crate) fn with_buffer(self, buffer: Buffer) -> Self {
-        Self { held: Held::Buffer(buffer), ..self }
-    }
-
-    pub(crate) fn with_vectored(self, buffers: Vectored) -> Self {
-        Self { held: Held::Vectored(buffers), ..self }
+        Self::make(raw, Held::Nothing, None, None)
     }
 
     pub(crate) fn with_path<F: Form + Into<Raw>>(
@@ -103,51 +112,62 @@ impl Operation {
         let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
         let (strings, fault) = match (c_string(first.1), c_string(second.1)) {
             (Ok(first), Ok(second)) => ([first, second], None),
-            _ => (Default::default(), Some("a path holds a NUL byte")),
+            _ => (Default::default(), Some(Fault::NulInPath)),
         };
         // The strings' bytes stay where they are when the strings move into the slot.
         let form = form(strings[0].as_ptr(), strings[1].as_ptr());
         let paths = Paths { _strings: strings, _second_dir: second.0.cloned() };
-        Self { held: Held::Paths(Box::new(paths)), file: first.0.cloned(), fault, ..Self::new(form) }
+        Self::make(form.into(), Held::Paths(Box::new(paths)), first.0.cloned(), fault)
     }
 
-    pub(crate) fn fault(self, fault: &'static str) -> Self {
-        Self { fault: Some(fault), ..self }
+    pub(crate) fn fault(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
     }
 
     /// A number of the caller's own that the completion carries.
-    pub fn user_data(self, user_data: u64) -> Self {
-        Self { user_data, ..self }
+    #[inline]
+    pub fn user_data(mut self, user_data: u64) -> Self {
+        self.user_data = user_data;
+        self
     }
 
     /// A short read or write is continued until everything is transferred, the file ends, or an error
     /// comes, which is then the result.
-    pub fn exact(self) -> Self {
-        Self { exact: true, ..self }
+    #[inline]
+    pub fn exact(mut self) -> Self {
+        self.exact = true;
+        self
     }
 
     /// The operation is cancelled when it has not completed after `limit`, counted from its submission,
     /// and then answers ETIMEDOUT. What cannot be cancelled (a transfer that the device has begun, a blocking call
     /// that a thread has begun) completes as it would have. A limit of zero counts as one nanosecond.
-    pub fn timeout(self, limit: Duration) -> Self {
+    pub fn timeout(mut self, limit: Duration) -> Self {
         let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Self { timeout: NonZeroU64::new(nanoseconds), ..self }
+        self.timeout = NonZeroU64::new(nanoseconds);
+        self
     }
 
     /// A barrier: it begins when everything pushed before it has completed, and what is pushed after
     /// it begins when it has completed. [`Queue::reap`](crate::Queue::reap) moves it along.
-    pub fn drain(self) -> Self {
-        Self { drain: true, ..self }
+    #[inline]
+    pub fn drain(mut self) -> Self {
+        self.drain = true;
+        self
     }
 
     /// In a chain: what follows begins when this has completed, whatever the result. Without it, an
     /// error or a short transfer ends the chain, and the rest answers ECANCELED.
-    pub fn always(self) -> Self {
-        Self { always: true, ..self }
+    #[inline]
+    pub fn always(mut self) -> Self {
+        self.always = true;
+        self
     }
 }
 
 /// Fills in the addresses of what the operation owns, once it is in its slot and does not move any more.
+#[inline]
 pub(crate) fn bind(operation: &mut Operation) {
     if let Held::Buffer(buffer) = &mut operation.held {
         match &mut operation.raw {

@@ -1,6 +1,6 @@
 //! Read into one buffer: `pread(2)`, `read(2)`.
 
-use super::{At, CURSOR, Form, Operation, Place, Shape, answer, on_file};
+use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Shape, answer, on_file};
 use crate::backend::kaio_sys::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
@@ -29,12 +29,12 @@ use std::os::fd::{AsRawFd, RawFd};
 /// }
 /// # Ok(()) }
 /// ```
+#[inline]
 pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
     let mut buffer = buffer.into();
-    let writable = buffer.as_mut_ptr().is_some();
+    let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
     let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: buffer.len(), offset: at.into().raw() };
-    let operation = Operation::on(form, file).with_buffer(buffer);
-    if writable { operation } else { operation.fault("a read needs a buffer that can be written to") }
+    Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
 }
 
 /// `len` bytes at `addr` from `offset` on ([`CURSOR`]: the file's own position).
@@ -51,10 +51,12 @@ pub struct Read {
 }
 
 impl Read {
+    #[inline]
     pub(super) fn shape(&self) -> Shape {
         if self.offset == CURSOR { Shape::Stream(self.len as u64) } else { Shape::Bytes(self.len as u64) }
     }
 
+    #[inline]
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
         let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
         Self { fd: self.fd, addr: self.addr.wrapping_add(start as usize), len: len as usize, offset }

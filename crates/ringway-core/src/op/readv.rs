@@ -1,6 +1,6 @@
 //! Read into several buffers: `preadv(2)`, `readv(2)`.
 
-use super::{Read, At, CURSOR, Form, Operation, Place, Raw, Shape, Vectored, answer, on_file};
+use super::{Read, At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Shape, Vectored, answer, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -26,15 +26,14 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 pub fn readv(file: &File, mut buffers: Vectored, at: impl Into<At>) -> Operation {
-    let writable = buffers.writable();
+    let fault = if buffers.writable() { None } else { Some(Fault::ReadOnlyBuffer) };
     let form = Readv {
         fd: file.as_raw_fd(),
         iov: buffers.iov().as_ptr(),
         count: buffers.iov().len(),
         offset: at.into().raw(),
     };
-    let operation = Operation::on(form, file).with_vectored(buffers);
-    if writable { operation } else { operation.fault("a read needs buffers that can be written to") }
+    Operation::make(form.into(), Held::Vectored(buffers), Some(file.clone()), fault)
 }
 
 /// `count` buffers from `offset` on ([`CURSOR`]: the file's own position).

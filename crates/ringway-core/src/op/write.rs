@@ -1,6 +1,6 @@
 //! Write from one buffer: `pwrite(2)`, `write(2)`.
 
-use super::{At, CURSOR, Form, Operation, Place, Shape, answer, on_file};
+use super::{At, CURSOR, Form, Held, Operation, Place, Shape, answer, on_file};
 use crate::backend::kaio_sys::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
@@ -25,10 +25,11 @@ use std::os::fd::{AsRawFd, RawFd};
 /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(5));
 /// # Ok(()) }
 /// ```
+#[inline]
 pub fn write(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
     let buffer = buffer.into();
     let form = Write { fd: file.as_raw_fd(), addr: std::ptr::null(), len: buffer.len(), offset: at.into().raw() };
-    Operation::on(form, file).with_buffer(buffer)
+    Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), None)
 }
 
 /// `len` bytes from `addr` to `offset` on ([`CURSOR`]: the file's own position).
@@ -45,10 +46,12 @@ pub struct Write {
 }
 
 impl Write {
+    #[inline]
     pub(super) fn shape(&self) -> Shape {
         if self.offset == CURSOR { Shape::Stream(self.len as u64) } else { Shape::Bytes(self.len as u64) }
     }
 
+    #[inline]
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
         let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
         Self { fd: self.fd, addr: self.addr.wrapping_add(start as usize), len: len as usize, offset }

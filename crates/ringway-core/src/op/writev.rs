@@ -1,6 +1,6 @@
 //! Write from several buffers: `pwritev(2)`, `writev(2)`.
 
-use super::{Write, At, CURSOR, Form, Operation, Place, Raw, Shape, Vectored, answer, on_file};
+use super::{Write, At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, answer, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -29,7 +29,7 @@ pub fn writev(file: &File, buffers: Vectored, at: impl Into<At>) -> Operation {
         count: buffers.iov().len(),
         offset: at.into().raw(),
     };
-    Operation::on(form, file).with_vectored(buffers)
+    Operation::make(form.into(), Held::Vectored(buffers), Some(file.clone()), None)
 }
 
 /// `count` buffers to `offset` on ([`CURSOR`]: the file's own position).
