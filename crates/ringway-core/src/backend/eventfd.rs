@@ -1,0 +1,161 @@
+//! An eventfd, an epoll descriptor over several, and waiting for them until a given time: what backends need to
+//! be waited for.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// An eventfd: readable from [`signal`](Self::signal) to [`drain`](Self::drain).
+#[derive(Debug)]
+pub(crate) struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// Errors: those of `eventfd(2)`: EMFILE, ENFILE, ENOMEM.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: the call takes numbers only.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Makes it readable. A counter that is full is so already.
+    pub fn signal(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes are read from `one`, which is live for the call.
+        unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), size_of::<u64>()) };
+    }
+
+    /// Makes it unreadable. One that is so already stays as it is.
+    pub fn drain(&self) {
+        drain(self.0.as_raw_fd());
+    }
+}
+
+/// As [`EventFd::drain`], for one that somebody else owns.
+pub(crate) fn drain(eventfd: RawFd) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes are written to `count`, which is live for the call.
+    unsafe { libc::read(eventfd, ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// An epoll descriptor: readable while one of its members is.
+#[derive(Debug)]
+pub(crate) struct Epoll(OwnedFd);
+
+impl Epoll {
+    /// Errors: those of `epoll_create1(2)` and `epoll_ctl(2)`.
+    pub fn over<const N: usize>(members: [RawFd; N]) -> io::Result<Self> {
+        // SAFETY: the call takes numbers only.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let epoll = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        members.iter().try_for_each(|member| epoll.add(*member))?;
+        Ok(epoll)
+    }
+
+    /// One more member, if it is not one already. It ceases to be one when it is closed.
+    pub fn add(&self, member: RawFd) -> io::Result<()> {
+        let mut readable = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: the kernel reads one event, which is live for the call.
+        let done = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, member, &raw mut readable) };
+        let error = io::Error::last_os_error();
+        if done == 0 || error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+    }
+
+    /// One member less, if it is one.
+    pub fn remove(&self, member: RawFd) {
+        // SAFETY: removing takes numbers only; a null pointer is allowed.
+        unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, member, ptr::null_mut()) };
+    }
+}
+
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// How long it is until then; `None` for ever.
+pub(crate) fn left(until: Option<Instant>) -> Option<Duration> {
+    until.map(|until| until.saturating_duration_since(Instant::now()))
+}
+
+pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+    let seconds = duration.as_secs().min(i32::MAX as u64); // 68 years: enough, and fits everywhere.
+    libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: duration.subsec_nanos() as _ }
+}
+
+/// Waits until one of these is readable: which are. None when `until` has come or a signal has.
+pub(crate) fn wait_readable<const N: usize>(fds: [RawFd; N], until: Option<Instant>) -> io::Result<[bool; N]> {
+    let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let timespec = left(until).map(timespec);
+    let timeout = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: `N` entries and the timespec, all on this stack for the length of the call; no signal mask.
+    let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), N as libc::nfds_t, timeout, ptr::null()) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::Interrupted { Ok([false; N]) } else { Err(error) };
+    }
+    Ok(polls.map(|poll| poll.revents != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_readable_from_signal_to_drain() {
+        let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        let fds = [one.as_raw_fd(), two.as_raw_fd()];
+        let now = Some(Instant::now());
+        assert_eq!(wait_readable(fds, now).unwrap(), [false, false]);
+        two.signal();
+        two.signal();
+        assert_eq!(wait_readable(fds, None).unwrap(), [false, true]);
+        two.drain();
+        two.drain();
+        assert_eq!(wait_readable(fds, now).unwrap(), [false, false]);
+    }
+
+    #[test]
+    fn an_epoll_is_readable_while_a_member_is() {
+        let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        let epoll = Epoll::over([one.as_raw_fd()]).unwrap();
+        epoll.add(two.as_raw_fd()).unwrap();
+        epoll.add(two.as_raw_fd()).unwrap();
+        let readable = || wait_readable([epoll.as_raw_fd()], Some(Instant::now())).unwrap() == [true];
+        for event in [one, two] {
+            assert!(!readable());
+            event.signal();
+            assert!(readable());
+            event.drain();
+        }
+        let three = EventFd::new().unwrap();
+        three.signal();
+        epoll.add(three.as_raw_fd()).unwrap();
+        epoll.remove(three.as_raw_fd());
+        epoll.remove(three.as_raw_fd());
+        assert!(!readable());
+    }
+
+    #[test]
+    fn waiting_ends_at_its_time() {
+        let event = EventFd::new().unwrap();
+        let until = Instant::now() + Duration::from_millis(5);
+        assert_eq!(wait_readable([event.as_raw_fd()], Some(until)).unwrap(), [false]);
+        assert!(Instant::now() >= until);
+    }
+}

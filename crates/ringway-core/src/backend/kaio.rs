@@ -1,0 +1,795 @@
+//! Linux KAIO: direct transfers, syncs and polls, where io_uring is refused but `io_submit` is not.
+//!
+//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes; completions are picked up
+//! from the mapped ring without a call. Every iocb names this backend's eventfd, so that one descriptor tells of all of
+//! them.
+//!
+//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of those behind
+//! it. The refused job goes to the threads, whose system call gives the same errno as everywhere; the rest is submitted
+//! again without it.
+//!
+//! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks or extends
+//! the file.
+
+use super::eventfd::{self, Epoll, EventFd, left, wait_readable};
+use super::kaio_sys::{Context, IoEvent, Iocb};
+use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
+use crate::op::{Cancel, Raw};
+use crate::slots::Token;
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// Fewer than this at a time is not worth a context.
+const FEWEST: u32 = 32;
+
+/// The machine-wide `fs.aio-max-nr` where nobody has raised it: no context asks for more.
+const MOST: u32 = 65536;
+
+/// Completions that one io_getevents can hand over.
+const AT_ONCE: usize = 64;
+
+pub(crate) struct Kaio {
+    context: Context,
+    slab: Slab,
+    /// Not yet with the kernel, in the order they came.
+    queued: Vec<*mut Iocb>,
+    /// Answers that need no kernel.
+    answered: Vec<Event>,
+    /// Told of every completion.
+    eventfd: EventFd,
+    /// What [`Backend::poll_fd`] gave out: readable when `eventfd` or the watched one is.
+    epoll: Option<Epoll>,
+    /// The watched eventfd that the epoll descriptor has.
+    in_epoll: Option<RawFd>,
+    /// Waited for beside the completions.
+    watched: Option<RawFd>,
+    system_calls: u64,
+}
+
+// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which do not move with it; a
+// context belongs to the process, not to a thread.
+unsafe impl Send for Kaio {}
+
+/// iocbs at addresses that do not change, since the kernel knows them by these.
+struct Slab {
+    /// Never grows.
+    iocbs: Vec<UnsafeCell<Iocb>>,
+    free: Vec<*mut Iocb>,
+    in_kernel: usize,
+}
+
+impl Slab {
+    fn new(len: usize) -> Self {
+        let iocbs: Vec<_> = (0..len).map(|_| UnsafeCell::new(Iocb::default())).collect();
+        let free = iocbs.iter().rev().map(UnsafeCell::get).collect();
+        Self { iocbs, free, in_kernel: 0 }
+    }
+
+    fn take(&mut self, iocb: Iocb) -> Option<*mut Iocb> {
+        let place = self.free.pop()?;
+        // SAFETY: `free` holds addresses of `iocbs`; this one is in nobody's use.
+        unsafe { place.write(iocb) };
+        Some(place)
+    }
+
+    /// Gives a place back, and what was in it.
+    fn put_back(&mut self, place: *mut Iocb) -> Iocb {
+        self.free.push(place);
+        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's token is nobody's, so that
+        // `find` passes it by.
+        unsafe { place.replace(Iocb::default()) }
+    }
+
+    /// What became of one that the kernel had.
+    fn completed(&mut self, event: IoEvent) -> Event {
+        let mut result = event.res;
+        let place = event.obj as usize;
+        let offset = place.wrapping_sub(self.iocbs.as_ptr().addr());
+        if let Some(iocb) = self.iocbs.get(offset / size_of::<Iocb>()) {
+            self.in_kernel -= 1;
+            result = self.put_back(iocb.get()).result(result);
+        }
+        Event { token: Token(event.data), answer: Answer::Result(result) }
+    }
+
+    fn find(&self, token: Token) -> Option<&Iocb> {
+        // SAFETY: shared references to iocbs; the kernel writes to them only during `io_submit`.
+        self.iocbs.iter().map(|iocb| unsafe { &*iocb.get() }).find(|iocb| iocb.user_data() == token.0)
+    }
+}
+
+/// Sets up for as many as there is room for, by halves; the errno when there is none even for the fewest.
+fn with_less<T>(mut in_flight: u32, set_up: impl Fn(u32) -> Result<T, i32>) -> Result<(T, u32), i32> {
+    loop {
+        match set_up(in_flight) {
+            Ok(context) => return Ok((context, in_flight)),
+            Err(libc::EAGAIN) if in_flight > FEWEST => in_flight = (in_flight / 2).max(FEWEST),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+impl Kaio {
+    /// For at most `in_flight` jobs at a time; for fewer, where `fs.aio-max-nr` leaves no more.
+    ///
+    /// Errors: the errno of `io_setup(2)` (EAGAIN: `fs.aio-max-nr` is used up) or of `eventfd(2)`.
+    pub fn new(in_flight: u32) -> Result<Self, i32> {
+        let (context, in_flight) = with_less(in_flight.clamp(1, MOST), Context::new)?;
+        Self::over(context, in_flight)
+    }
+
+    fn over(context: Context, in_flight: u32) -> Result<Self, i32> {
+        let eventfd = EventFd::new().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        Ok(Self {
+            context,
+            slab: Slab::new(in_flight as usize),
+            queued: Vec::with_capacity(in_flight as usize),
+            answered: Vec::new(),
+            eventfd,
+            epoll: None,
+            in_epoll: None,
+            watched: None,
+            system_calls: 0,
+        })
+    }
+
+    /// Whether completions are picked up without a system call.
+    pub fn has_user_ring(&self) -> bool {
+        self.context.has_user_ring()
+    }
+
+    /// Gives the kernel all that is queued, as far as it takes it.
+    fn submit(&mut self, events: &mut Vec<Event>) {
+        let mut from = 0;
+        while from < self.queued.len() {
+            self.system_calls += 1;
+            // SAFETY: what is queued are places in the slab that nobody refers to; whoever gave the job to
+            // `carry` keeps what it points at until its answer.
+            match unsafe { self.context.submit(&self.queued[from..]) } {
+                Ok(taken) => {
+                    from += taken;
+                    self.slab.in_kernel += taken;
+                }
+                Err(libc::EINTR) => {}
+                // No room before something has completed.
+                Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
+                Err(_) => {
+                    let head = self.slab.put_back(self.queued[from]);
+                    events.push(Event { token: Token(head.user_data()), answer: Answer::CannotCarry });
+                    from += 1;
+                }
+            }
+        }
+        self.queued.drain(..from);
+    }
+
+    /// Picks up what has completed, without waiting.
+    fn pick_up(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        if self.context.has_user_ring() {
+            self.context.pick_up(|event| events.push(self.slab.completed(event)));
+            return Ok(());
+        }
+        while self.slab.in_kernel > 0 && self.fetch(0, Some(Duration::ZERO), events)? == AT_ONCE {}
+        Ok(())
+    }
+
+    /// `io_getevents`: how many have come. A signal ends the wait early.
+    fn fetch(&mut self, min: usize, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<usize> {
+        self.system_calls += 1;
+        let mut room = [MaybeUninit::uninit(); AT_ONCE];
+        match self.context.events(min, &mut room, timeout) {
+            Ok(come) => {
+                events.extend(come.iter().map(|event| self.slab.completed(*event)));
+                Ok(come.len())
+            }
+            Err(libc::EINTR) => Ok(0),
+            Err(errno) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Waits for `missing` completions, or for something to do. True: `enter` is to return with what there is.
+    fn wait(&mut self, missing: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<bool> {
+        if let Some(watched) = self.watched {
+            let [ours, theirs] = self.wait_and_drain(watched, until)?;
+            return Ok(theirs || !ours);
+        }
+        if self.slab.in_kernel == 0 && until.is_none() {
+            return Ok(true); // Nothing would ever come.
+        }
+        // With some still queued for want of room, the first completion lets them go on.
+        let min = if self.queued.is_empty() { missing.min(self.slab.in_kernel).clamp(1, AT_ONCE) } else { 1 };
+        Ok(self.fetch(min, left(until), events)? < min)
+    }
+
+    /// Has the epoll descriptor, once there is one, tell of the watched eventfd too, and of no earlier one.
+    fn complete_epoll(&mut self) {
+        let Some(epoll) = self.epoll.as_ref().filter(|_| self.in_epoll != self.watched) else { return };
+        if let Some(former) = self.in_epoll.take() {
+            epoll.remove(former);
+        }
+        match self.watched.map(|watched| epoll.add(watched)) {
+            // Whoever polls looks for himself until there is memory for it.
+            Some(Err(_)) => self.wake(),
+            _ => self.in_epoll = self.watched,
+        }
+    }
+
+    /// Which became readable, the own eventfd or the watched one; they are no longer.
+    fn wait_and_drain(&mut self, watched: RawFd, until: Option<Instant>) -> io::Result<[bool; 2]> {
+        let both = [self.eventfd.as_raw_fd(), watched];
+        self.system_calls += 1;
+        let readable = wait_readable(both, until)?;
+        for (fd, _) in both.into_iter().zip(readable).filter(|(_, readable)| *readable) {
+            self.system_calls += 1;
+            eventfd::drain(fd);
+        }
+        Ok(readable)
+    }
+}
+
+impl Backend for Kaio {
+    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
+        let Some(iocb) = job.raw.iocb() else {
+            self.answered.push(Event { token: job.token, answer: Answer::CannotCarry });
+            return Ok(());
+        };
+        let iocb = iocb.data(job.token.0).resfd(self.eventfd.as_raw_fd());
+        self.queued.push(self.slab.take(iocb).ok_or(NoRoom)?);
+        Ok(())
+    }
+
+    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+        let enough = events.len() + want;
+        if self.epoll.is_some() {
+            // Before looking for events, so that those that come after the look make it readable again.
+            match self.watched {
+                Some(watched) => _ = self.wait_and_drain(watched, Some(Instant::now()))?,
+                None => {
+                    self.system_calls += 1;
+                    self.eventfd.drain();
+                }
+            }
+            self.complete_epoll();
+        }
+        events.append(&mut self.answered);
+        let mut over = want == 0;
+        loop {
+            self.submit(events);
+            let before = events.len();
+            self.pick_up(events)?;
+            if !self.queued.is_empty() && events.len() > before {
+                continue; // There is room again.
+            }
+            if over || events.len() >= enough {
+                return Ok(());
+            }
+            over = self.wait(enough - events.len(), until, events)?;
+        }
+    }
+
+    fn cancel(&mut self, token: Token) {
+        // SAFETY: what is queued are places in the slab, which the kernel has not seen.
+        let is_it = |place: &*mut Iocb| unsafe { (**place).user_data() } == token.0;
+        if let Some(index) = self.queued.iter().position(is_it) {
+            self.slab.put_back(self.queued.remove(index));
+            self.answered.push(Event { token, answer: Answer::Result(-i64::from(libc::ECANCELED)) });
+            if self.epoll.is_some() {
+                self.wake();
+            }
+        } else if let Some(iocb) = self.slab.find(token) {
+            self.system_calls += 1;
+            Cancel::io_cancel(&self.context, iocb);
+        }
+    }
+
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        if let Some(epoll) = &self.epoll {
+            return Ok(epoll.as_raw_fd());
+        }
+        let epoll = Epoll::over([self.eventfd.as_raw_fd()])?;
+        let fd = self.epoll.insert(epoll).as_raw_fd();
+        self.complete_epoll();
+        Ok(fd)
+    }
+
+    fn wake(&mut self) {
+        self.system_calls += 1;
+        self.eventfd.signal();
+    }
+
+    fn watch(&mut self, eventfd: RawFd, active: bool) {
+        self.watched = active.then_some(eventfd);
+        self.complete_epoll();
+    }
+
+    /// KAIO has no timers: the threads beside it keep the time.
+    fn set_timer(&mut self, _: Token, _: Instant) {
+        debug_assert!(false, "KAIO has no timers");
+    }
+
+    /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a buffered one would run to
+    /// its end inside the call, and one on a pipe for ever), syncs and polls.
+    fn can_carry(&self, job: &Job) -> bool {
+        match job.raw {
+            Raw::Poll(_) | Raw::Fsync(_) => true,
+            _ => job.direct && job.file == FileKind::Storage && job.raw.iocb().is_some(),
+        }
+    }
+
+    fn chain_room(&self) -> usize {
+        0
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.system_calls
+    }
+}
+
+impl Drop for Kaio {
+    /// Waits for nothing: with jobs still in flight the context stays until the process ends, as their memory must.
+    fn drop(&mut self) {
+        // By system call: a forked child must leave the ring to its parent, and gets EINVAL.
+        while self.slab.in_kernel > 0 && self.fetch(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0) {
+        }
+        if self.slab.in_kernel > 0 {
+            self.context.abandon();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{self, Fsync, Nop, Poll, Read, Write};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::fs::{File, OpenOptions};
+    use std::io::{PipeReader, Write as _};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const PAGE: usize = 4096;
+
+    /// Memory that direct I/O takes.
+    #[repr(align(4096))]
+    #[derive(Clone, Copy)]
+    struct Page([u8; PAGE]);
+
+    /// A file of so many pages, each filled with its own number, open for direct I/O.
+    fn direct_file(pages: u8) -> Option<File> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for number in 0..pages {
+            file.write_all(&[number; PAGE]).unwrap();
+        }
+        file.flush().unwrap();
+        let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(file.path());
+        if let Err(error) = &direct {
+            println!("skipped: {} has no direct I/O: {error}", std::env::temp_dir().display());
+        }
+        direct.ok()
+    }
+
+    fn job(number: u64, raw: impl Into<Raw>) -> Job {
+        Job {
+            token: token(number),
+            raw: raw.into(),
+            file: FileKind::Storage,
+            direct: true,
+            fixed_file: None,
+            fixed_buffer: None,
+            link: false,
+            deadline: None,
+        }
+    }
+
+    fn token(number: u64) -> Token {
+        Token(1 << 32 | number)
+    }
+
+    fn read(file: &File, page: &mut Page, offset: u64) -> Read {
+        Read { fd: file.as_raw_fd(), addr: page.0.as_mut_ptr(), len: PAGE, offset }
+    }
+
+    fn poll(pipe: &PipeReader) -> Poll {
+        Poll { fd: pipe.as_raw_fd(), events: libc::POLLIN as u16 }
+    }
+
+    fn carry(kaio: &mut Kaio, number: u64, raw: impl Into<Raw>) {
+        // SAFETY: each test keeps its memory until the answers have come.
+        unsafe { kaio.carry(&job(number, raw)) }.unwrap();
+    }
+
+    /// Enters until so many answers have come: by number.
+    fn answers(kaio: &mut Kaio, count: usize) -> BTreeMap<u64, Answer> {
+        let mut answers = BTreeMap::new();
+        let mut events = Vec::new();
+        while answers.len() < count {
+            kaio.enter(count - answers.len(), Some(Instant::now() + Duration::from_secs(20)), &mut events).unwrap();
+            assert!(!events.is_empty(), "{} of {count} answers", answers.len());
+            for event in events.drain(..) {
+                let before = answers.insert(event.token.0 & 0xffff_ffff, event.answer);
+                assert_eq!(before, None, "{event:?} answered twice");
+            }
+        }
+        kaio.enter(0, None, &mut events).unwrap();
+        assert_eq!(events, [], "more answers than jobs");
+        assert_eq!((kaio.slab.in_kernel, kaio.slab.free.len()), (0, kaio.slab.iocbs.len()));
+        answers
+    }
+
+    fn readable(fd: RawFd) -> bool {
+        wait_readable([fd], Some(Instant::now())).unwrap() == [true]
+    }
+
+    /// The same with the ring in user space and without.
+    fn both_ways(in_flight: u32, test: impl Fn(Kaio)) {
+        let kaio = Kaio::new(in_flight).unwrap();
+        if !kaio.has_user_ring() {
+            println!("the completion ring's header is not known here");
+        }
+        test(kaio);
+        test(Kaio::over(Context::without_user_ring(in_flight).unwrap(), in_flight).unwrap());
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_synced() {
+        let Some(file) = direct_file(0) else { return };
+        both_ways(8, |mut kaio| {
+            let pages: [Page; 4] = std::array::from_fn(|number| Page([number as u8 + 1; PAGE]));
+            for (number, page) in (0u64..).zip(&pages) {
+                let offset = number * PAGE as u64;
+                carry(&mut kaio, number, Write { fd: file.as_raw_fd(), addr: page.0.as_ptr(), len: PAGE, offset });
+            }
+            assert!(answers(&mut kaio, 4).values().all(|answer| *answer == Answer::Result(PAGE as i64)));
+            for data_only in [false, true] {
+                carry(&mut kaio, 9, Fsync { fd: file.as_raw_fd(), data_only });
+                assert_eq!(answers(&mut kaio, 1)[&9], Answer::Result(0));
+            }
+            let mut back = [Page([0; PAGE]); 5];
+            for (number, page) in (0u64..).zip(&mut back) {
+                carry(&mut kaio, number, read(&file, page, number * PAGE as u64));
+            }
+            let answers = answers(&mut kaio, 5);
+            assert_eq!(answers[&3], Answer::Result(PAGE as i64));
+            assert_eq!(answers[&4], Answer::Result(0), "at the end of the file");
+            assert!((0..4).all(|number| back[number].0 == pages[number].0));
+        });
+    }
+
+    #[test]
+    fn vectors_are_carried() {
+        let Some(file) = direct_file(3) else { return };
+        both_ways(8, |mut kaio| {
+            let mut pages = [Page([9; PAGE]); 2];
+            let iov = pages.each_mut().map(|page| libc::iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE });
+            carry(&mut kaio, 0, op::Readv { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: PAGE as u64 });
+            assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(2 * PAGE as i64));
+            assert_eq!((pages[0].0, pages[1].0), ([1; PAGE], [2; PAGE]));
+            carry(&mut kaio, 1, op::Writev { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: PAGE as u64 });
+            assert_eq!(answers(&mut kaio, 1)[&1], Answer::Result(2 * PAGE as i64));
+        });
+    }
+
+    #[test]
+    fn only_what_runs_by_itself_is_carried() {
+        let kaio = Kaio::new(1).unwrap();
+        let mut page = Page([0; PAGE]);
+        let read = Read { fd: 0, addr: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
+        assert!(kaio.can_carry(&job(0, read)));
+        assert!(!kaio.can_carry(&Job { direct: false, ..job(0, read) }));
+        assert!(!kaio.can_carry(&Job { file: FileKind::Stream, ..job(0, read) }));
+        assert!(!kaio.can_carry(&job(0, Read { offset: op::CURSOR, ..read })));
+        assert!(!kaio.can_carry(&job(0, Nop)));
+        assert!(kaio.can_carry(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) }));
+        assert!(kaio.can_carry(&Job { file: FileKind::Stream, direct: false, ..job(0, Poll { fd: 0, events: 1 }) }));
+    }
+
+    /// Kinds of jobs for the batch below.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Kind {
+        Good,
+        BadDescriptor,
+        BadOffset,
+        BadLength,
+        BadPoll,
+        NoIocb,
+    }
+
+    const KINDS: [Kind; 6] =
+        [Kind::Good, Kind::BadDescriptor, Kind::BadOffset, Kind::BadLength, Kind::BadPoll, Kind::NoIocb];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Refused jobs anywhere in a batch: each is answered once, and those around them are carried.
+        #[test]
+        fn a_refusal_falls_on_its_own_job(kinds in proptest::collection::vec(prop::sample::select(&KINDS[..]), 1..24)) {
+            let Some(file) = direct_file(4) else { return Ok(()) };
+            both_ways(24, |mut kaio| {
+                let mut pages = [Page([9; PAGE]); 24];
+                for (number, (kind, page)) in (0u64..).zip(kinds.iter().zip(&mut pages)) {
+                    let good = read(&file, page, number % 4 * PAGE as u64);
+                    match kind {
+                        Kind::Good => carry(&mut kaio, number, good),
+                        Kind::BadDescriptor => carry(&mut kaio, number, Read { fd: -1, ..good }),
+                        Kind::BadOffset => carry(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
+                        Kind::BadLength => carry(&mut kaio, number, Read { len: 100, ..good }),
+                        // A file is never waited for, so a poll for nothing has no end and is refused.
+                        Kind::BadPoll => carry(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
+                        Kind::NoIocb => carry(&mut kaio, number, Nop),
+                    }
+                }
+                for (number, answer) in answers(&mut kaio, kinds.len()) {
+                    let kind = kinds[number as usize];
+                    match answer {
+                        Answer::Result(result) if kind == Kind::Good => {
+                            assert_eq!(result, PAGE as i64);
+                            assert_eq!(pages[number as usize].0, [number as u8 % 4; PAGE]);
+                        }
+                        // File systems look at it themselves, some while it is being submitted; some take any length.
+                        Answer::Result(result) if kind == Kind::BadLength => {
+                            assert!(result == -i64::from(libc::EINVAL) || result == 100);
+                        }
+                        Answer::CannotCarry => assert_ne!(kind, Kind::Good),
+                        other => panic!("{kind:?}: {other:?}"),
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn no_more_is_taken_than_there_is_room_for() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut kaio = Kaio::new(3).unwrap();
+        (0..3).for_each(|number| carry(&mut kaio, number, poll(&reader)));
+        // SAFETY: a poll points at nothing.
+        assert_eq!(unsafe { kaio.carry(&job(3, poll(&reader))) }, Err(NoRoom));
+        writer.write_all(b"x").unwrap();
+        assert_eq!(answers(&mut kaio, 3).len(), 3);
+        carry(&mut kaio, 3, poll(&reader));
+        assert_eq!(answers(&mut kaio, 1).len(), 1);
+    }
+
+    /// The kernel's own room ends before ours does: what is left goes once something has completed.
+    #[test]
+    fn jobs_wait_for_the_kernel_s_room() {
+        let Some(file) = direct_file(4) else { return };
+        const JOBS: usize = 2000;
+        let mut kaio = Kaio::over(Context::new(1).unwrap(), JOBS as u32).unwrap();
+        let mut pages = vec![Page([9; PAGE]); JOBS];
+        for (number, page) in (0u64..).zip(&mut pages) {
+            carry(&mut kaio, number, read(&file, page, number % 4 * PAGE as u64));
+        }
+        let answers = answers(&mut kaio, JOBS);
+        assert!(answers.values().all(|answer| *answer == Answer::Result(PAGE as i64)));
+        assert!((0..JOBS).all(|number| pages[number].0 == [number as u8 % 4; PAGE]));
+    }
+
+    #[test]
+    fn room_used_up_by_polls_is_no_answer() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        const JOBS: usize = 1000;
+        let mut kaio = Kaio::over(Context::new(1).unwrap(), JOBS as u32).unwrap();
+        (0..JOBS as u64).for_each(|number| carry(&mut kaio, number, poll(&reader)));
+        let mut events = Vec::new();
+        kaio.enter(0, None, &mut events).unwrap();
+        assert_eq!(events, []);
+        assert!(!kaio.queued.is_empty(), "the kernel had room for all of them");
+        writer.write_all(b"x").unwrap();
+        let ready = Answer::Result(i64::from(libc::POLLIN));
+        assert!(answers(&mut kaio, JOBS).values().all(|answer| *answer == ready));
+    }
+
+    #[test]
+    fn less_is_asked_for_by_halves() {
+        let room = |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
+        assert_eq!(with_less(1000, room(5000)), Ok(((), 1000)));
+        assert_eq!(with_less(1000, room(999)), Ok(((), 500)));
+        assert_eq!(with_less(1000, room(40)), Ok(((), 32)));
+        assert_eq!(with_less(33, room(32)), Ok(((), 32)));
+        assert_eq!(with_less(1000, room(31)), Err(libc::EAGAIN));
+        assert_eq!(with_less(8, room(7)), Err(libc::EAGAIN));
+        assert_eq!(with_less::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
+    }
+
+    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment, so this runs on demand.
+    #[test]
+    #[ignore = "uses up fs.aio-max-nr"]
+    fn a_machine_without_room_is_refused() {
+        let read = |path| -> u32 { std::fs::read_to_string(path).unwrap().trim().parse().unwrap() };
+        let free = read("/proc/sys/fs/aio-max-nr") - read("/proc/sys/fs/aio-nr");
+        let most = Context::new(free - 100).unwrap();
+        let less = Kaio::new(1000).unwrap();
+        assert_eq!(less.slab.iocbs.len(), 62);
+        let least = Kaio::new(1000).unwrap();
+        assert_eq!(least.slab.iocbs.len(), 32);
+        assert_eq!(Kaio::new(1000).err(), Some(libc::EAGAIN));
+        drop((most, less, least));
+        assert_eq!(Kaio::new(1000).unwrap().slab.iocbs.len(), 1000);
+    }
+
+    #[test]
+    fn a_poll_ends_when_it_is_ready_or_cancelled() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        both_ways(4, |mut kaio| {
+            let mut events = Vec::new();
+            carry(&mut kaio, 0, poll(&reader));
+            kaio.enter(1, Some(Instant::now() + Duration::from_millis(10)), &mut events).unwrap();
+            assert_eq!(events, []);
+            kaio.cancel(token(0));
+            assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(-i64::from(libc::ECANCELED)));
+            // Not yet submitted.
+            carry(&mut kaio, 1, poll(&reader));
+            carry(&mut kaio, 2, poll(&reader));
+            kaio.cancel(token(1));
+            kaio.cancel(token(7));
+            (&writer).write_all(b"x").unwrap();
+            let answers = answers(&mut kaio, 2);
+            assert_eq!(answers[&1], Answer::Result(-i64::from(libc::ECANCELED)));
+            assert_eq!(answers[&2], Answer::Result(i64::from(libc::POLLIN)));
+            std::io::Read::read_exact(&mut &reader, &mut [0]).unwrap();
+        });
+        writer.flush().unwrap();
+    }
+
+    #[test]
+    fn a_hang_up_comes_in_the_bits_of_poll() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut kaio = Kaio::new(1).unwrap();
+        carry(&mut kaio, 0, poll(&reader));
+        kaio.enter(0, None, &mut Vec::new()).unwrap();
+        drop(writer);
+        assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(i64::from(libc::POLLHUP)));
+    }
+
+    #[test]
+    fn the_poll_descriptor_tells_of_everything() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut kaio = Kaio::new(4).unwrap();
+        let mut events = Vec::new();
+        // One that was submitted before anybody asked.
+        carry(&mut kaio, 0, poll(&reader));
+        kaio.enter(0, None, &mut events).unwrap();
+        let fd = kaio.poll_fd().unwrap();
+        assert_eq!(kaio.poll_fd().unwrap(), fd);
+        assert!(!readable(fd));
+        writer.write_all(b"x").unwrap();
+        assert_eq!(wait_readable([fd], Some(Instant::now() + Duration::from_secs(20))).unwrap(), [true]);
+        kaio.enter(0, None, &mut events).unwrap();
+        assert_eq!(events.len(), 1);
+        assert!(!readable(fd));
+        kaio.wake();
+        assert!(readable(fd));
+        kaio.enter(0, None, &mut events).unwrap();
+        assert!(!readable(fd));
+        // An answer that the kernel has no part in.
+        carry(&mut kaio, 1, poll(&reader));
+        kaio.cancel(token(1));
+        assert!(readable(fd));
+        kaio.enter(0, None, &mut events).unwrap();
+        assert_eq!(events.len(), 2);
+        assert!(!readable(fd));
+        // The threads beside it.
+        let watched = EventFd::new().unwrap();
+        kaio.watch(watched.as_raw_fd(), true);
+        watched.signal();
+        assert!(readable(fd));
+        kaio.enter(0, None, &mut events).unwrap();
+        assert!(!readable(fd));
+        // What nobody watches any more may be another file's by now, and tells nothing.
+        watched.signal();
+        kaio.watch(-1, false);
+        assert!(!readable(fd));
+        kaio.enter(0, None, &mut events).unwrap();
+        assert!(readable(watched.as_raw_fd()));
+    }
+
+    #[test]
+    fn a_watched_eventfd_ends_the_wait_and_so_does_a_completion() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let watched = EventFd::new().unwrap();
+        let later = || Some(Instant::now() + Duration::from_secs(20));
+        both_ways(4, |mut kaio| {
+            let mut events = Vec::new();
+            // Nothing in flight.
+            kaio.watch(watched.as_raw_fd(), true);
+            watched.signal();
+            kaio.enter(1, None, &mut events).unwrap();
+            carry(&mut kaio, 0, poll(&reader));
+            carry(&mut kaio, 1, poll(&reader));
+            let begin = Instant::now();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    watched.signal();
+                });
+                kaio.enter(2, later(), &mut events).unwrap();
+            });
+            assert_eq!(events, []);
+            assert!(!readable(watched.as_raw_fd()));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    (&writer).write_all(b"x").unwrap();
+                });
+                assert_eq!(answers(&mut kaio, 2).len(), 2);
+            });
+            assert!(begin.elapsed() < Duration::from_secs(10));
+            // Nobody watches any more.
+            kaio.watch(watched.as_raw_fd(), false);
+            watched.signal();
+            let until = Instant::now() + Duration::from_millis(10);
+            kaio.enter(1, Some(until), &mut events).unwrap();
+            assert!(Instant::now() >= until);
+            watched.drain();
+            std::io::Read::read_exact(&mut &reader, &mut [0]).unwrap();
+        });
+        writer.flush().unwrap();
+    }
+
+    #[test]
+    fn waiting_for_nothing_ends() {
+        let mut kaio = Kaio::new(1).unwrap();
+        kaio.enter(1, None, &mut Vec::new()).unwrap();
+    }
+
+    extern "C" fn no_handler(_: libc::c_int) {}
+
+    #[test]
+    fn a_signal_ends_the_wait_and_loses_nothing() {
+        // SAFETY: a handler that does nothing, for a signal that nothing else here uses; without SA_RESTART.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = no_handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
+        }
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let watched = EventFd::new().unwrap();
+        for watching in [false, true] {
+            both_ways(4, |mut kaio| {
+                kaio.watch(watched.as_raw_fd(), watching);
+                carry(&mut kaio, 0, poll(&reader));
+                let returned = AtomicBool::new(false);
+                // SAFETY: the call takes nothing and cannot fail.
+                let waiting = unsafe { libc::pthread_self() };
+                let until = Instant::now() + Duration::from_secs(20);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        while !returned.load(Ordering::SeqCst) {
+                            std::thread::sleep(Duration::from_millis(5));
+                            // SAFETY: that thread waits for this one, so it is still there.
+                            unsafe { libc::pthread_kill(waiting, libc::SIGUSR2) };
+                        }
+                    });
+                    let mut events = Vec::new();
+                    kaio.enter(1, Some(until), &mut events).unwrap();
+                    returned.store(true, Ordering::SeqCst);
+                    assert_eq!(events, []);
+                });
+                assert!(Instant::now() < until);
+                kaio.cancel(token(0));
+                assert_eq!(answers(&mut kaio, 1).len(), 1);
+            });
+        }
+        writer.flush().unwrap();
+    }
+
+    #[test]
+    fn dropping_does_not_wait_for_what_is_in_flight() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut kaio = Kaio::new(1).unwrap();
+        carry(&mut kaio, 0, poll(&reader));
+        kaio.enter(0, None, &mut Vec::new()).unwrap();
+        drop(kaio);
+        writer.write_all(b"x").unwrap();
+        // Completed, but not picked up.
+        let mut kaio = Kaio::new(1).unwrap();
+        carry(&mut kaio, 0, poll(&reader));
+        kaio.submit(&mut Vec::new());
+        drop(kaio);
+    }
+}

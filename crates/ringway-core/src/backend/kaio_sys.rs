@@ -1,0 +1,256 @@
+//! The binding to Linux AIO: the five system calls, the iocb, and the completion ring in user space.
+//!
+//! The C library has no wrappers for these calls, so they are made here by number. It rests on io_setup(2), io_submit(2),
+//! io_getevents(2), io_cancel(2), io_destroy(2) and the kernel's `include/uapi/linux/aio_abi.h`; the ring's
+//! layout is that of `fs/aio.c`, valid only when its magic and features say so.
+
+use super::eventfd::timespec;
+use crate::op::last_errno;
+use std::io::Read;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub(crate) const IOCB_CMD_PREAD: u16 = 0;
+pub(crate) const IOCB_CMD_PWRITE: u16 = 1;
+pub(crate) const IOCB_CMD_FSYNC: u16 = 2;
+pub(crate) const IOCB_CMD_FDSYNC: u16 = 3;
+pub(crate) const IOCB_CMD_POLL: u16 = 5;
+pub(crate) const IOCB_CMD_PREADV: u16 = 7;
+pub(crate) const IOCB_CMD_PWRITEV: u16 = 8;
+
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// `struct iocb`: one request. The kernel copies it in `io_submit`; afterwards its address is only the request's name.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Iocb {
+    data: u64,
+    #[cfg(target_endian = "little")]
+    key: u32,
+    rw_flags: u32,
+    #[cfg(target_endian = "big")]
+    key: u32,
+    command: u16,
+    priority: i16,
+    fd: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+impl Iocb {
+    /// Offsets above `i64::MAX` become negative ones, which the kernel refuses.
+    pub fn new(command: u16, fd: RawFd, buf: u64, nbytes: u64, offset: u64) -> Self {
+        Self { command, fd: fd as u32, buf, nbytes, offset: offset as i64, ..Self::default() }
+    }
+
+    /// What the completion carries.
+    pub fn data(self, data: u64) -> Self {
+        Self { data, ..self }
+    }
+
+    /// Have this eventfd told of the completion.
+    pub fn resfd(self, eventfd: RawFd) -> Self {
+        Self { flags: IOCB_FLAG_RESFD, resfd: eventfd as u32, ..self }
+    }
+
+    /// What to make of the result.
+    ///
+    /// A poll that was woken answers with all bits of the wake-up, also those that nobody asked for; and one that was
+    /// cancelled with none.
+    pub fn result(&self, res: i64) -> i64 {
+        if self.command != IOCB_CMD_POLL || res < 0 {
+            return res;
+        }
+        match res & (self.buf as i64 | i64::from(libc::POLLERR | libc::POLLHUP)) {
+            0 => -i64::from(libc::ECANCELED),
+            ready => ready,
+        }
+    }
+
+    pub fn user_data(&self) -> u64 {
+        self.data
+    }
+}
+
+/// `struct io_event`: one completion.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IoEvent {
+    /// [`Iocb::data`].
+    pub data: u64,
+    /// The iocb's address.
+    pub obj: u64,
+    /// The result, or minus errno; see [`Iocb::result`].
+    pub res: i64,
+    /// Set by USB gadgets only; of no meaning here.
+    pub res2: i64,
+}
+
+/// `struct aio_ring`: what the mapped completion ring begins with. Its events follow.
+#[repr(C)]
+struct Ring {
+    id: u32,
+    /// Places for events.
+    nr: u32,
+    /// The next event to pick up; ours to move, and io_getevents's.
+    head: AtomicU32,
+    /// Where the kernel writes next.
+    tail: AtomicU32,
+    magic: u32,
+    compat_features: u32,
+    incompat_features: u32,
+    header_length: u32,
+}
+
+const RING_MAGIC: u32 = 0xa10a_10a1;
+
+const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32 && size_of::<Ring>() == 32);
+
+/// A context: requests in flight and their completion ring.
+///
+/// It belongs to the process, not to a thread, and a forked child does not have it: there its system calls answer
+/// EINVAL, and its ring must not be touched.
+///
+/// Dropping it **blocks** until everything in flight has completed (`io_destroy(2)`; polls are cancelled), which a device
+/// or a network file system that hangs can make for ever. See [`abandon`](Self::abandon).
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// `aio_context_t`: the address of the completion ring.
+    id: libc::c_ulong,
+    /// How many events the ring has room for, when it can be read from user space.
+    user_ring: Option<u32>,
+    abandoned: bool,
+}
+
+impl Context {
+    /// `io_setup(2)`, for at least this many requests in flight. Errors: its errno; EAGAIN means that the machine's
+    /// `fs.aio-max-nr` is used up.
+    pub fn new(in_flight: u32) -> Result<Self, i32> {
+        let mut id: libc::c_ulong = 0;
+        // SAFETY: the kernel writes one word into `id`, which is live and has to be zero before.
+        returned(unsafe { libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(in_flight), &raw mut id) })?;
+        Ok(Self { id, user_ring: user_ring(id), abandoned: false })
+    }
+
+    /// As [`new`](Self::new), but completions come through io_getevents only.
+    #[cfg(test)]
+    pub fn without_user_ring(in_flight: u32) -> Result<Self, i32> {
+        let mut context = Self::new(in_flight)?;
+        context.user_ring = None;
+        Ok(context)
+    }
+
+    /// Whether [`pick_up`](Self::pick_up) gives anything.
+    pub fn has_user_ring(&self) -> bool {
+        self.user_ring.is_some()
+    }
+
+    /// `io_submit(2)`: how many of these, from the front, the kernel has taken; or, when it took none, why not the first.
+    ///
+    /// # Safety
+    ///
+    /// Each address is that of a live iocb that nobody refers to at this moment (the kernel writes its key). What the iocbs
+    /// point at stays valid until their completions have been picked up.
+    pub unsafe fn submit(&self, iocbs: &[*mut Iocb]) -> Result<usize, i32> {
+        // SAFETY: the array is live for the call, and the kernel only reads it; the rest is the caller's promise.
+        returned(unsafe { libc::syscall(libc::SYS_io_submit, self.id, iocbs.len() as libc::c_long, iocbs.as_ptr()) })
+    }
+
+    /// `io_getevents(2)`: waits until `min` completions are there or `timeout` is over, and hands over as many
+    /// as there are and fit. EINTR means that none is lost.
+    pub fn events<'a>(
+        &mut self,
+        min: usize,
+        room: &'a mut [MaybeUninit<IoEvent>],
+        timeout: Option<Duration>,
+    ) -> Result<&'a [IoEvent], i32> {
+        let min = min.min(room.len()) as libc::c_long;
+        let mut timespec = timeout.map(timespec);
+        let timeout = timespec.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        let (len, events) = (room.len() as libc::c_long, room.as_mut_ptr());
+        // SAFETY: the kernel writes at most `len` events into `room` and reads the timespec; both are live for the call.
+        let got = returned(unsafe { libc::syscall(libc::SYS_io_getevents, self.id, min, len, events, timeout) })?;
+        // SAFETY: the kernel has written the first `got` events, and an `IoEvent` has no invalid values.
+        Ok(unsafe { std::slice::from_raw_parts(events.cast::<IoEvent>(), got) })
+    }
+
+    /// Hands over what is in the completion ring, without a system call.
+    pub fn pick_up(&mut self, mut each: impl FnMut(IoEvent)) {
+        let Some(nr) = self.user_ring else { return };
+        let ring: *mut Ring = ptr::with_exposed_provenance_mut(self.id as usize);
+        // SAFETY: `user_ring` is only set when the header at this address has been recognized, and the mapping stays
+        // until `io_destroy`, which only `drop` calls. Besides us, only the kernel changes these words.
+        let (head, tail) = unsafe { (&(*ring).head, &(*ring).tail) };
+        // Nobody but this context's owner moves the head: `&mut self`.
+        let mut at = head.load(Ordering::Relaxed);
+        // Pairs with the kernel's barrier between an event and the tail behind it.
+        let end = tail.load(Ordering::Acquire);
+        if at == end || at >= nr || end >= nr {
+            return;
+        }
+        while at != end {
+            // SAFETY: the events follow the header, `at` is below their number, and the kernel does not write this one
+            // again before the head has gone past it.
+            let event = unsafe { ring.add(1).cast::<IoEvent>().add(at as usize).read() };
+            each(event);
+            at = if at + 1 == nr { 0 } else { at + 1 };
+        }
+        // The events have been read before the kernel sees that their places are free.
+        head.store(at, Ordering::Release);
+    }
+
+    /// `io_cancel(2)`, for an iocb that was submitted from this address. Only `IOCB_CMD_POLL` can be cancelled, so nothing
+    /// comes back: the completion tells.
+    pub fn cancel(&self, iocb: &Iocb) {
+        let mut unused = IoEvent::default();
+        // SAFETY: the kernel reads the iocb's key and, before 4.18, may write one event; both are live for the call.
+        unsafe { libc::syscall(libc::SYS_io_cancel, self.id, ptr::from_ref(iocb), &raw mut unused) };
+    }
+
+    /// Has `drop` let go of the context without waiting. It, its share of `fs.aio-max-nr` and its ring stay until the process ends,
+    /// and what is in flight completes into memory that must stay valid as long.
+    pub fn abandon(&mut self) {
+        self.abandoned = true;
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.abandoned {
+            return;
+        }
+        // SAFETY: the context is ours; nobody uses the ring after this.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+    }
+}
+
+fn returned(value: libc::c_long) -> Result<usize, i32> {
+    usize::try_from(value).map_err(|_| last_errno())
+}
+
+/// The number of events in the ring of this context, if its header is known.
+///
+/// A sandbox's context may be no address at all. So the kernel copies the header through a pipe, and answers EFAULT where
+/// a load of ours would be a fault. Without descriptors for the pipe, there is io_getevents.
+fn user_ring(id: libc::c_ulong) -> Option<u32> {
+    let (mut reader, writer) = std::io::pipe().ok()?;
+    let mut header = [0; size_of::<Ring>()];
+    // SAFETY: the kernel only reads from the address, and checks it.
+    let copied = unsafe { libc::write(writer.as_raw_fd(), ptr::with_exposed_provenance(id as usize), header.len()) };
+    if copied != header.len() as isize {
+        return None;
+    }
+    reader.read_exact(&mut header).ok()?;
+    let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let known = word(mem::offset_of!(Ring, magic)) == RING_MAGIC
+        && word(mem::offset_of!(Ring, incompat_features)) == 0
+        && word(mem::offset_of!(Ring, header_length)) as usize == size_of::<Ring>();
+    known.then_some(word(mem::offset_of!(Ring, nr)))
+}

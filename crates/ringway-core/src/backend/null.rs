@@ -1,0 +1,201 @@
+//! Completes everything at once, as if it had succeeded: what the queue itself costs is what is left.
+
+use super::eventfd::{self, EventFd, wait_readable};
+use super::{Answer, Backend, Event, Job, NoRoom};
+use crate::op::{Raw, Shape};
+use crate::slots::Token;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Instant;
+
+pub(crate) struct Null {
+    events: Vec<Event>,
+    /// What [`Backend::poll_fd`] gave out: readable while there are events.
+    eventfd: Option<EventFd>,
+    watched: Option<RawFd>,
+}
+
+impl Null {
+    pub fn new() -> Self {
+        Self { events: Vec::new(), eventfd: None, watched: None }
+    }
+}
+
+/// The result of an operation that succeeds in full.
+fn result(raw: &Raw) -> i64 {
+    match raw {
+        // A descriptor has to be real, or closing it would hit another file.
+        Raw::Open(_) | Raw::Close(_) => raw.call(),
+        Raw::Poll(poll) => i64::from(poll.events),
+        _ => match raw.shape() {
+            Shape::Whole => 0,
+            Shape::Bytes(len) | Shape::Stream(len) | Shape::Vector(len) => i64::try_from(len).unwrap_or(i64::MAX),
+        },
+    }
+}
+
+impl Backend for Null {
+    #[inline]
+    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
+        if self.events.is_empty() {
+            self.wake();
+        }
+        self.events.push(Event { token: job.token, answer: Answer::Result(result(&job.raw)) });
+        Ok(())
+    }
+
+    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+        if let Some(eventfd) = &self.eventfd {
+            eventfd.drain();
+        }
+        let missing = want.saturating_sub(self.events.len());
+        events.append(&mut self.events);
+        match self.watched {
+            _ if missing == 0 => {}
+            Some(watched) if wait_readable([watched], until)? == [true] => eventfd::drain(watched),
+            Some(_) => {}
+            None if until.is_some() => _ = wait_readable([], until)?,
+            None => {} // Nothing would ever come.
+        }
+        Ok(())
+    }
+
+    /// Everything has completed already.
+    fn cancel(&mut self, _: Token) {}
+
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        if let Some(eventfd) = &self.eventfd {
+            return Ok(eventfd.as_raw_fd());
+        }
+        let eventfd = self.eventfd.insert(EventFd::new()?);
+        if !self.events.is_empty() {
+            eventfd.signal();
+        }
+        Ok(eventfd.as_raw_fd())
+    }
+
+    #[inline]
+    fn wake(&mut self) {
+        if let Some(eventfd) = &self.eventfd {
+            eventfd.signal();
+        }
+    }
+
+    fn watch(&mut self, eventfd: RawFd, active: bool) {
+        self.watched = active.then_some(eventfd);
+    }
+
+    /// Everything completes before its time.
+    fn set_timer(&mut self, _: Token, _: Instant) {}
+
+    fn can_carry(&self, _: &Job) -> bool {
+        true
+    }
+
+    fn chain_room(&self) -> usize {
+        0
+    }
+
+    /// Those for `poll_fd` alone, which are none of the operations'.
+    fn system_calls(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FileKind;
+    use super::*;
+    use crate::op::{self, Close, Fsync, Nop, Open, Poll, Read, Readv, Timeout, Write};
+    use std::time::Duration;
+
+    fn job(number: u64, raw: impl Into<Raw>) -> Job {
+        Job {
+            token: Token(number),
+            raw: raw.into(),
+            file: FileKind::Unknown,
+            direct: false,
+            fixed_file: None,
+            fixed_buffer: None,
+            link: false,
+            deadline: None,
+        }
+    }
+
+    fn carry(null: &mut Null, jobs: impl IntoIterator<Item = Raw>) -> Vec<i64> {
+        let mut events = Vec::new();
+        for (number, raw) in jobs.into_iter().enumerate() {
+            // SAFETY: what the jobs point at outlives them.
+            unsafe { null.carry(&job(number as u64, raw)) }.unwrap();
+        }
+        null.enter(1, None, &mut events).unwrap();
+        let results = events.iter().enumerate().map(|(number, event)| {
+            assert_eq!(event.token, Token(number as u64));
+            match event.answer {
+                Answer::Result(result) => result,
+                other => panic!("{other:?}"),
+            }
+        });
+        results.collect()
+    }
+
+    #[test]
+    fn everything_succeeds_in_full() {
+        let mut bytes = [0u8; 100];
+        let addr = bytes.as_mut_ptr();
+        let iov =
+            [libc::iovec { iov_base: addr.cast(), iov_len: 30 }, libc::iovec { iov_base: addr.cast(), iov_len: 12 }];
+        let jobs: [Raw; 7] = [
+            Nop.into(),
+            Read { fd: -1, addr, len: 100, offset: 7 }.into(),
+            Write { fd: -1, addr, len: 64, offset: op::CURSOR }.into(),
+            Readv { fd: -1, iov: iov.as_ptr(), count: 2, offset: 0 }.into(),
+            Fsync { fd: -1, data_only: true }.into(),
+            Poll { fd: -1, events: libc::POLLIN as u16 }.into(),
+            Timeout { duration: Duration::from_secs(3600) }.into(),
+        ];
+        assert_eq!(carry(&mut Null::new(), jobs), [0, 100, 64, 42, 0, i64::from(libc::POLLIN), 0]);
+    }
+
+    #[test]
+    fn descriptors_are_real() {
+        let mut null = Null::new();
+        let path = c"/dev/null".as_ptr();
+        let open = Open { dir: libc::AT_FDCWD, path, flags: libc::O_CLOEXEC as u64, mode: 0, resolve: 0 };
+        let [fd] = carry(&mut null, [open.into()])[..] else { panic!() };
+        assert!(fd > 2);
+        assert_eq!(carry(&mut null, [Close { fd: fd as RawFd }.into()]), [0]);
+    }
+
+    #[test]
+    fn the_poll_descriptor_is_readable_while_there_are_events() {
+        let mut null = Null::new();
+        // SAFETY: a nop points at nothing.
+        unsafe { null.carry(&job(0, Nop)) }.unwrap();
+        let fd = null.poll_fd().unwrap();
+        let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];
+        assert!(readable());
+        null.enter(0, None, &mut Vec::new()).unwrap();
+        assert!(!readable());
+        // SAFETY: as above.
+        unsafe { null.carry(&job(1, Nop)) }.unwrap();
+        assert!(readable());
+        null.enter(0, None, &mut Vec::new()).unwrap();
+        null.wake();
+        assert!(readable());
+        assert_eq!(null.poll_fd().unwrap(), fd);
+    }
+
+    #[test]
+    fn waiting_for_nothing_ends_and_waiting_for_a_watched_eventfd_waits() {
+        let mut null = Null::new();
+        null.enter(1, None, &mut Vec::new()).unwrap();
+        let watched = EventFd::new().unwrap();
+        null.watch(watched.as_raw_fd(), true);
+        let until = Instant::now() + Duration::from_millis(5);
+        null.enter(1, Some(until), &mut Vec::new()).unwrap();
+        assert!(Instant::now() >= until);
+        watched.signal();
+        null.enter(1, None, &mut Vec::new()).unwrap();
+    }
+}
