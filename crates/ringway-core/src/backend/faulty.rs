@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    /// A result only depends on the job's own number.
+    /// As `run`, by number.
     fn results(plan: FaultPlan, jobs: &[Job]) -> BTreeMap<u64, i64> {
         run(plan, jobs).into_iter().collect()
     }
