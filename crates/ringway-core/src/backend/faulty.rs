@@ -1,5 +1,6 @@
-//! Wraps another backend and injects what kernels and devices do on a bad day, from a seed: short transfers, errors, answers
-//! that ask to be tried again, late answers and answers out of order. For tests of what stands above.
+//! Wraps another backend and injects what kernels and devices do on a bad day, from a seed: short transfers,
+//! errors, answers that ask to be tried again, late answers and answers out of order. For tests of what stands
+//! above.
 
 use super::eventfd::{Epoll, EventFd};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
@@ -55,8 +56,8 @@ impl FaultPlan {
         Self { errors: per_thousand, ..self }
     }
 
-    /// Operations answer EINTR, EAGAIN or an ECANCELED that nobody asked for, and are not carried out. At 1000 or more
-    /// nothing is ever carried out.
+    /// Operations answer EINTR, EAGAIN or an ECANCELED that nobody asked for, and are not carried out. At 1000 or
+    /// more nothing is ever carried out.
     pub fn retryable(self, per_thousand: u16) -> Self {
         Self { retryable: per_thousand, ..self }
     }
@@ -331,7 +332,8 @@ impl Backend for Faulty {
         self.inner.can_carry(job)
     }
 
-    /// None, whatever the inner backend has: a fault has to break a chain as its owner sees it, not as the kernel does.
+    /// None, whatever the inner backend has: a fault has to break a chain as its owner sees it, not as the kernel
+    /// does.
     fn chain_room(&self) -> usize {
         0
     }
@@ -557,7 +559,10 @@ mod tests {
     proptest! {
         /// Under any plan and any pace each job is answered exactly once, and twice the same is the same twice.
         #[test]
-        fn every_job_is_answered_once(plan in plans(), steps in proptest::collection::vec((0usize..20, 0usize..8), 0..30)) {
+        fn every_job_is_answered_once(
+            plan in plans(),
+            steps in proptest::collection::vec((0usize..20, 0usize..8), 0..30),
+        ) {
             let play = || {
                 let mut faulty = faulty(plan.clone());
                 let mut events = Vec::new();

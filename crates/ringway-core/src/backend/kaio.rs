@@ -1,15 +1,15 @@
 //! Linux KAIO: direct transfers, syncs and polls, where io_uring is refused but `io_submit` is not.
 //!
-//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes; completions are picked up
-//! from the mapped ring without a call. Every iocb names this backend's eventfd, so that one descriptor tells of all of
-//! them.
+//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes; completions are
+//! picked up from the mapped ring without a call. Every iocb names this backend's eventfd, so that one descriptor
+//! tells of all of them.
 //!
-//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of those behind
-//! it. The refused job goes to the threads, whose system call gives the same errno as everywhere; the rest is submitted
+//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of those behind it.
+//! The refused job goes to the threads, whose system call gives the same errno as everywhere; the rest is submitted
 //! again without it.
 //!
-//! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks or extends
-//! the file.
+//! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks
+//! or extends the file.
 
 use super::eventfd::{self, Epoll, EventFd, left, wait_readable};
 use super::kaio_sys::{Context, IoEvent, Iocb};
@@ -49,8 +49,8 @@ pub(crate) struct Kaio {
     system_calls: u64,
 }
 
-// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which do not move with it; a
-// context belongs to the process, not to a thread.
+// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which do not move with
+// it; a context belongs to the process, not to a thread.
 unsafe impl Send for Kaio {}
 
 /// iocbs at addresses that do not change, since the kernel knows them by these.
@@ -78,8 +78,8 @@ impl Slab {
     /// Gives a place back, and what was in it.
     fn put_back(&mut self, place: *mut Iocb) -> Iocb {
         self.free.push(place);
-        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's token is nobody's, so that
-        // `find` passes it by.
+        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's token is nobody's,
+        // so that `find` passes it by.
         unsafe { place.replace(Iocb::default()) }
     }
 
@@ -149,14 +149,14 @@ impl Kaio {
             // SAFETY: what is queued are places in the slab that nobody refers to; whoever gave the job to
             // `carry` keeps what it points at until its answer.
             match unsafe { self.context.submit(&self.queued[from..]) } {
-                Ok(taken) => {
+                Ok(taken) if taken > 0 => {
                     from += taken;
                     self.slab.in_kernel += taken;
                 }
                 Err(libc::EINTR) => {}
                 // No room before something has completed.
-                Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
-                Err(_) => {
+                Ok(_) | Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
+                _ => {
                     let head = self.slab.put_back(self.queued[from]);
                     events.push(Event { token: Token(head.user_data()), answer: Answer::CannotCarry });
                     from += 1;
@@ -596,7 +596,8 @@ mod tests {
         assert_eq!(with_less::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
-    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment, so this runs on demand.
+    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment, so this runs on
+    /// demand.
     #[test]
     #[ignore = "uses up fs.aio-max-nr"]
     fn a_machine_without_room_is_refused() {

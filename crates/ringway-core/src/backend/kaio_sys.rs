@@ -1,8 +1,8 @@
 //! The binding to Linux AIO: the five system calls, the iocb, and the completion ring in user space.
 //!
-//! The C library has no wrappers for these calls, so they are made here by number. It rests on io_setup(2), io_submit(2),
-//! io_getevents(2), io_cancel(2), io_destroy(2) and the kernel's `include/uapi/linux/aio_abi.h`; the ring's
-//! layout is that of `fs/aio.c`, valid only when its magic and features say so.
+//! The C library has no wrappers for these calls, so they are made here by number. It rests on io_setup(2),
+//! io_submit(2), io_getevents(2), io_cancel(2), io_destroy(2) and the kernel's `include/uapi/linux/aio_abi.h`; the
+//! ring's layout is that of `fs/aio.c`, valid only when its magic and features say so.
 
 use super::eventfd::timespec;
 use crate::op::last_errno;
@@ -23,7 +23,8 @@ pub(crate) const IOCB_CMD_PWRITEV: u16 = 8;
 
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// `struct iocb`: one request. The kernel copies it in `io_submit`; afterwards its address is only the request's name.
+/// `struct iocb`: one request. The kernel copies it in `io_submit`; afterwards its address is only the request's
+/// name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Iocb {
@@ -118,8 +119,8 @@ const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32 && s
 /// It belongs to the process, not to a thread, and a forked child does not have it: there its system calls answer
 /// EINVAL, and its ring must not be touched.
 ///
-/// Dropping it **blocks** until everything in flight has completed (`io_destroy(2)`; polls are cancelled), which a device
-/// or a network file system that hangs can make for ever. See [`abandon`](Self::abandon).
+/// Dropping it **blocks** until everything in flight has completed (`io_destroy(2)`; polls are cancelled), which a
+/// device or a network file system that hangs can make for ever. See [`abandon`](Self::abandon).
 #[derive(Debug)]
 pub(crate) struct Context {
     /// `aio_context_t`: the address of the completion ring.
@@ -152,12 +153,13 @@ impl Context {
         self.user_ring.is_some()
     }
 
-    /// `io_submit(2)`: how many of these, from the front, the kernel has taken; or, when it took none, why not the first.
+    /// `io_submit(2)`: how many of these, from the front, the kernel has taken; or, when it took none, why not the
+    /// first.
     ///
     /// # Safety
     ///
-    /// Each address is that of a live iocb that nobody refers to at this moment (the kernel writes its key). What the iocbs
-    /// point at stays valid until their completions have been picked up.
+    /// Each address is that of a live iocb that nobody refers to at this moment (the kernel writes its key). What
+    /// the iocbs point at stays valid until their completions have been picked up.
     pub unsafe fn submit(&self, iocbs: &[*mut Iocb]) -> Result<usize, i32> {
         // SAFETY: the array is live for the call, and the kernel only reads it; the rest is the caller's promise.
         returned(unsafe { libc::syscall(libc::SYS_io_submit, self.id, iocbs.len() as libc::c_long, iocbs.as_ptr()) })
@@ -175,7 +177,8 @@ impl Context {
         let mut timespec = timeout.map(timespec);
         let timeout = timespec.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let (len, events) = (room.len() as libc::c_long, room.as_mut_ptr());
-        // SAFETY: the kernel writes at most `len` events into `room` and reads the timespec; both are live for the call.
+        // SAFETY: the kernel writes at most `len` events into `room` and reads the timespec; both are live for the
+        // call.
         let got = returned(unsafe { libc::syscall(libc::SYS_io_getevents, self.id, min, len, events, timeout) })?;
         // SAFETY: the kernel has written the first `got` events, and an `IoEvent` has no invalid values.
         Ok(unsafe { std::slice::from_raw_parts(events.cast::<IoEvent>(), got) })
@@ -196,8 +199,8 @@ impl Context {
             return;
         }
         while at != end {
-            // SAFETY: the events follow the header, `at` is below their number, and the kernel does not write this one
-            // again before the head has gone past it.
+            // SAFETY: the events follow the header, `at` is below their number, and the kernel does not write this
+            // one again before the head has gone past it.
             let event = unsafe { ring.add(1).cast::<IoEvent>().add(at as usize).read() };
             each(event);
             at = if at + 1 == nr { 0 } else { at + 1 };
@@ -206,16 +209,16 @@ impl Context {
         head.store(at, Ordering::Release);
     }
 
-    /// `io_cancel(2)`, for an iocb that was submitted from this address. Only `IOCB_CMD_POLL` can be cancelled, so nothing
-    /// comes back: the completion tells.
+    /// `io_cancel(2)`, for an iocb that was submitted from this address. Only `IOCB_CMD_POLL` can be cancelled, so
+    /// nothing comes back: the completion tells.
     pub fn cancel(&self, iocb: &Iocb) {
         let mut unused = IoEvent::default();
         // SAFETY: the kernel reads the iocb's key and, before 4.18, may write one event; both are live for the call.
         unsafe { libc::syscall(libc::SYS_io_cancel, self.id, ptr::from_ref(iocb), &raw mut unused) };
     }
 
-    /// Has `drop` let go of the context without waiting. It, its share of `fs.aio-max-nr` and its ring stay until the process ends,
-    /// and what is in flight completes into memory that must stay valid as long.
+    /// Has `drop` let go of the context without waiting. It, its share of `fs.aio-max-nr` and its ring stay until
+    /// the process ends, and what is in flight completes into memory that must stay valid as long.
     pub fn abandon(&mut self) {
         self.abandoned = true;
     }
@@ -237,8 +240,8 @@ fn returned(value: libc::c_long) -> Result<usize, i32> {
 
 /// The number of events in the ring of this context, if its header is known.
 ///
-/// A sandbox's context may be no address at all. So the kernel copies the header through a pipe, and answers EFAULT where
-/// a load of ours would be a fault. Without descriptors for the pipe, there is io_getevents.
+/// A sandbox's context may be no address at all. So the kernel copies the header through a pipe, and answers EFAULT
+/// where a load of ours would be a fault. Without descriptors for the pipe, there is io_getevents.
 fn user_ring(id: libc::c_ulong) -> Option<u32> {
     let (mut reader, writer) = std::io::pipe().ok()?;
     let mut header = [0; size_of::<Ring>()];
