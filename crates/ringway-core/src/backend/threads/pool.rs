@@ -1,0 +1,616 @@
+//! The threads of one queue and what they share: lanes of work, the events, and who is to be woken when.
+//!
+//! All of it stands under one mutex, and no system call is made while it is held but those on eventfds. What has
+//! to be done outside of it, waking and starting threads, is noted in [`Wakes`] and carried out after.
+
+use super::nowait::{self, Try};
+use super::watch::{self, Watch};
+use crate::backend::eventfd::EventFd;
+use crate::backend::{Answer, Event, FileKind, Job};
+use crate::op::Raw;
+use crate::slots::Token;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread, ThreadId};
+use std::time::{Duration, Instant};
+
+/// The stack of a thread: it makes one system call after the other.
+const STACK: usize = 256 << 10;
+
+/// How long no new thread is tried after one was refused.
+const AFTER_REFUSAL: Duration = Duration::from_millis(100);
+
+/// EAGAIN from storage: how often a call is made again, and the pause before the first time; it doubles.
+const RETRIES: u32 = 10;
+const FIRST_PAUSE: Duration = Duration::from_micros(500);
+
+/// How often a worker lets others run before it sleeps. Under load there is work again by then, and two switches
+/// and two futex calls are saved.
+const LINGER: u32 = 4;
+
+/// Letting others run took longer than this: they do not wait for I/O but compute, and whoever yields to them
+/// comes late for work. So nobody does for a while.
+const LATE: Duration = Duration::from_micros(500);
+const AFTER_LATE: Duration = Duration::from_millis(100);
+
+/// A job on its way through the threads.
+#[derive(Clone, Copy)]
+pub(super) struct Task {
+    pub job: Job,
+    pub way: Way,
+}
+
+// SAFETY: a job holds plain numbers and addresses. What is at the addresses may be used from any thread until the
+// job's answer has come out of `enter`; whoever calls `Backend::carry` sees to that.
+unsafe impl Send for Task {}
+
+/// Where a task goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To a worker. `blocks`: the call is likely to wait for a device, and so is worth a thread of its own.
+    Work { blocks: bool },
+    /// To a worker, for the blocking call: its stream was ready just now.
+    Ready,
+    /// To the watcher. `nowait`: the file has the form of a call that does not wait.
+    Watch { nowait: bool },
+}
+
+/// What a worker, or the watcher, has made of a task.
+pub(super) enum Outcome {
+    Done(i64),
+    Wait { nowait: bool },
+}
+
+/// Who does what in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Io = 0,
+    Sync = 1,
+    Watcher,
+}
+
+const LANES: [Role; 2] = [Role::Io, Role::Sync];
+
+impl Role {
+    fn thread_name(self) -> &'static str {
+        match self {
+            Self::Io => "ringway-io",
+            Self::Sync => "ringway-sync",
+            Self::Watcher => "ringway-watch",
+        }
+    }
+
+    fn of(raw: &Raw) -> Self {
+        if raw.is_sync() { Self::Sync } else { Self::Io }
+    }
+}
+
+/// Work of one kind, and the threads for it.
+struct Lane {
+    queue: VecDeque<Task>,
+    /// The most threads there may be.
+    most: usize,
+    /// Threads there are, those that are being started among them.
+    threads: usize,
+    /// Those of them that will look for work without being called: being started, woken, or letting others run.
+    coming: usize,
+    /// Those of them that sleep; the one that fell asleep last is woken first, so that the others may end.
+    idle: Vec<(ThreadId, Thread)>,
+    no_linger_before: Option<Instant>,
+}
+
+impl Lane {
+    fn new(most: usize) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            most: most.max(1),
+            threads: 0,
+            coming: 0,
+            idle: Vec::new(),
+            no_linger_before: None,
+        }
+    }
+
+    /// True when a worker without work had better look again before it sleeps: others are in calls, so that the
+    /// reaper is likely to come back with more.
+    fn may_linger(&self) -> bool {
+        let busy = self.threads.saturating_sub(self.idle.len() + self.coming);
+        busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
+    }
+
+    fn is_unattended(&self) -> bool {
+        self.threads == 0 && !self.queue.is_empty()
+    }
+}
+
+/// What is to be done once the mutex has been let go.
+#[derive(Default)]
+pub(super) struct Wakes {
+    reaper: bool,
+    idle: Vec<Thread>,
+    start: [usize; 2],
+    start_watcher: bool,
+}
+
+impl Wakes {
+    pub fn any(&self) -> bool {
+        self.reaper || !self.idle.is_empty() || self.start != [0, 0] || self.start_watcher
+    }
+}
+
+/// The descriptor that is readable when there may be events.
+#[derive(Default)]
+struct Signal {
+    fd: Option<EventFd>,
+    /// It is readable, or would be if it had been asked for.
+    raised: bool,
+}
+
+/// What the owner of the pool and its threads share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    reaper: Condvar,
+    pub idle: Duration,
+}
+
+pub(super) struct State {
+    lanes: [Lane; 2],
+    pub watch: Watch,
+    pub events: Vec<Event>,
+    /// Set while the reaper waits: how many events it waits for.
+    wanted: Option<usize>,
+    signal: Signal,
+    pub closed: bool,
+    /// System calls made by the threads.
+    pub calls: u64,
+    /// Why a thread could not be started; the owner has not seen it yet.
+    pub refused: Option<i32>,
+    no_start_before: Option<Instant>,
+}
+
+impl Shared {
+    pub fn new(workers: usize, sync_workers: usize, idle: Duration) -> Self {
+        let state = State {
+            lanes: [Lane::new(workers), Lane::new(sync_workers)],
+            watch: Watch::default(),
+            events: Vec::new(),
+            wanted: None,
+            signal: Signal::default(),
+            closed: false,
+            calls: 0,
+            refused: None,
+            no_start_before: None,
+        };
+        Self { state: Mutex::new(state), reaper: Condvar::new(), idle }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock; should it, the state is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there are `wanted` events, a thread is missing, or `until` has come.
+    pub fn wait<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        wanted: usize,
+        until: Option<Instant>,
+    ) -> MutexGuard<'a, State> {
+        while state.events.len() < wanted && !state.unattended() {
+            state.wanted = Some(wanted);
+            state = match until {
+                None => self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    self.reaper.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.wanted = None;
+        state
+    }
+}
+
+impl State {
+    /// Puts an event down. The reaper is woken once, when there is as much as it waits for.
+    pub fn answer(&mut self, token: Token, answer: Answer, wakes: &mut Wakes) {
+        self.events.push(Event { token, answer });
+        match self.wanted {
+            None => self.raise(),
+            Some(wanted) if self.events.len() == wanted => wakes.reaper = true,
+            Some(_) => {}
+        }
+    }
+
+    /// Makes the descriptor readable, if there is one. It happens under the lock, so that it is readable only
+    /// while there is something.
+    pub fn raise(&mut self) {
+        if !self.signal.raised {
+            self.signal.raised = true;
+            if let Some(fd) = &self.signal.fd {
+                fd.signal();
+                self.calls += 1;
+            }
+        }
+    }
+
+    fn lower(&mut self) {
+        if self.signal.raised {
+            self.signal.raised = false;
+            if let Some(fd) = &self.signal.fd {
+                fd.drain();
+                self.calls += 1;
+            }
+        }
+    }
+
+    /// The descriptor, made when it is first asked for.
+    pub fn signal_fd(&mut self) -> io::Result<RawFd> {
+        use std::os::fd::AsRawFd;
+        if self.signal.fd.is_none() {
+            let fd = EventFd::new()?;
+            if self.signal.raised {
+                fd.signal();
+            }
+            self.signal.fd = Some(fd);
+        }
+        Ok(self.signal.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+    }
+
+    /// Takes all events, for an empty list with room in it.
+    pub fn collect(&mut self, empty: &mut Vec<Event>) {
+        self.lower();
+        std::mem::swap(&mut self.events, empty);
+    }
+
+    /// Hands tasks to the lanes and the watcher, and calls up threads for them.
+    pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, wakes: &mut Wakes) {
+        let mut blocking = [0; 2];
+        for task in tasks {
+            if let Way::Watch { nowait } = task.way {
+                self.watch.insert(task.job, nowait);
+            } else {
+                let lane = Role::of(&task.job.raw) as usize;
+                blocking[lane] += usize::from(task.way == Way::Work { blocks: true });
+                self.lanes[lane].queue.push_back(task);
+            }
+        }
+        for role in LANES {
+            self.call_up(role, blocking[role as usize], wakes);
+        }
+        self.attend_watch(wakes);
+    }
+
+    /// Calls threads up for queued work: `blocking`, and otherwise one at a time, each of which calls up the
+    /// next when there is still work. So quick calls are not met with more threads than they are worth.
+    fn call_up(&mut self, role: Role, blocking: usize, wakes: &mut Wakes) {
+        let may_start = self.may_start();
+        let lane = &mut self.lanes[role as usize];
+        let waiting = lane.queue.len().saturating_sub(lane.coming);
+        let enough = if lane.coming == 0 { 1 } else { 0 };
+        for _ in 0..waiting.min(blocking.max(enough)) {
+            if let Some((_, thread)) = lane.idle.pop() {
+                wakes.idle.push(thread);
+            } else if lane.threads < lane.most && may_start {
+                lane.threads += 1;
+                wakes.start[role as usize] += 1;
+            } else {
+                break;
+            }
+            lane.coming += 1;
+        }
+    }
+
+    /// Sees to it that there is a watcher if there is something to watch.
+    pub fn attend_watch(&mut self, wakes: &mut Wakes) {
+        if self.watch_unattended() && self.may_start() {
+            match self.watch.prepare() {
+                Ok(()) => {
+                    self.watch.running = true;
+                    wakes.start_watcher = true;
+                }
+                Err(error) => self.refuse(&error),
+            }
+        }
+    }
+
+    fn may_start(&mut self) -> bool {
+        self.no_start_before.is_none_or(|time| Instant::now() >= time)
+    }
+
+    fn refuse(&mut self, error: &io::Error) {
+        self.refused = Some(error.raw_os_error().unwrap_or(libc::EAGAIN));
+        self.no_start_before = Some(Instant::now() + AFTER_REFUSAL);
+    }
+
+    /// True when there is work and no thread for it: the reaper has to do it itself.
+    pub fn unattended(&self) -> bool {
+        self.watch_unattended() || self.lanes.iter().any(Lane::is_unattended)
+    }
+
+    pub fn watch_unattended(&self) -> bool {
+        !self.watch.running && !self.watch.is_empty()
+    }
+
+    /// A task of a lane without a thread.
+    pub fn take_unattended(&mut self) -> Option<Task> {
+        let role = LANES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
+        self.take(role)
+    }
+
+    fn take(&mut self, role: Role) -> Option<Task> {
+        let task = self.lanes[role as usize].queue.pop_front()?;
+        if task.way != Way::Ready && may_wait(&task.job) {
+            self.watch.lend(&task.job, false);
+        }
+        Some(task)
+    }
+
+    /// A stream that was ready goes to a worker for the blocking call.
+    pub fn call_ready(&mut self, job: Job, wakes: &mut Wakes) {
+        self.lanes[Role::Io as usize].queue.push_back(Task { job, way: Way::Ready });
+        self.call_up(Role::Io, 1, wakes);
+    }
+
+    /// Puts a task's outcome down.
+    pub fn settle(&mut self, job: &Job, outcome: Outcome, wakes: &mut Wakes) {
+        let cancelled = may_wait(job) && self.watch.take_back(job.token);
+        match outcome {
+            Outcome::Done(result) => self.answer(job.token, Answer::Result(result), wakes),
+            Outcome::Wait { .. } if cancelled => self.answer(job.token, CANCELED, wakes),
+            Outcome::Wait { nowait } => {
+                self.watch.insert(*job, nowait);
+                self.attend_watch(wakes);
+            }
+        }
+    }
+
+    /// Cancels what has not begun.
+    pub fn cancel(&mut self, token: Token, wakes: &mut Wakes) {
+        for role in LANES {
+            let queue = &mut self.lanes[role as usize].queue;
+            if let Some(at) = queue.iter().position(|task| task.job.token == token) {
+                queue.remove(at);
+                self.watch.take_back(token);
+                return self.answer(token, CANCELED, wakes);
+            }
+        }
+        if self.watch.cancel(token) {
+            self.answer(token, CANCELED, wakes);
+        }
+    }
+
+    /// The end: nothing queued is begun any more, and every thread that is not in a call ends.
+    pub fn close(&mut self, wakes: &mut Wakes) {
+        self.closed = true;
+        for lane in &mut self.lanes {
+            lane.queue.clear();
+            wakes.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
+        }
+        self.watch.kick();
+    }
+
+    #[cfg(test)]
+    pub fn queued(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.queue.len()).sum()
+    }
+
+    #[cfg(test)]
+    pub fn threads(&self) -> [usize; 3] {
+        [self.lanes[0].threads, self.lanes[1].threads, usize::from(self.watch.running)]
+    }
+}
+
+/// The answer to what was cancelled before it began.
+pub(super) const CANCELED: Answer = Answer::Result(-(libc::ECANCELED as i64));
+
+/// True for what may turn out to have to wait for a stream.
+fn may_wait(job: &Job) -> bool {
+    job.file != FileKind::Storage && job.raw.is_transfer()
+}
+
+/// Does what was noted under the lock.
+pub(super) fn carry_out(shared: &Arc<Shared>, wakes: &mut Wakes) {
+    if std::mem::take(&mut wakes.reaper) {
+        shared.reaper.notify_one();
+    }
+    for thread in wakes.idle.drain(..) {
+        thread.unpark();
+    }
+    for role in LANES {
+        for _ in 0..std::mem::take(&mut wakes.start[role as usize]) {
+            start(shared, role);
+        }
+    }
+    if std::mem::take(&mut wakes.start_watcher) {
+        start(shared, Role::Watcher);
+    }
+}
+
+/// Starts a thread that has been counted already. One that cannot be started is taken off again, and the owner
+/// is told, who may have to do its work.
+fn start(shared: &Arc<Shared>, role: Role) {
+    let own = Arc::clone(shared);
+    let builder = thread::Builder::new().name(role.thread_name().to_owned()).stack_size(STACK);
+    let started = with_signals_blocked(|| {
+        builder.spawn(move || match role {
+            Role::Watcher => watch::run(&own),
+            lane => work(&own, lane),
+        })
+    });
+    let Err(error) = started else { return };
+    let mut state = shared.lock();
+    if role == Role::Watcher {
+        state.watch.running = false;
+    } else {
+        let lane = &mut state.lanes[role as usize];
+        lane.threads -= 1;
+        lane.coming -= 1;
+    }
+    state.refuse(&error);
+    if state.unattended() {
+        state.raise();
+        drop(state);
+        shared.reaper.notify_one();
+    }
+}
+
+/// A thread inherits its signal mask: the program's signals are for the program's own threads.
+fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: a signal set is plain bits, which sigfillset sets before they are used.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both sets live on this stack for the length of the calls.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let result = run();
+    // SAFETY: `before` was filled in by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
+/// The life of a worker. It puts a result down and takes its next task in one hold of the lock.
+fn work(shared: &Arc<Shared>, role: Role) {
+    let this = thread::current();
+    let mut wakes = Wakes::default();
+    let mut lingered = 0;
+    let mut state = shared.lock();
+    state.lanes[role as usize].coming -= 1;
+    loop {
+        if state.closed {
+            state.lanes[role as usize].threads -= 1;
+            return;
+        }
+        let Some(task) = state.take(role) else {
+            if lingered < LINGER && state.lanes[role as usize].may_linger() {
+                lingered += 1;
+                state.lanes[role as usize].coming += 1;
+                drop(state);
+                carry_out(shared, &mut wakes);
+                let before = Instant::now();
+                thread::yield_now();
+                let took = before.elapsed();
+                state = shared.lock();
+                let lane = &mut state.lanes[role as usize];
+                lane.coming = lane.coming.saturating_sub(1);
+                if took > LATE {
+                    lane.no_linger_before = Some(before + took + AFTER_LATE);
+                }
+                continue;
+            }
+            state.lanes[role as usize].idle.push((this.id(), this.clone()));
+            drop(state);
+            carry_out(shared, &mut wakes);
+            match sleep(shared, role, &this) {
+                Some(awake) => state = awake,
+                None => return,
+            }
+            continue;
+        };
+        lingered = 0;
+        state.call_up(role, 0, &mut wakes);
+        drop(state);
+        carry_out(shared, &mut wakes);
+        let mut calls = 0;
+        let outcome = run(&task, &mut calls);
+        state = shared.lock();
+        state.calls += calls;
+        if !state.closed {
+            state.settle(&task.job, outcome, &mut wakes);
+        }
+    }
+}
+
+/// Sleeps until called up; `None` when nobody has called for so long that the thread has been taken off.
+fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard<'a, State>> {
+    let until = Instant::now() + shared.idle;
+    loop {
+        thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        let mut state = shared.lock();
+        let lane = &mut state.lanes[role as usize];
+        // Whoever calls a thread up takes it from the list.
+        let Some(at) = lane.idle.iter().position(|(id, _)| *id == this.id()) else {
+            lane.coming = lane.coming.saturating_sub(1);
+            return Some(state);
+        };
+        if Instant::now() >= until {
+            lane.idle.remove(at);
+            lane.threads -= 1;
+            return None;
+        }
+    }
+}
+
+/// Makes the calls of a task.
+pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
+    let job = &task.job;
+    if !may_wait(job) {
+        return Outcome::Done(call_storage(&job.raw, calls));
+    }
+    if task.way == Way::Ready {
+        return call_ready_stream(&job.raw, calls);
+    }
+    if job.file == FileKind::Unknown {
+        *calls += 1;
+        if job.raw.fd().is_none_or(is_storage) {
+            return Outcome::Done(call_storage(&job.raw, calls));
+        }
+    }
+    match nowait::attempt(&job.raw, calls) {
+        Try::Done(result) => Outcome::Done(result),
+        Try::NotReady => Outcome::Wait { nowait: true },
+        Try::Unsupported => Outcome::Wait { nowait: false },
+    }
+}
+
+/// Calls what ends by itself. A device or file system that is short of something says EAGAIN, and is asked again.
+fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
+    let mut pause = FIRST_PAUSE;
+    let mut retries = if raw.is_transfer() || raw.is_sync() { RETRIES } else { 0 };
+    loop {
+        *calls += 1;
+        let result = raw.call();
+        match i32::try_from(-result) {
+            // A close that was interrupted has closed the descriptor.
+            Ok(libc::EINTR) if !matches!(raw, Raw::Close(_)) => {}
+            Ok(libc::EAGAIN) if retries > 0 => {
+                retries -= 1;
+                thread::sleep(pause);
+                pause *= 2;
+            }
+            _ => return result,
+        }
+    }
+}
+
+/// Calls what was ready a moment ago. With `O_NONBLOCK` it says so if it is not any more.
+fn call_ready_stream(raw: &Raw, calls: &mut u64) -> Outcome {
+    loop {
+        *calls += 1;
+        let result = raw.call();
+        match i32::try_from(-result) {
+            Ok(libc::EINTR) => {}
+            Ok(libc::EAGAIN) => return Outcome::Wait { nowait: false },
+            _ => return Outcome::Done(result),
+        }
+    }
+}
+
+/// True for what never has to be waited for with poll(2), and for what is no file at all: the call will tell.
+fn is_storage(fd: RawFd) -> bool {
+    // SAFETY: `stat` is plain numbers, and all zeroes are valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` lives on this stack for the call.
+    if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {
+        return true;
+    }
+    matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR)
+}

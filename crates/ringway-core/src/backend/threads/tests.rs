@@ -1,0 +1,712 @@
+//! Tests of the thread backend: every job answered once, nothing that waits for ever in anybody's way.
+
+use super::*;
+use crate::op;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read as _, Seek as _, Write as _};
+use std::num::NonZeroU32;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn options(workers: usize) -> ThreadOptions {
+    ThreadOptions { workers, sync_workers: 2, idle: 10 * SECOND }
+}
+
+fn token(index: u32) -> Token {
+    Token::new(crate::slots::Key { index, generation: NonZeroU32::MIN }, 0)
+}
+
+fn job(index: u32, raw: impl Into<Raw>, file: FileKind) -> Job {
+    Job {
+        token: token(index),
+        raw: raw.into(),
+        file,
+        // Said of buffered files as well: their reads then go to a worker, cached or not.
+        direct: file == FileKind::Storage,
+        fixed_file: None,
+        fixed_buffer: None,
+        link: false,
+        deadline: None,
+    }
+}
+
+/// Memory that is never freed, so that any job may be left in flight.
+fn memory(len: usize) -> &'static mut [u8] {
+    vec![0; len].leak()
+}
+
+fn read(file: &impl AsRawFd, len: usize, offset: u64) -> op::Read {
+    op::Read { fd: file.as_raw_fd(), addr: memory(len).as_mut_ptr(), len, offset }
+}
+
+fn next_byte(file: &impl AsRawFd) -> op::Read {
+    read(file, 1, op::CURSOR)
+}
+
+fn carry(threads: &mut Threads, job: &Job) {
+    // SAFETY: the tests' memory is never freed, and a descriptor that is closed too early answers EBADF.
+    unsafe { threads.carry(job) }.unwrap();
+}
+
+fn carry_all(threads: &mut Threads, jobs: &[Job]) {
+    jobs.iter().for_each(|job| carry(threads, job));
+}
+
+fn enter(threads: &mut Threads, want: usize, wait: Duration) -> Vec<(u32, Answer)> {
+    let mut events = Vec::new();
+    threads.enter(want, Some(Instant::now() + wait), &mut events).unwrap();
+    events.into_iter().map(|event| (event.token.index(), event.answer)).collect()
+}
+
+/// Waits for as many events as are wanted, and panics rather than waiting for ever.
+fn reap(threads: &mut Threads, want: usize) -> HashMap<u32, Answer> {
+    let mut all = HashMap::new();
+    let until = Instant::now() + 20 * SECOND;
+    while all.len() < want {
+        assert!(Instant::now() < until, "{} of {want} events came", all.len());
+        for (index, answer) in enter(threads, want - all.len(), SECOND) {
+            assert_eq!(all.insert(index, answer), None, "job {index} was answered twice");
+        }
+    }
+    all
+}
+
+fn one(threads: &mut Threads) -> (u32, Answer) {
+    let all = reap(threads, 1);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.into_iter().next().unwrap()
+}
+
+fn error(errno: i32) -> Answer {
+    Answer::Result(-i64::from(errno))
+}
+
+/// A file in memory with 64 KiB of bytes that tell their place.
+fn sample() -> File {
+    let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+    file.write_all(&pattern(0, 64 << 10)).unwrap();
+    file
+}
+
+fn pattern(offset: u64, len: usize) -> Vec<u8> {
+    (offset..).take(len).map(|place| (place ^ (place >> 8)) as u8).collect()
+}
+
+/// Keeps workers busy, until the writers are dropped, with reads of pipes that are said to be storage.
+fn block(threads: &mut Threads, workers: u32) -> (Vec<PipeReader>, Vec<PipeWriter>) {
+    let (readers, writers): (Vec<_>, Vec<_>) = (0..workers).map(|_| std::io::pipe().unwrap()).unzip();
+    for (index, reader) in readers.iter().enumerate() {
+        carry(threads, &job(1_000_000 + index as u32, next_byte(reader), FileKind::Storage));
+    }
+    enter(threads, 0, Duration::ZERO);
+    let until = Instant::now() + 10 * SECOND;
+    while threads.shared.lock().queued() > 0 {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    (readers, writers)
+}
+
+fn readable(fd: RawFd) -> bool {
+    op::Poll { fd, events: libc::POLLIN as u16 }.look() > 0
+}
+
+#[test]
+fn many_jobs_on_many_files_answer_what_the_calls_answer() {
+    let files: Vec<File> = (0..8).map(|_| sample()).collect();
+    let mut threads = Threads::new(options(4)).unwrap();
+    for (direct, kind) in [(true, FileKind::Storage), (false, FileKind::Storage), (false, FileKind::Unknown)] {
+        let mut jobs = Vec::new();
+        for index in 0..800u32 {
+            // The last ones are at the end of the file and behind it.
+            let form = read(&files[index as usize % 8], 200, u64::from(index) * 83);
+            jobs.push((Job { direct, ..job(index, form, kind) }, form));
+        }
+        jobs.iter().for_each(|(job, _)| carry(&mut threads, job));
+        let answers = reap(&mut threads, jobs.len());
+        for (job, form) in jobs {
+            let expected = pattern(form.offset, ((64 << 10) - form.offset.min(64 << 10)).min(200) as usize);
+            assert_eq!(answers[&job.token.index()], Answer::Result(expected.len() as i64));
+            // SAFETY: the job is over, and its memory is never freed.
+            let bytes = unsafe { std::slice::from_raw_parts(form.addr, expected.len()) };
+            assert_eq!(bytes, expected);
+        }
+    }
+    assert_eq!(threads.pending(), 0);
+}
+
+#[test]
+fn writes_and_vectors_arrive() {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut threads = Threads::new(options(2)).unwrap();
+    let bytes: &[u8] = pattern(0, 8192).leak();
+    for index in 0..8u32 {
+        let addr = &raw const bytes[index as usize * 1024];
+        let form = op::Write { fd: file.as_raw_fd(), addr, len: 1024, offset: u64::from(index) * 1024 };
+        carry(&mut threads, &job(index, form, FileKind::Storage));
+    }
+    assert!(reap(&mut threads, 8).values().all(|answer| *answer == Answer::Result(1024)));
+    let mut written = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut written).unwrap();
+    assert_eq!(written, bytes);
+
+    let (first, second) = (memory(100), memory(300));
+    let iov = vec![
+        libc::iovec { iov_base: first.as_mut_ptr().cast(), iov_len: 100 },
+        libc::iovec { iov_base: second.as_mut_ptr().cast(), iov_len: 300 },
+    ]
+    .leak();
+    for direct in [false, true] {
+        let form = op::Readv { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: 50 };
+        carry(&mut threads, &Job { direct, ..job(9, form, FileKind::Storage) });
+        assert_eq!(one(&mut threads), (9, Answer::Result(400)));
+        assert_eq!([&*first, &*second].concat(), pattern(50, 400));
+    }
+}
+
+#[test]
+fn what_is_cached_needs_no_thread() {
+    let file = tempfile::tempfile().unwrap();
+    (&file).write_all(&pattern(0, 4096)).unwrap();
+    let mut threads = Threads::new(options(4)).unwrap();
+    let form = read(&file, 4096, 0);
+    if nowait::attempt(&form.into(), &mut 0) != Try::Done(4096) {
+        println!("skipped: the file system of temporary files has no reads that do not wait");
+        return;
+    }
+    carry(&mut threads, &Job { direct: false, ..job(0, form, FileKind::Storage) });
+    assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, Answer::Result(4096))]);
+    assert_eq!(threads.shared.lock().threads(), [0; 3]);
+    assert_eq!((threads.pending(), threads.system_calls()), (0, 1));
+}
+
+#[test]
+fn misses_are_tried_less_and_less_until_there_is_a_hit() {
+    let file = tempfile::tempfile().unwrap();
+    (&file).write_all(&pattern(0, 4096)).unwrap();
+    let (hit, miss): (Raw, Raw) = (read(&file, 512, 0).into(), read(&file, 512, 1 << 20).into());
+    if nowait::attempt(&hit, &mut 0) != Try::Done(512) {
+        println!("skipped: the file system of temporary files has no reads that do not wait");
+        return;
+    }
+    let mut cached = Cached::default();
+    cached.begin();
+    let mut calls = 0;
+    for _ in 0..1000 {
+        assert_eq!(cached.attempt(&miss, &mut calls), None);
+    }
+    assert!((8..20).contains(&calls), "{calls}");
+    while cached.attempt(&hit, &mut calls).is_none() {}
+    assert_eq!(cached.attempt(&hit, &mut calls), Some(512));
+    // What would keep the submitter busy for long is shared out.
+    cached.begin();
+    let long: Raw = read(&file, 2 << 20, 0).into();
+    assert_eq!(cached.attempt(&long, &mut calls), None);
+    // A part read at the file's own position would be lost.
+    assert_eq!(cached.attempt(&next_byte(&file).into(), &mut calls), None);
+}
+
+#[test]
+fn what_is_queued_is_cancelled_and_what_runs_is_not() {
+    let file = sample();
+    let mut threads = Threads::new(options(2)).unwrap();
+    let (_readers, writers) = block(&mut threads, 2);
+    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    threads.cancel(token(0)); // still in the batch
+    assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, error(libc::ECANCELED))]);
+    threads.cancel(token(1)); // in the lane
+    threads.cancel(token(1)); // over
+    threads.cancel(token(1_000_000)); // runs
+    threads.cancel(token(77)); // unknown
+    drop(writers);
+    let answers = reap(&mut threads, 4);
+    assert_eq!(answers[&1], error(libc::ECANCELED));
+    assert_eq!(answers[&2], Answer::Result(8));
+    assert_eq!((answers[&1_000_000], answers[&1_000_001]), (Answer::Result(0), Answer::Result(0)));
+    assert_eq!(threads.pending(), 0);
+}
+
+#[test]
+fn what_waits_is_cancelled() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut threads = Threads::new(options(1)).unwrap();
+    let poll = op::Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 };
+    let jobs = [
+        job(0, poll, FileKind::Stream),
+        job(1, op::Timeout { duration: 3600 * SECOND }, FileKind::Unknown),
+        job(2, next_byte(&reader), FileKind::Stream),
+        job(3, next_byte(&reader), FileKind::Unknown),
+        job(4, op::Timeout { duration: Duration::MAX }, FileKind::Unknown),
+    ];
+    carry_all(&mut threads, &jobs);
+    assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+    (0..5).for_each(|index| threads.cancel(token(index)));
+    let answers = reap(&mut threads, 5);
+    assert!(answers.values().all(|answer| *answer == error(libc::ECANCELED)), "{answers:?}");
+    // Once the cancel has been answered nobody keeps the file: its writer learns that it is gone.
+    drop(reader);
+    assert_eq!(writer.write(b"x").unwrap_err().raw_os_error(), Some(libc::EPIPE));
+    assert_eq!(threads.shared.lock().threads()[0], 1);
+}
+
+#[test]
+fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
+    let file = sample();
+    let mut threads = Threads::new(options(4)).unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut others = Vec::new();
+    for index in 0..1000u32 {
+        // Half of them on one pipe, some on pipes of their own; some of them unlooked at.
+        let kind = if index % 3 == 0 { FileKind::Unknown } else { FileKind::Stream };
+        if index < 500 || index % 10 != 0 {
+            carry(&mut threads, &job(index, next_byte(&reader), kind));
+        } else {
+            others.push(std::io::pipe().unwrap());
+            carry(&mut threads, &job(index, next_byte(&others.last().unwrap().0), kind));
+        }
+    }
+    carry_all(&mut threads, &[job(5000, read(&file, 8, 0), FileKind::Storage)]);
+    assert_eq!(one(&mut threads), (5000, Answer::Result(8)));
+
+    // A byte is one read's, and the others go on waiting.
+    for _ in 0..3 {
+        writer.write_all(b"x").unwrap();
+        assert_eq!(one(&mut threads).1, Answer::Result(1));
+        assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+    }
+    others[7].1.write_all(b"x").unwrap();
+    assert_eq!(one(&mut threads), (570, Answer::Result(1)));
+    carry_all(&mut threads, &[job(5001, read(&file, 8, 0), FileKind::Storage)]);
+    assert_eq!(one(&mut threads), (5001, Answer::Result(8)));
+    assert_eq!(threads.pending(), 996);
+    drop((writer, others));
+}
+
+#[test]
+fn one_stream_s_reads_are_served_in_their_order() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut threads = Threads::new(options(1)).unwrap();
+    for index in 0..10 {
+        carry(&mut threads, &job(index, next_byte(&reader), FileKind::Stream));
+    }
+    assert_eq!(enter(&mut threads, 0, Duration::ZERO), []);
+    for index in 0..10 {
+        writer.write_all(b"x").unwrap();
+        assert_eq!(one(&mut threads), (index, Answer::Result(1)));
+    }
+}
+
+/// Inotify has no read that does not wait: it is polled for, and a worker calls.
+#[test]
+fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = std::ffi::CString::new(dir.path().as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: numbers and a C string that lives for the call; the descriptor is new and ours.
+    let inotify = unsafe {
+        let fd = libc::inotify_init1(libc::IN_CLOEXEC);
+        assert!(fd >= 0 && libc::inotify_add_watch(fd, path.as_ptr(), libc::IN_CREATE) >= 0);
+        OwnedFd::from_raw_fd(fd)
+    };
+    let file = sample();
+    let mut threads = Threads::new(options(1)).unwrap();
+    let form = || read(&inotify, 256, op::CURSOR);
+    carry_all(&mut threads, &[0, 1].map(|index| job(index, form(), FileKind::Stream)));
+    carry(&mut threads, &job(2, form(), FileKind::Unknown));
+    assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+    for name in ["one", "two"] {
+        File::create(dir.path().join(name)).unwrap();
+        let (index, answer) = one(&mut threads);
+        assert!(index < 3 && matches!(answer, Answer::Result(16..)), "{answer:?}");
+        assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+        carry(&mut threads, &job(10, read(&file, 8, 0), FileKind::Storage));
+        assert_eq!(one(&mut threads), (10, Answer::Result(8)), "the only worker is stuck");
+    }
+    (0..3).for_each(|index| threads.cancel(token(index)));
+    assert_eq!(one(&mut threads).1, error(libc::ECANCELED));
+}
+
+#[test]
+fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut threads = Threads::new(options(1)).unwrap();
+    let bytes = memory(1 << 20);
+    let form = op::Write { fd: writer.as_raw_fd(), addr: bytes.as_ptr(), len: bytes.len(), offset: op::CURSOR };
+    carry(&mut threads, &job(0, form, FileKind::Stream));
+    assert!(matches!(one(&mut threads).1, Answer::Result(4096..)), "as much as there is room for");
+    carry(&mut threads, &job(1, form, FileKind::Stream));
+    carry(&mut threads, &job(2, form, FileKind::Unknown));
+    assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+    drop(reader);
+    assert!(reap(&mut threads, 2).values().all(|answer| *answer == error(libc::EPIPE)));
+}
+
+#[test]
+fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
+    let file = sample();
+    let mut threads = Threads::new(options(1)).unwrap();
+    let (_readers, writers) = block(&mut threads, 1);
+    let sync = op::Fsync { fd: file.as_raw_fd(), data_only: false };
+    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, sync, FileKind::Storage)));
+    assert!(reap(&mut threads, 3).values().all(|answer| *answer == Answer::Result(0)));
+    let [io, sync, _] = threads.shared.lock().threads();
+    assert_eq!(io, 1);
+    assert!((1..=2).contains(&sync));
+    drop(writers);
+    assert_eq!(one(&mut threads), (1_000_000, Answer::Result(0)));
+}
+
+#[test]
+fn no_more_threads_than_work_and_idle_ones_end() {
+    let file = sample();
+    let mut threads = Threads::new(ThreadOptions { idle: Duration::from_millis(50), ..options(64) }).unwrap();
+    assert_eq!(threads.shared.lock().threads(), [0; 3]);
+    carry_all(&mut threads, &[0, 1].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    carry(&mut threads, &job(2, op::Timeout { duration: Duration::from_millis(1) }, FileKind::Unknown));
+    let answered = enter(&mut threads, 0, Duration::ZERO).len();
+    let [io, sync, watcher] = threads.shared.lock().threads();
+    assert!(io <= 2 && sync == 0 && watcher == 1, "{io} {sync} {watcher}");
+    // Without the events being picked up.
+    let until = Instant::now() + 10 * SECOND;
+    while threads.shared.lock().threads() != [0; 3] {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(reap(&mut threads, 3 - answered).len(), 3 - answered);
+    // And again.
+    carry(&mut threads, &job(0, read(&file, 8, 0), FileKind::Storage));
+    assert_eq!(one(&mut threads), (0, Answer::Result(8)));
+}
+
+#[test]
+fn polls_and_timeouts_answer() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut threads = Threads::new(options(1)).unwrap();
+    let poll = |fd| op::Poll { fd, events: (libc::POLLIN | libc::POLLOUT) as u16 };
+    let (r, w) = (reader.as_raw_fd(), writer.as_raw_fd());
+    let before = Instant::now();
+    carry_all(
+        &mut threads,
+        &[
+            job(0, poll(w), FileKind::Stream),
+            job(1, poll(r), FileKind::Stream),
+            job(2, op::Timeout { duration: Duration::from_millis(30) }, FileKind::Unknown),
+            job(3, poll(sample().as_raw_fd()), FileKind::Unknown),
+        ],
+    );
+    assert_eq!(
+        enter(&mut threads, 1, SECOND),
+        [(0, Answer::Result(i64::from(libc::POLLOUT))), (3, error(libc::EBADF)),]
+    );
+    assert_eq!(one(&mut threads), (2, Answer::Result(0)));
+    assert!(before.elapsed() >= Duration::from_millis(30));
+    writer.write_all(b"x").unwrap();
+    assert_eq!(one(&mut threads), (1, Answer::Result(i64::from(libc::POLLIN))));
+    drop(writer);
+    carry(&mut threads, &job(4, poll(r), FileKind::Stream));
+    assert_eq!(one(&mut threads), (4, Answer::Result(i64::from(libc::POLLIN | libc::POLLHUP))));
+}
+
+#[test]
+fn errors_are_answers() {
+    let mut threads = Threads::new(options(2)).unwrap();
+    for (index, kind) in [FileKind::Storage, FileKind::Stream, FileKind::Unknown].into_iter().enumerate() {
+        let index = index as u32;
+        let form = op::Read { fd: -1, ..next_byte(&0) };
+        carry(&mut threads, &job(index, form, kind));
+        carry(&mut threads, &Job { direct: false, ..job(10 + index, form, kind) });
+        carry(&mut threads, &job(20 + index, op::Poll { fd: 1 << 20, events: 1 }, kind));
+    }
+    carry(&mut threads, &job(30, op::Fsync { fd: -1, data_only: true }, FileKind::Unknown));
+    carry(&mut threads, &job(31, op::Close { fd: -1 }, FileKind::Unknown));
+    let answers = reap(&mut threads, 11);
+    assert!(answers.values().all(|answer| *answer == error(libc::EBADF)), "{answers:?}");
+    let (reader, _writer) = std::io::pipe().unwrap();
+    carry(&mut threads, &job(0, read(&reader, 1, 7), FileKind::Stream));
+    carry(&mut threads, &job(1, op::Fsync { fd: reader.as_raw_fd(), data_only: true }, FileKind::Stream));
+    let answers = reap(&mut threads, 2);
+    assert_eq!(answers[&0], error(libc::ESPIPE));
+    assert_eq!(answers[&1], error(libc::EINVAL));
+}
+
+#[test]
+fn the_descriptor_is_readable_while_there_are_events() {
+    let file = sample();
+    let mut threads = Threads::new(options(2)).unwrap();
+    let (_readers, writers) = block(&mut threads, 1);
+    drop(writers);
+    while threads.shared.lock().events.is_empty() {
+        std::thread::yield_now();
+    }
+    let fd = threads.poll_fd().unwrap();
+    assert!(readable(fd), "there was an event before it was asked for");
+    assert_eq!(one(&mut threads), (1_000_000, Answer::Result(0)));
+    assert!(!readable(fd));
+
+    for round in 0..200 {
+        carry_all(&mut threads, &[1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+        let mut answered = enter(&mut threads, 0, Duration::ZERO).len();
+        while answered < 2 {
+            let poll = op::Poll { fd, events: libc::POLLIN as u16 };
+            assert_eq!(Raw::from(poll).call(), 1, "round {round}");
+            let events = enter(&mut threads, 0, Duration::ZERO);
+            assert!(!events.is_empty(), "readable for nothing");
+            answered += events.len();
+        }
+        assert!(!readable(fd));
+    }
+
+    threads.wake();
+    assert!(readable(fd));
+    assert_eq!(enter(&mut threads, 0, Duration::ZERO), []);
+    assert!(!readable(fd));
+
+    // A cancel is an event too.
+    carry(&mut threads, &job(3, read(&file, 8, 0), FileKind::Storage));
+    threads.cancel(token(3));
+    assert!(readable(fd));
+    assert_eq!(one(&mut threads), (3, error(libc::ECANCELED)));
+    assert!(!readable(fd));
+}
+
+#[test]
+fn waiting_ends_at_its_time() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let mut threads = Threads::new(options(1)).unwrap();
+    let before = Instant::now();
+    assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+    assert!(before.elapsed() >= Duration::from_millis(20));
+    // With nothing to wait for and no time to wait until, it does not wait.
+    threads.enter(5, None, &mut Vec::new()).unwrap();
+    carry(&mut threads, &job(0, next_byte(&reader), FileKind::Stream));
+    let before = Instant::now();
+    assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
+    assert!(before.elapsed() >= Duration::from_millis(20));
+    assert!(before.elapsed() < 5 * SECOND);
+    // More than there is to come is not waited for.
+    threads.cancel(token(0));
+    let mut events = Vec::new();
+    threads.enter(5, None, &mut events).unwrap();
+    assert_eq!(events.len(), 1);
+}
+
+#[test]
+fn timers_expire_and_do_not_pile_up() {
+    let mut threads = Threads::new(options(1)).unwrap();
+    let now = Instant::now();
+    for _ in 0..1000 {
+        threads.set_timer(token(1), now + 3600 * SECOND);
+        threads.set_timer(token(2), now + 7200 * SECOND);
+    }
+    assert_eq!(threads.shared.lock().watch.alarms(), 2);
+    // An earlier one is heard of though the watcher sleeps for the later ones.
+    std::thread::sleep(Duration::from_millis(5));
+    let at = Instant::now() + Duration::from_millis(20);
+    threads.set_timer(token(1), at);
+    let mut events = Vec::new();
+    threads.enter(1, None, &mut events).unwrap();
+    assert_eq!(events, [Event { token: token(1), answer: Answer::Expired }]);
+    assert!(Instant::now() >= at);
+    assert_eq!(threads.shared.lock().watch.alarms(), 1);
+    // A timer and a timeout of one slot do not know each other.
+    carry(&mut threads, &job(2, op::Timeout { duration: Duration::from_millis(5) }, FileKind::Unknown));
+    assert_eq!(one(&mut threads), (2, Answer::Result(0)));
+    assert_eq!(threads.shared.lock().watch.alarms(), 1);
+}
+
+/// Every job is answered once, whatever is asked for and cancelled meanwhile.
+#[test]
+fn every_job_is_answered_once() {
+    let file = sample();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    for seed in 1..6u64 {
+        let mut threads = Threads::new(options(3)).unwrap();
+        let mut random = Random(seed);
+        let mut open = std::collections::HashSet::new();
+        let mut events = Vec::new();
+        for index in 0..4000u32 {
+            let jobs = [
+                job(index, op::Nop, FileKind::Unknown),
+                job(index, read(&file, 64, u64::from(index)), FileKind::Storage),
+                Job { direct: false, ..job(index, read(&file, 64, 0), FileKind::Storage) },
+                job(index, next_byte(&reader), FileKind::Stream),
+                job(index, next_byte(&reader), FileKind::Unknown),
+                job(index, op::Timeout { duration: Duration::from_micros(random.below(300)) }, FileKind::Unknown),
+                job(index, op::Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 }, FileKind::Stream),
+                job(index, op::Fsync { fd: file.as_raw_fd(), data_only: true }, FileKind::Storage),
+            ];
+            carry(&mut threads, &jobs[random.below(8) as usize]);
+            open.insert(index);
+            match random.below(6) {
+                0 => threads.cancel(token(index - random.below(u64::from(index.min(20)) + 1) as u32)),
+                1 => writer.write_all(b"x").unwrap(),
+                2 => threads.set_timer(token(index), Instant::now() + Duration::from_micros(random.below(200))),
+                3 => threads.enter(random.below(3) as usize, Some(Instant::now()), &mut events).unwrap(),
+                _ => {}
+            }
+            settle(&mut events, &mut open);
+        }
+        open.iter().for_each(|index| threads.cancel(token(*index)));
+        let until = Instant::now() + 20 * SECOND;
+        while !open.is_empty() {
+            assert!(Instant::now() < until, "seed {seed}: {} are left", open.len());
+            threads.enter(1, Some(Instant::now() + SECOND), &mut events).unwrap();
+            settle(&mut events, &mut open);
+        }
+        assert_eq!(threads.pending(), 0);
+    }
+
+    fn settle(events: &mut Vec<Event>, open: &mut std::collections::HashSet<u32>) {
+        for event in events.drain(..).filter(|event| event.answer != Answer::Expired) {
+            assert!(open.remove(&event.token.index()), "{event:?} is one too many");
+        }
+    }
+}
+
+#[test]
+fn stress() {
+    let file = sample();
+    let mut threads = Threads::new(options(4)).unwrap();
+    let mut random = Random(7);
+    let depth = 64;
+    let buffers: Vec<_> = (0..depth).map(|_| read(&file, 64, 0)).collect();
+    let (mut free, mut carried, mut answered): (Vec<u32>, _, _) = ((0..depth).collect(), 0, 0);
+    let mut offsets = vec![None; depth as usize];
+    let mut events = Vec::new();
+    let until = Instant::now() + 120 * SECOND;
+    while answered < 100_000 {
+        assert!(Instant::now() < until);
+        while carried < 100_000 && random.below(10) > 0 {
+            let Some(index) = free.pop() else { break };
+            let slot = index as usize;
+            offsets[slot] = (random.below(2) == 0).then(|| random.below(60_000));
+            let raw = match offsets[slot] {
+                Some(offset) => Raw::Read(op::Read { offset, ..buffers[slot] }),
+                None => Raw::Nop(op::Nop),
+            };
+            carry(&mut threads, &job(index, raw, FileKind::Storage));
+            carried += 1;
+        }
+        let want = random.below(threads.pending() as u64 + 1) as usize;
+        threads.enter(want, None, &mut events).unwrap();
+        assert!(events.len() >= want);
+        for event in events.drain(..) {
+            let index = event.token.index();
+            let Some(offset) = offsets[index as usize] else {
+                assert_eq!(event.answer, Answer::Result(0));
+                free.push(index);
+                answered += 1;
+                continue;
+            };
+            assert_eq!(event.answer, Answer::Result(64));
+            // SAFETY: the job is over, and its memory is never freed.
+            let bytes = unsafe { std::slice::from_raw_parts(buffers[index as usize].addr, 64) };
+            assert_eq!(bytes, pattern(offset, 64));
+            free.push(index);
+            answered += 1;
+        }
+    }
+    assert_eq!(threads.pending(), 0);
+    assert!(threads.system_calls() >= 100_000);
+}
+
+#[test]
+fn dropping_never_waits_and_ends_the_threads() {
+    let file = sample();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut threads = Threads::new(options(2)).unwrap();
+    let (_readers, writers) = block(&mut threads, 2);
+    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    carry(&mut threads, &job(3, next_byte(&reader), FileKind::Stream));
+    carry(&mut threads, &job(4, op::Timeout { duration: 3600 * SECOND }, FileKind::Unknown));
+    enter(&mut threads, 0, Duration::ZERO);
+    carry(&mut threads, &job(5, read(&file, 8, 0), FileKind::Storage));
+    let shared = Arc::clone(&threads.shared);
+    let before = Instant::now();
+    drop(threads);
+    assert!(before.elapsed() < SECOND);
+    // The watcher lets go of the pipe.
+    drop(reader);
+    let until = Instant::now() + 10 * SECOND;
+    while writer.write(b"x").is_ok() || shared.lock().threads() != [2, 0, 0] {
+        assert!(Instant::now() < until);
+    }
+    // What ran ends with its call.
+    drop(writers);
+    while Arc::strong_count(&shared) > 1 {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    assert!(shared.lock().events.is_empty());
+}
+
+const NO_THREADS: &str = "RINGWAY_TEST_NO_THREADS";
+
+/// In a process of its own, since limits are the whole process's (and the whole user's).
+#[test]
+fn without_threads_the_submitter_does_the_work() {
+    use std::os::unix::process::CommandExt;
+    if std::env::var_os(NO_THREADS).is_some() {
+        return work_without_threads();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let name = std::thread::current().name().unwrap().to_owned();
+    command.args(["--exact", &name, "--test-threads=1", "--nocapture"]).env(NO_THREADS, "1");
+    // SAFETY: the call takes nothing.
+    if unsafe { libc::geteuid() } == 0 {
+        // The limit does not bind root.
+        command.uid(65534).gid(65534);
+    }
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return println!("skipped: an ordinary user cannot run this program: {error}"),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn work_without_threads() {
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit lives on this stack for the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
+    if std::thread::Builder::new().spawn(|| ()).is_ok() {
+        return println!("skipped: RLIMIT_NPROC does not keep this user from starting threads");
+    }
+    let file = sample();
+    let mut threads = Threads::new(options(4)).unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    carry(&mut threads, &job(3, op::Fsync { fd: file.as_raw_fd(), data_only: false }, FileKind::Storage));
+    carry(&mut threads, &job(4, next_byte(&reader), FileKind::Stream));
+    carry(&mut threads, &job(5, next_byte(&reader), FileKind::Unknown));
+    carry(&mut threads, &job(6, op::Timeout { duration: Duration::from_millis(30) }, FileKind::Unknown));
+    threads.set_timer(token(7), Instant::now() + Duration::from_millis(1));
+    let answers = reap(&mut threads, 6);
+    assert!((0..3).all(|index| answers[&index] == Answer::Result(8)), "{answers:?}");
+    assert_eq!((answers[&3], answers[&6]), (Answer::Result(0), Answer::Result(0)));
+    assert_eq!(answers[&7], Answer::Expired);
+    // Whoever waits at the descriptor is called, since nobody else looks at the pipe.
+    let fd = threads.poll_fd().unwrap();
+    assert!(readable(fd));
+    writer.write_all(b"xx").unwrap();
+    assert!(reap(&mut threads, 2).values().all(|answer| *answer == Answer::Result(1)));
+    assert_eq!(threads.pending(), 0);
+    let [refusal] = threads.refusals() else { panic!("{:?}", threads.refusals()) };
+    assert_eq!((refusal.feature, refusal.errno), (Feature::Threads, libc::EAGAIN));
+    assert_eq!(threads.shared.lock().threads(), [0; 3]);
+}
+
+/// xorshift64: the same run for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
