@@ -99,12 +99,12 @@ impl fmt::Display for Reason {
 #[derive(Debug)]
 pub struct PushError {
     reason: Reason,
-    operations: Box<Vec<Operation>>,
+    operations: Vec<Operation>,
 }
 
 impl PushError {
     pub(crate) fn new(reason: Reason, operations: Vec<Operation>) -> Self {
-        Self { reason, operations: Box::new(operations) }
+        Self { reason, operations }
     }
 
     /// Why it was not taken.
@@ -119,7 +119,7 @@ impl PushError {
 
     /// The operation (of a chain: the operations), as it was pushed.
     pub fn into_operations(self) -> Vec<Operation> {
-        *self.operations
+        self.operations
     }
 }
 

@@ -48,8 +48,6 @@ pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::File;
 pub use op::{OpenOptions, Operation};
-pub use queue::{
-    BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, RawSettings, SqPoll, Stats,
-};
+pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, RawSettings, SqPoll, Stats};
 pub use refusal::Refusal;
 pub use slots::Counts;

@@ -157,9 +157,7 @@ impl<T: Default> Slots<T> {
     }
 
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
-        self.slots
-            .get(key.index as usize)
-            .filter(|slot| slot.generation == key.generation && slot.state != State::Free)
+        self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation && slot.state != State::Free)
     }
 
     /// Its state; `None` for a life that is over.

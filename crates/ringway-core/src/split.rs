@@ -119,7 +119,8 @@ impl Progress {
                 self.errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             }
         }
-        let asked_for_all = self.cut || self.is_single() || u64::from(self.issued) * self.limit >= self.total - self.base;
+        let asked_for_all =
+            self.cut || self.is_single() || u64::from(self.issued) * self.limit >= self.total - self.base;
         if self.in_flight > 0 || !asked_for_all {
             return None;
         }

@@ -448,10 +448,10 @@ impl Backend for Uring {
                 break;
             }
         }
-        if std::mem::take(&mut self.bell) {
-            if let Some(eventfd) = self.watch {
-                drain(eventfd);
-            }
+        if std::mem::take(&mut self.bell)
+            && let Some(eventfd) = self.watch
+        {
+            drain(eventfd);
         }
         Ok(())
     }

@@ -114,7 +114,9 @@ impl OpenOptions {
         // The access mode's bits are std's to set; the rest is passed on as it is.
         let mut options = std::fs::OpenOptions::new();
         options.read(self.read).write(self.write || self.append).mode(mode as u32);
-        options.custom_flags(flags as i32 & !libc::O_ACCMODE & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND));
+        options.custom_flags(
+            flags as i32 & !libc::O_ACCMODE & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND),
+        );
         options.append(self.append).truncate(self.truncate).create(self.create).create_new(self.create_new);
         if self.append {
             options.write(false);

@@ -1,6 +1,6 @@
 //! Read into several buffers: `preadv(2)`, `readv(2)`.
 
-use super::{Read, At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Shape, Vectored, answer, on_file};
+use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};

@@ -69,12 +69,7 @@ pub struct Statx {
 impl Form for Statx {
     fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
         let buffer = self.buffer.cast::<types::statx>();
-        Some(
-            opcode::Statx::new(types::Fd(self.dir), self.path, buffer)
-                .flags(self.flags)
-                .mask(self.mask)
-                .build(),
-        )
+        Some(opcode::Statx::new(types::Fd(self.dir), self.path, buffer).flags(self.flags).mask(self.mask).build())
     }
 
     fn iocb(&self) -> Option<Iocb> {

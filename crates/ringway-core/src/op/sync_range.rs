@@ -54,8 +54,6 @@ impl Form for SyncRange {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe {
-            libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags)
-        }))
+        answer(i64::from(unsafe { libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags) }))
     }
 }

@@ -1,6 +1,6 @@
 //! Write from several buffers: `pwritev(2)`, `writev(2)`.
 
-use super::{Write, At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, answer, on_file};
+use super::{At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};

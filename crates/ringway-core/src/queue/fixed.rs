@@ -99,9 +99,10 @@ impl Queue {
     /// name its index.
     pub fn unregister_file(&mut self, file: &File) -> bool {
         let same = |one: &File| one.identity() == file.identity();
-        let in_use = self.slots.keys().any(|key| {
-            self.slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same)
-        });
+        let in_use = self
+            .slots
+            .keys()
+            .any(|key| self.slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same));
         let Some(at) = self.fixed.files.iter().position(|(one, _)| same(one)).filter(|_| !in_use) else {
             return false;
         };

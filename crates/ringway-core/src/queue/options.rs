@@ -331,9 +331,7 @@ impl Options {
                     .map_err(|error| Refusal::new(Feature::Threads, error.raw_os_error().unwrap_or(libc::EIO)))?;
                 Made::new(Box::new(threads))
             }
-            BackendKind::Null => {
-                Made::new(Box::new(Null::new()))
-            }
+            BackendKind::Null => Made::new(Box::new(Null::new())),
         };
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
@@ -397,7 +395,8 @@ impl Options {
             (self.io_wq_workers.is_some(), Feature::IoWqWorkers),
         ]
         .into_iter()
-        .filter_map(|(asked, feature)| asked.then(|| Refusal::new(feature, libc::EOPNOTSUPP)))
+        .filter(|(asked, _)| *asked)
+        .map(|(_, feature)| Refusal::new(feature, libc::EOPNOTSUPP))
         .collect()
     }
 }

@@ -1,0 +1,167 @@
+//! What the backends answer: a result, or a reason to go on or to try again.
+
+use super::flight::{Ending, Flight};
+use super::{BackendKind, Queue};
+use crate::backend::{Answer, Event};
+use crate::op::Shape;
+use crate::slots::{Key, State};
+use crate::split::Round;
+
+/// After so many EAGAINs an operation goes to the threads, where it may block.
+const PATIENCE: u8 = 8;
+
+impl Queue {
+    pub(super) fn sort_out(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            self.sort_out_one(event);
+        }
+        self.events = events;
+    }
+
+    #[inline]
+    fn sort_out_one(&mut self, event: Event) {
+        let Some(key) = event.token.key() else { return };
+        let Some(flight) = self.slots.get_mut(key) else {
+            self.late += u64::from(event.answer != Answer::Expired);
+            return;
+        };
+        let result = match event.answer {
+            Answer::Result(result) => result,
+            Answer::CannotCarry => {
+                flight.to_side = true;
+                self.to_threads += 1;
+                // As an answer that is to be tried again: this time on the threads.
+                if let Some(round) = flight.progress.answered(event.token.piece(), -i64::from(libc::EAGAIN)) {
+                    self.again(key, round);
+                }
+                return;
+            }
+            Answer::Expired => return self.end_early(key, Ending::TimedOut),
+        };
+        if matches!(flight.operation.raw.shape(), Shape::Whole) {
+            // Without a length there are no pieces: the answer is the outcome, or a reason to ask again.
+            let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
+            flight.progress.answered(0, 0);
+            if errno != 0 && flight.is_to_be_tried_again(errno) {
+                return self.again(key, Round { done: 0, gained: 0, errno });
+            }
+            return self.finish(key, result);
+        }
+        match flight.progress.answered(event.token.piece(), result) {
+            Some(round) => self.settle(key, round),
+            None => {
+                let more = flight.progress.has_more();
+                if more && self.slots.state(key) == Some(State::Carried) {
+                    self.slots.set_state(key, State::Carried, State::Queued);
+                    self.pending.push_back(key);
+                }
+            }
+        }
+    }
+
+    /// A round of a transfer is over: is that the result, or does it go on?
+    #[inline]
+    pub(super) fn settle(&mut self, key: Key, round: Round) {
+        if self.slots.state(key) == Some(State::Queued) {
+            // More pieces were wanted when the last answer came; they are not any more.
+            self.slots.set_state(key, State::Queued, State::Carried);
+        }
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let total = flight.progress.total();
+        if round.errno == 0 {
+            let exact = flight.operation.exact;
+            let complete = round.done == total || round.gained == 0 || !exact || flight.is_end_of_file(round.done);
+            if !complete && flight.ending != Ending::Natural {
+                return self.finish(key, -i64::from(libc::ECANCELED));
+            }
+            if complete {
+                let done = i64::try_from(round.done).unwrap_or(i64::MAX);
+                return self.finish(key, done);
+            }
+            self.continued += 1;
+            return self.again(key, round);
+        }
+        if flight.is_to_be_tried_again(round.errno) {
+            return self.again(key, round);
+        }
+        // What was transferred before the error is the result, as for the system call, unless all was asked for.
+        let result = if round.done > 0 && !flight.operation.exact {
+            i64::try_from(round.done).unwrap_or(i64::MAX)
+        } else {
+            -i64::from(round.errno)
+        };
+        self.finish(key, result);
+    }
+
+    /// Once more from where it stopped.
+    fn again(&mut self, key: Key, round: Round) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        if round.errno != 0 {
+            self.retries += 1;
+        }
+        if round.gained > 0 {
+            flight.retries = 0;
+        } else if round.errno == libc::EAGAIN {
+            flight.retries = flight.retries.saturating_add(1);
+            if flight.retries > PATIENCE && !flight.to_side && self.explanation.backend != BackendKind::Threads {
+                flight.to_side = true;
+                self.to_threads += 1;
+            }
+        }
+        let done = round.done;
+        let before = flight.after.take();
+        let limit = flight.progress.limit();
+        flight.progress.restart(done, limit);
+        // The kernel cancelled it because what it was linked behind came back early; that one goes on, and so it waits again.
+        let waits = round.errno == libc::ECANCELED
+            && before.is_some_and(|before| !matches!(self.slots.state(before), None | Some(State::Done)));
+        if waits {
+            self.slots.set_state(key, State::Carried, State::Held);
+            self.held += 1;
+            return;
+        }
+        self.slots.set_state(key, State::Carried, State::Queued);
+        self.pending.push_back(key);
+    }
+
+    /// The result is known.
+    #[inline]
+    pub(super) fn finish(&mut self, key: Key, result: i64) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        flight.result = flight.final_result(result);
+        flight.close_if_still_open();
+        let complete = flight.succeeded();
+        let next = flight.next.take();
+        let drain = flight.operation.drain;
+        let always = flight.operation.always;
+        let counted = std::mem::take(&mut flight.counted);
+        let abandoned = flight.abandoned;
+        // Behind its last operation a file may be closed: a completion does not hold it.
+        let file = flight.operation.file.take();
+        drop(file);
+        let from = self.slots.state(key).unwrap_or(State::Free);
+        self.slots.set_state(key, from, State::Done);
+        if let Some(next) = next {
+            if complete || always {
+                self.go_on(next);
+            } else {
+                self.break_off(next);
+            }
+        }
+        self.active -= usize::from(counted);
+        if abandoned {
+            self.abandoned -= 1;
+            self.slots.orphan(key, Flight::let_go);
+        } else {
+            self.ready += 1;
+            self.done.push_back(key);
+        }
+        if drain {
+            self.draining = false;
+        }
+        if !self.staged.is_empty() {
+            self.unstage();
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Giving operations to the backends: in pieces, linked, or to the threads that stand beside a backend which cannot
+//! carry them.
+
+use super::flight::{Ending, Flight};
+use super::{BackendKind, Queue};
+use crate::backend::threads::Threads;
+use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
+use crate::file::{File, Traits};
+use crate::op::{Held, Kind, Operation, Raw, Shape};
+use crate::refusal::Feature;
+use crate::slots::{Key, State, Token};
+use crate::split::Progress;
+use std::io;
+use std::os::fd::IntoRawFd;
+use std::time::{Duration, Instant};
+
+/// What is known of a file that nobody has looked at.
+const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
+/// A transfer longer than this is looked at more closely; no device takes less in one request.
+const SURELY_ONE_REQUEST: u64 = 64 << 10;
+/// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
+const LONGEST_PIECE: u64 = 1 << 30;
+
+enum Carried {
+    All,
+    NoRoom,
+}
+
+impl Queue {
+    /// How a transfer is cut: in pieces of what the device takes in one request, where that is less.
+    #[inline]
+    pub(super) fn cut(&self, operation: &Operation) -> Progress {
+        match operation.raw.shape() {
+            Shape::Whole => Progress::whole(),
+            Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
+            Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
+            Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
+        }
+    }
+
+    /// Gives the backends as much as they take.
+    pub(super) fn carry(&mut self) {
+        while let Some(key) = self.pending.front().copied() {
+            if self.slots.state(key) != Some(State::Queued) {
+                self.pending.pop_front(); // Cancelled while it waited.
+                continue;
+            }
+            match self.carry_one(key) {
+                Carried::All => {
+                    self.pending.pop_front();
+                }
+                Carried::NoRoom => return,
+            }
+        }
+    }
+
+    fn carry_one(&mut self, key: Key) -> Carried {
+        if let Err(errno) = self.take_over(key) {
+            self.slots.set_state(key, State::Queued, State::Carried);
+            self.finish(key, -i64::from(errno));
+            return Carried::All;
+        }
+        if self.slots.get(key).is_some_and(|flight| flight.next.is_some()) && self.carry_chain(key) {
+            return Carried::All;
+        }
+        loop {
+            let Some(flight) = self.slots.get_mut(key) else { return Carried::All };
+            let Some(piece) = flight.progress.next_piece() else { break };
+            if flight.operation.timeout.is_some() && flight.deadline.is_none() {
+                self.set_deadline(key);
+            }
+            let Some(flight) = self.slots.get(key) else { return Carried::All };
+            let raw = flight.piece(piece);
+            let mut job = self.job(key, flight, raw, piece.number);
+            let to_side = flight.to_side || !self.main.can_carry(&job);
+            let carried = if to_side {
+                let ring = self.explanation.backend == BackendKind::Uring;
+                if let (Some(at), Some(side), 0) = (job.deadline.filter(|_| ring), self.side(), piece.number) {
+                    side.set_timer(job.token, at);
+                }
+                self.carry_beside(&job)
+            } else {
+                if !self.main.keeps_deadlines() {
+                    job.deadline = None;
+                }
+                self.carried += 1;
+                // SAFETY: the operation owns what the job points at, or its owner has promised for it, and stays in its slot
+                // until the job has been answered; slots are leaked rather than freed when the queue goes before that.
+                unsafe { self.main.carry(&job) }
+            };
+            if carried.is_err() {
+                self.carried -= usize::from(!to_side);
+                if let Some(flight) = self.slots.get_mut(key) {
+                    flight.progress.put_back();
+                }
+                return Carried::NoRoom;
+            }
+            if to_side && let Some(flight) = self.slots.get_mut(key) {
+                self.to_threads += u64::from(!std::mem::replace(&mut flight.to_side, true));
+            }
+        }
+        self.slots.set_state(key, State::Queued, State::Carried);
+        Carried::All
+    }
+
+    fn job(&self, key: Key, flight: &Flight, raw: Raw, piece: u8) -> Job {
+        let file = flight.operation.file.as_ref();
+        let buffer = match &flight.operation.held {
+            Held::Buffer(buffer) => Some(buffer),
+            _ => None,
+        };
+        // A ring that takes everything need not be told what kind of file it is.
+        let traits = match (self.takes_all(), file) {
+            (true, _) => UNKNOWN,
+            (false, Some(file)) => file.traits(),
+            (false, None) if self.explanation.backend == BackendKind::Threads => UNKNOWN,
+            (false, None) => raw.fd().map_or(UNKNOWN, Traits::of),
+        };
+        Job {
+            token: Token::new(key, piece),
+            raw,
+            file: traits.kind,
+            direct: traits.direct,
+            fixed_file: self.fixed.file(file),
+            fixed_buffer: self.fixed.buffer(buffer, &raw),
+            link: false,
+            deadline: flight.deadline,
+        }
+    }
+
+    /// A ring that does not poll for completions, or nothing at all: it asks nothing about the file.
+    fn takes_all(&self) -> bool {
+        match self.explanation.backend {
+            BackendKind::Uring => !self.explanation.granted.contains(&Feature::IoPoll),
+            BackendKind::Null => true,
+            BackendKind::Kaio | BackendKind::Threads => false,
+        }
+    }
+
+    /// The whole of a chain to the kernel, linked; false when it is to go one by one.
+    fn carry_chain(&mut self, first: Key) -> bool {
+        let mut count = 0;
+        let mut at = Some(first);
+        while let Some(key) = at {
+            let Some(flight) = self.slots.get(key) else { return false };
+            let waits = matches!(self.slots.state(key), Some(State::Queued | State::Held));
+            let job = self.job(key, flight, flight.operation.raw, 0);
+            let fits = waits
+                && flight.progress.is_single()
+                && flight.ending == Ending::Natural
+                && flight.operation.timeout.is_none()
+                && !(flight.operation.always && flight.next.is_some())
+                && !(flight.operation.raw.kind() == Kind::Close && flight.operation.file.is_some())
+                && !flight.to_side
+                && self.main.can_link(&job);
+            if !fits {
+                return false;
+            }
+            count += 1;
+            at = flight.next;
+        }
+        if self.main.chain_room() < count && self.enter_main(0, None).is_err() {
+            return false;
+        }
+        if self.main.chain_room() < count {
+            return false;
+        }
+        let mut before = None;
+        let mut at = Some(first);
+        while let Some(key) = at {
+            let Some(flight) = self.slots.get_mut(key) else { return true };
+            let Some(piece) = flight.progress.next_piece() else { return true };
+            flight.after = before;
+            at = flight.next;
+            let Some(flight) = self.slots.get(key) else { return true };
+            let raw = flight.piece(piece);
+            let job = Job { link: at.is_some(), ..self.job(key, flight, raw, piece.number) };
+            // SAFETY: as for a single job.
+            let carried = unsafe { self.main.carry(&job) };
+            debug_assert!(carried.is_ok(), "there was room for the chain");
+            self.carried += 1;
+            if key == first {
+                self.slots.set_state(key, State::Queued, State::Carried);
+            } else {
+                self.slots.set_state(key, State::Held, State::Carried);
+                self.held -= 1;
+            }
+            if let Some(flight) = self.slots.get_mut(key)
+                && !std::mem::replace(&mut flight.counted, true)
+            {
+                self.active += 1;
+            }
+            before = Some(key);
+        }
+        true
+    }
+
+    /// A close takes the descriptor out of the file that it holds, if nobody else holds it.
+    fn take_over(&mut self, key: Key) -> Result<(), i32> {
+        let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
+        if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
+            return Ok(());
+        }
+        match flight.operation.file.take().map(File::into_only) {
+            Some(Ok(fd)) => {
+                let _ = fd.into_raw_fd();
+                flight.owns_descriptor = true;
+                Ok(())
+            }
+            Some(Err(_still_held)) => Err(libc::EBUSY),
+            None => Ok(()),
+        }
+    }
+
+    fn set_deadline(&mut self, key: Key) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let limit = flight.operation.timeout.map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.get()));
+        // A limit that the clock cannot express is none.
+        let Some(at) = Instant::now().checked_add(limit) else { return };
+        flight.deadline = Some(at);
+        let token = Token::new(key, 0);
+        match self.explanation.backend {
+            BackendKind::Threads => self.main.set_timer(token, at),
+            BackendKind::Kaio => {
+                if let Some(side) = self.side() {
+                    side.set_timer(token, at);
+                }
+            }
+            // The one keeps it itself (or the threads do, when it has to go there), the other needs no time.
+            BackendKind::Uring | BackendKind::Null => {}
+        }
+    }
+
+    fn side(&mut self) -> Option<&mut Threads> {
+        if self.side.is_none() {
+            *self.side = Threads::new(self.options.thread_options()).ok();
+        }
+        self.side.as_mut()
+    }
+
+    fn carry_beside(&mut self, job: &Job) -> Result<(), NoRoom> {
+        match self.side() {
+            // SAFETY: as for the main backend.
+            Some(side) => unsafe { side.carry(job) },
+            None => {
+                // Not even a lock and a descriptor are to be had: done here and now rather than not at all.
+                let answer = Answer::Result(job.raw.call());
+                self.events.push(Event { token: job.token, answer });
+                Ok(())
+            }
+        }
+    }
+
+    /// What the threads have not answered.
+    pub(super) fn beside(&self) -> usize {
+        self.side.as_ref().map_or(0, Threads::pending)
+    }
+
+    /// Enters the backends; events go to `self.events`.
+    pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+        let beside = self.beside();
+        if beside == 0 && !self.side_has_timers() {
+            if std::mem::take(&mut self.watching) {
+                self.main.watch(-1, false);
+            }
+            return self.enter_main(want.min(self.carried), until);
+        }
+        let eventfd = self.side.as_mut().and_then(|side| side.poll_fd().ok());
+        if let Some(eventfd) = eventfd {
+            self.main.watch(eventfd, true);
+            self.watching = true;
+        }
+        if self.carried == 0 && !self.polled {
+            self.enter_main(0, None)?;
+            return self.enter_side(want, until);
+        }
+        self.enter_side(0, None)?;
+        let want = if self.events.is_empty() { want.min(1) } else { 0 };
+        // Without a descriptor to wait for both, they are looked at in turn.
+        let until = match (eventfd, want) {
+            (None, 1) => Some(Instant::now() + Duration::from_millis(1)),
+            _ => until,
+        };
+        self.enter_main(want, until)?;
+        self.enter_side(0, None)
+    }
+
+    fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+        let before = self.events.len();
+        let entered = self.main.enter(want, until, &mut self.events);
+        let answered = self.events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
+        self.carried = self.carried.saturating_sub(answered);
+        entered
+    }
+
+    fn enter_side(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+        match self.side.as_mut() {
+            Some(side) => side.enter(want, until, &mut self.events),
+            None => Ok(()),
+        }
+    }
+
+    /// Timers of operations that the main backend carries are with the threads where it has none of its own.
+    fn side_has_timers(&self) -> bool {
+        self.side.is_some() && self.explanation.backend == BackendKind::Kaio
+    }
+}
+
+/// The longest piece of a transfer: of a direct one, what the device takes in one request.
+#[cold]
+fn piece_limit(file: Option<&File>) -> u64 {
+    let Some(file) = file.filter(|file| file.is_direct()) else { return LONGEST_PIECE };
+    let align = u64::from(file.direct_io().offset_align.max(1));
+    let largest = u64::from(file.largest_request().unwrap_or(0));
+    match largest - largest % align {
+        0 => LONGEST_PIECE,
+        limit => limit.min(LONGEST_PIECE),
+    }
+}

@@ -1,0 +1,158 @@
+//! The end before the end: cancelling operations, giving them up, closing and dropping the queue.
+
+use super::flight::{Ending, Flight};
+use super::{BackendKind, OpId, Queue};
+use crate::backend::Backend;
+use crate::op::Shape;
+use crate::slots::{Key, State, Token};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+impl Queue {
+    /// Asks that an operation be cancelled; true if it is in flight and its result not known yet.
+    ///
+    /// Its completion comes in any case: with ECANCELED, or, when it could not be stopped any more (a transfer that the device
+    /// has begun), with its result. Does not block; a cancel of something submitted takes effect with the next submit or reap.
+    pub fn cancel(&mut self, id: OpId) -> bool {
+        let known = self.home.is_here()
+            && !matches!(self.slots.state(id.0), None | Some(State::Done))
+            && self.slots.get(id.0).is_some();
+        if known {
+            self.end_early(id.0, Ending::Cancelled);
+            self.announce();
+        }
+        known
+    }
+
+    /// Asks that everything in flight be cancelled; how many operations that were.
+    pub fn cancel_all(&mut self) -> usize {
+        let keys: Vec<Key> = self.slots.keys().collect();
+        keys.into_iter().filter(|key| self.cancel(OpId(*key))).count()
+    }
+
+    /// Gives an operation up: it is cancelled if that is still possible, its completion is not handed out, and what it owns is
+    /// dropped when the kernel is done with it; a file that it opens is closed. False if there is no such operation in flight.
+    ///
+    /// Its place in the queue is free again with its completion, not before.
+    pub fn abandon(&mut self, id: OpId) -> bool {
+        let key = id.0;
+        if !self.home.is_here() {
+            return false;
+        }
+        match self.slots.state(key) {
+            None => false,
+            Some(State::Done) => {
+                self.ready -= 1;
+                self.slots.orphan(key, Flight::let_go);
+                true
+            }
+            Some(_) => {
+                let Some(flight) = self.slots.get_mut(key) else { return false };
+                if !std::mem::replace(&mut flight.abandoned, true) {
+                    self.abandoned += 1;
+                    self.end_early(key, Ending::Cancelled);
+                }
+                true
+            }
+        }
+    }
+
+    /// Cancels, for the reason given.
+    pub(super) fn end_early(&mut self, key: Key, ending: Ending) {
+        let state = self.slots.state(key);
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        if state == Some(State::Done) {
+            return;
+        }
+        if flight.ending == Ending::Natural {
+            flight.ending = ending;
+        }
+        match state {
+            Some(State::Held) => {
+                // One behind another of its chain is counted as held; one behind a barrier stands in `staged`.
+                if !self.staged.contains(&key) {
+                    self.held -= 1;
+                }
+                self.finish(key, -i64::from(libc::ECANCELED));
+            }
+            Some(State::Queued | State::Carried) => {
+                if matches!(flight.operation.raw.shape(), Shape::Whole) {
+                    if state == Some(State::Queued) {
+                        return self.finish(key, -i64::from(libc::ECANCELED));
+                    }
+                } else if let Some(round) = flight.progress.stop() {
+                    return self.settle(key, round);
+                }
+                let numbers = flight.progress.numbers();
+                let to_side = flight.to_side;
+                for number in numbers {
+                    let token = Token::new(key, number);
+                    match self.side.as_mut().filter(|_| to_side) {
+                        Some(side) => side.cancel(token),
+                        None => self.main.cancel(token),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Something is there to be reaped that no backend knows of: whoever polls the descriptor must learn of it.
+    pub(super) fn announce(&mut self) {
+        if self.polled && self.ready > 0 {
+            self.main.wake();
+        }
+    }
+
+    /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`. How many
+    /// operations are still in flight after that: the device has them.
+    ///
+    /// Completions, those of the cancelled included, can be reaped as before. Closing again waits again.
+    /// Errors: as for [`submit`](Self::submit).
+    pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
+        if !self.home.is_here() {
+            return Err(io::Error::from_raw_os_error(libc::ECHILD));
+        }
+        self.closed = true;
+        self.cancel_all();
+        let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
+        loop {
+            // Abandoned operations are waited for too, though nobody will be handed their completions.
+            let left = self.slots.in_flight() - self.ready;
+            if left == 0 || Instant::now() >= until {
+                return Ok(left);
+            }
+            self.carry();
+            let entered = self.enter(1, Some(until));
+            self.sort_out();
+            entered?;
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            return; // All of it is the parent's.
+        }
+        // A queue that cannot be closed is one whose kernel side does not answer: then nothing is freed below.
+        let left = self.close(self.options.drop_wait()).unwrap_or(usize::MAX);
+        // SAFETY: this is the last use of the two.
+        unsafe {
+            ManuallyDrop::drop(&mut self.side);
+            // Giving a KAIO context back waits for what is in it, without a bound.
+            if left == 0 || self.explanation.backend != BackendKind::Kaio {
+                ManuallyDrop::drop(&mut self.main);
+            }
+        }
+        if left == 0 {
+            // Nothing is in flight any more, so nothing in the slots is the kernel's.
+            for key in self.slots.keys().collect::<Vec<_>>() {
+                self.slots.orphan(key, Flight::let_go);
+            }
+            // SAFETY: this is its last use.
+            unsafe { ManuallyDrop::drop(&mut self.slots) }
+        }
+    }
+}

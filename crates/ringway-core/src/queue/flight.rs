@@ -1,0 +1,175 @@
+//! An operation in its slot: what is known of it, and what its answers mean. No system call but the close of a
+//! descriptor that nobody else knows of.
+
+use super::{Completion, OpId};
+use crate::error::Error;
+use crate::op::{self, Held, Kind, Open, Operation, Raw};
+use crate::slots::Key;
+use crate::split::{Piece, Progress};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::Instant;
+
+/// An operation in its slot.
+pub(super) struct Flight {
+    pub(super) operation: Operation,
+    pub(super) progress: Progress,
+    /// What follows in its chain.
+    pub(super) next: Option<Key>,
+    /// What comes before it in its chain, if the kernel was given both.
+    pub(super) after: Option<Key>,
+    /// It was counted into `active`.
+    pub(super) counted: bool,
+    pub(super) ending: Ending,
+    /// The threads carry it, since the main backend cannot.
+    pub(super) to_side: bool,
+    pub(super) abandoned: bool,
+    /// A close that has taken the descriptor out of its file, and now is its owner.
+    pub(super) owns_descriptor: bool,
+    pub(super) retries: u8,
+    pub(super) deadline: Option<Instant>,
+    pub(super) result: i64,
+}
+
+/// Why an operation that fails with ECANCELED was meant to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It was not.
+    Natural,
+    /// Its owner asked for it.
+    Cancelled,
+    /// Its time was up.
+    TimedOut,
+    /// What it was linked behind failed.
+    Broken,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Self {
+            operation: op::nop(),
+            progress: Progress::whole(),
+            next: None,
+            after: None,
+            counted: false,
+            ending: Ending::Natural,
+            to_side: false,
+            abandoned: false,
+            owns_descriptor: false,
+            retries: 0,
+            deadline: None,
+            result: 0,
+        }
+    }
+}
+
+impl Flight {
+    /// What a backend is given of it.
+    #[inline]
+    pub(super) fn piece(&self, piece: Piece) -> Raw {
+        let all = piece.start == 0 && piece.len == self.progress.total();
+        if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
+    }
+
+    /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are not shown.
+    pub(super) fn is_to_be_tried_again(&self, errno: i32) -> bool {
+        if self.ending != Ending::Natural {
+            return false;
+        }
+        match errno {
+            libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
+            libc::EAGAIN => true,
+            // The kernel may have enforced the time limit.
+            libc::EINTR | libc::ECANCELED => self.deadline.is_none_or(|deadline| Instant::now() < deadline),
+            _ => false,
+        }
+    }
+
+    /// A direct transfer that stopped between two blocks has met the end of the file: to go on from there would be
+    /// refused for its alignment.
+    pub(super) fn is_end_of_file(&self, done: u64) -> bool {
+        self.operation
+            .file
+            .as_ref()
+            .filter(|file| file.is_direct())
+            .is_some_and(|file| !done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1))))
+    }
+
+    /// What the owner is shown for what the kernel said.
+    pub(super) fn final_result(&self, result: i64) -> i64 {
+        let errno = match result {
+            0.. => return result,
+            _ => i32::try_from(-result).unwrap_or(libc::EIO),
+        };
+        let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
+        match (&self.operation.raw, self.ending) {
+            // Its time having come is what was asked of it.
+            (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
+            // An interrupted close has closed the descriptor all the same (close(2), NOTES).
+            (Raw::Close(_), _) if errno == libc::EINTR => 0,
+            (_, Ending::TimedOut) if stopped => -i64::from(libc::ETIMEDOUT),
+            (_, Ending::Cancelled | Ending::Broken) if stopped => -i64::from(libc::ECANCELED),
+            // The kernel kept the time limit itself.
+            (_, Ending::Natural) if stopped && self.deadline.is_some() => -i64::from(libc::ETIMEDOUT),
+            _ => result,
+        }
+    }
+
+    /// A close that was cancelled before it began has left its descriptor open, and nobody else knows of it.
+    pub(super) fn close_if_still_open(&mut self) {
+        if let Raw::Close(close) = self.operation.raw
+            && std::mem::take(&mut self.owns_descriptor)
+            && self.result == -i64::from(libc::ECANCELED)
+        {
+            // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not closed it.
+            drop(unsafe { OwnedFd::from_raw_fd(close.fd) });
+        }
+    }
+
+    /// What follows in a chain may begin.
+    pub(super) fn succeeded(&self) -> bool {
+        match self.result {
+            ..0 => false,
+            done => !self.operation.raw.is_transfer() || done as u64 == self.progress.total(),
+        }
+    }
+
+    /// The end of an operation that nobody waits for: a file that it opened is closed.
+    pub(super) fn let_go(&mut self) {
+        self.operation.held = Held::Nothing;
+        if matches!(self.operation.raw, Raw::Open(_)) {
+            drop(Open::opened(self.result));
+        }
+    }
+
+    #[inline]
+    pub(super) fn complete(&mut self, key: Key) -> Completion {
+        let kind = self.operation.kind();
+        let opened = if kind == Kind::Open { Open::opened(self.result) } else { None };
+        let result = match u64::try_from(self.result) {
+            Ok(_) if kind == Kind::Open => Ok(0),
+            Ok(done) => Ok(done),
+            Err(_) => Err(Error::new(i32::try_from(-self.result).unwrap_or(libc::EIO), kind)),
+        };
+        Completion {
+            id: OpId(key),
+            user_data: self.operation.user_data,
+            kind,
+            result,
+            held: std::mem::replace(&mut self.operation.held, Held::Nothing),
+            opened,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::Slots;
+
+    /// An operation in flight costs at most this beside its buffer.
+    #[test]
+    fn a_slot_is_small() {
+        let size = Slots::<Flight>::slot_size();
+        assert!(size <= 256, "{size} bytes");
+    }
+}
