@@ -317,6 +317,15 @@ impl State {
                 Err(error) => self.refuse(&error),
             }
         }
+        self.tell_unattended(wakes);
+    }
+
+    /// Work without a thread is the reaper's: it must not sleep on.
+    fn tell_unattended(&mut self, wakes: &mut Wakes) {
+        if self.unattended() {
+            self.raise();
+            wakes.reaper = true;
+        }
     }
 
     fn may_start(&mut self) -> bool {
@@ -355,6 +364,7 @@ impl State {
     pub fn call_ready(&mut self, job: Job, wakes: &mut Wakes) {
         self.lanes[Role::Io as usize].queue.push_back(Task { job, way: Way::Ready });
         self.call_up(Role::Io, 1, wakes);
+        self.tell_unattended(wakes);
     }
 
     /// Puts a task's outcome down.
@@ -453,11 +463,10 @@ fn start(shared: &Arc<Shared>, role: Role) {
         lane.coming -= 1;
     }
     state.refuse(&error);
-    if state.unattended() {
-        state.raise();
-        drop(state);
-        shared.reaper.notify_one();
-    }
+    let mut wakes = Wakes::default();
+    state.tell_unattended(&mut wakes);
+    drop(state);
+    carry_out(shared, &mut wakes);
 }
 
 /// A thread inherits its signal mask: the program's signals are for the program's own threads.
