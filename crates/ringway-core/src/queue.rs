@@ -22,6 +22,7 @@ use crate::error::{PushError, Reason};
 use crate::fork::Home;
 use crate::op::{CURSOR, Operation, Raw, bind};
 use crate::slots::{Counts, Key, Slots};
+use carry::Asks;
 use fixed::Fixed;
 use flight::{Ending, Flight};
 use std::collections::VecDeque;
@@ -68,6 +69,7 @@ pub struct Queue {
     events: Vec<Event>,
     batch: Vec<Operation>,
     fixed: Fixed,
+    asks: Asks,
     options: Options,
     explanation: Explanation,
     ring_fd: Option<RawFd>,
@@ -118,6 +120,7 @@ impl Queue {
             events: Vec::new(),
             batch: Vec::new(),
             fixed: Fixed::default(),
+            asks: Asks::for_backend(&explanation),
             options: options.clone(),
             explanation,
             ring_fd,
@@ -186,11 +189,15 @@ impl Queue {
             match last.and_then(|last| self.slots.get_mut(last)) {
                 Some(before) => {
                     before.next = Some(key);
+                    before.plain = false;
                     self.held += 1;
                 }
                 None => first = Some(key),
             }
             last = Some(key);
+        }
+        if let Some(flight) = last.and_then(|last| self.slots.get_mut(last)) {
+            flight.plain = false;
         }
         self.batch = batch;
         match first {
@@ -256,6 +263,7 @@ impl Queue {
         flight.owns_descriptor = false;
         flight.retries = 0;
         flight.deadline = None;
+        flight.plain = flight.is_plain();
         bind(&mut flight.operation);
         key
     }

@@ -184,6 +184,12 @@ impl<T: Default> Slots<T> {
         self.slot_mut(key).map(|slot| &mut slot.value)
     }
 
+    /// Its state and itself, to change both.
+    #[inline]
+    pub fn entry(&mut self, key: Key) -> Option<(&mut State, &mut T)> {
+        self.slot_mut(key).map(|slot| (&mut slot.state, &mut slot.value))
+    }
+
     #[inline]
     fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
         self.slots

@@ -22,10 +22,28 @@ impl Queue {
     #[inline]
     fn sort_out_one(&mut self, event: Event) {
         let Some(key) = event.token.key() else { return };
-        let Some(flight) = self.slots.get_mut(key) else {
+        let Some((state, flight)) = self.slots.entry(key) else {
             self.late += u64::from(event.answer != Answer::Expired);
             return;
         };
+        if flight.plain {
+            if let Answer::Result(result) = event.answer
+                && flight.is_outcome(result)
+            {
+                *state = State::Done;
+                flight.result = result;
+                // Behind its last operation a file may be closed: a completion does not hold it.
+                drop(flight.operation.file.take());
+                self.active -= 1;
+                self.ready += 1;
+                self.done.push_back(key);
+                if !self.staged.is_empty() {
+                    self.unstage();
+                }
+                return;
+            }
+            flight.make_intricate(true);
+        }
         let result = match event.answer {
             Answer::Result(result) => result,
             Answer::CannotCarry => {

@@ -1,12 +1,13 @@
 //! Giving operations to the backends: in pieces, linked, or to the threads that stand beside a backend which cannot
 //! carry them.
 
+use super::fixed::Fixed;
 use super::flight::{Ending, Flight};
-use super::{BackendKind, Queue};
+use super::{BackendKind, Explanation, Queue};
 use crate::backend::threads::Threads;
 use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::{File, Traits};
-use crate::op::{Held, Kind, Operation, Raw, Shape};
+use crate::op::{Kind, Operation, Raw, Shape};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use crate::split::Progress;
@@ -21,9 +22,53 @@ const SURELY_ONE_REQUEST: u64 = 64 << 10;
 /// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
 const LONGEST_PIECE: u64 = 1 << 30;
 
-enum Carried {
-    All,
-    NoRoom,
+/// What has to be known of a file before a job on it is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// Nothing: a ring takes everything.
+    Nothing,
+    /// Whether it can be waited for: threads find out themselves what a bare descriptor is.
+    OfFiles,
+    /// Whether it is open for direct I/O, even of a bare descriptor.
+    OfDescriptors,
+}
+
+impl Asks {
+    pub(super) fn for_backend(explanation: &Explanation) -> Self {
+        match explanation.backend {
+            BackendKind::Uring if !explanation.granted.contains(&Feature::IoPoll) => Self::Nothing,
+            BackendKind::Null => Self::Nothing,
+            BackendKind::Threads => Self::OfFiles,
+            BackendKind::Uring | BackendKind::Kaio => Self::OfDescriptors,
+        }
+    }
+
+    #[inline]
+    fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
+        match (self, file) {
+            (Self::Nothing, _) | (Self::OfFiles, None) => UNKNOWN,
+            (_, Some(file)) => file.traits(),
+            (Self::OfDescriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
+        }
+    }
+}
+
+/// A job for a backend.
+#[inline]
+fn job(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight, raw: Raw, piece: u8) -> Job {
+    let file = flight.operation.file.as_ref();
+    let traits = asks.traits(file, &raw);
+    let (fixed_file, fixed_buffer) = fixed.find(file, &flight.operation.held, &raw);
+    Job {
+        token: Token::new(key, piece),
+        raw,
+        file: traits.kind,
+        direct: traits.direct,
+        fixed_file,
+        fixed_buffer,
+        link: false,
+        deadline: flight.deadline,
+    }
 }
 
 impl Queue {
@@ -41,37 +86,54 @@ impl Queue {
     /// Gives the backends as much as they take.
     pub(super) fn carry(&mut self) {
         while let Some(key) = self.pending.front().copied() {
-            if self.slots.state(key) != Some(State::Queued) {
+            let Some((state @ State::Queued, flight)) = self.slots.entry(key) else {
                 self.pending.pop_front(); // Cancelled while it waited.
                 continue;
-            }
-            match self.carry_one(key) {
-                Carried::All => {
-                    self.pending.pop_front();
+            };
+            let carried = if flight.plain {
+                let job = job(self.asks, &self.fixed, key, flight, flight.operation.raw, 0);
+                if self.main.can_carry(&job) {
+                    // SAFETY: the operation owns what the job points at, or its owner has promised for it, and stays in its
+                    // slot until the job has been answered; slots are leaked rather than freed when the queue goes before that.
+                    let carried = unsafe { self.main.carry(&job) };
+                    if carried.is_ok() {
+                        *state = State::Carried;
+                        self.carried += 1;
+                    }
+                    carried
+                } else {
+                    flight.make_intricate(false);
+                    self.carry_one(key)
                 }
-                Carried::NoRoom => return,
+            } else {
+                self.carry_one(key)
+            };
+            if carried.is_err() {
+                return;
             }
+            self.pending.pop_front();
         }
     }
 
-    fn carry_one(&mut self, key: Key) -> Carried {
+    /// The long way, for everything that is not plain.
+    fn carry_one(&mut self, key: Key) -> Result<(), NoRoom> {
         if let Err(errno) = self.take_over(key) {
             self.slots.set_state(key, State::Queued, State::Carried);
             self.finish(key, -i64::from(errno));
-            return Carried::All;
+            return Ok(());
         }
         if self.slots.get(key).is_some_and(|flight| flight.next.is_some()) && self.carry_chain(key) {
-            return Carried::All;
+            return Ok(());
         }
         loop {
-            let Some(flight) = self.slots.get_mut(key) else { return Carried::All };
+            let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             let Some(piece) = flight.progress.next_piece() else { break };
             if flight.operation.timeout.is_some() && flight.deadline.is_none() {
                 self.set_deadline(key);
             }
-            let Some(flight) = self.slots.get(key) else { return Carried::All };
+            let Some(flight) = self.slots.get(key) else { return Ok(()) };
             let raw = flight.piece(piece);
-            let mut job = self.job(key, flight, raw, piece.number);
+            let mut job = job(self.asks, &self.fixed, key, flight, raw, piece.number);
             let to_side = flight.to_side || !self.main.can_carry(&job);
             let carried = if to_side {
                 let ring = self.explanation.backend == BackendKind::Uring;
@@ -84,8 +146,7 @@ impl Queue {
                     job.deadline = None;
                 }
                 self.carried += 1;
-                // SAFETY: the operation owns what the job points at, or its owner has promised for it, and stays in its slot
-                // until the job has been answered; slots are leaked rather than freed when the queue goes before that.
+                // SAFETY: as for a plain one.
                 unsafe { self.main.carry(&job) }
             };
             if carried.is_err() {
@@ -93,48 +154,14 @@ impl Queue {
                 if let Some(flight) = self.slots.get_mut(key) {
                     flight.progress.put_back();
                 }
-                return Carried::NoRoom;
+                return Err(NoRoom);
             }
             if to_side && let Some(flight) = self.slots.get_mut(key) {
                 self.to_threads += u64::from(!std::mem::replace(&mut flight.to_side, true));
             }
         }
         self.slots.set_state(key, State::Queued, State::Carried);
-        Carried::All
-    }
-
-    fn job(&self, key: Key, flight: &Flight, raw: Raw, piece: u8) -> Job {
-        let file = flight.operation.file.as_ref();
-        let buffer = match &flight.operation.held {
-            Held::Buffer(buffer) => Some(buffer),
-            _ => None,
-        };
-        // A ring that takes everything need not be told what kind of file it is.
-        let traits = match (self.takes_all(), file) {
-            (true, _) => UNKNOWN,
-            (false, Some(file)) => file.traits(),
-            (false, None) if self.explanation.backend == BackendKind::Threads => UNKNOWN,
-            (false, None) => raw.fd().map_or(UNKNOWN, Traits::of),
-        };
-        Job {
-            token: Token::new(key, piece),
-            raw,
-            file: traits.kind,
-            direct: traits.direct,
-            fixed_file: self.fixed.file(file),
-            fixed_buffer: self.fixed.buffer(buffer, &raw),
-            link: false,
-            deadline: flight.deadline,
-        }
-    }
-
-    /// A ring that does not poll for completions, or nothing at all: it asks nothing about the file.
-    fn takes_all(&self) -> bool {
-        match self.explanation.backend {
-            BackendKind::Uring => !self.explanation.granted.contains(&Feature::IoPoll),
-            BackendKind::Null => true,
-            BackendKind::Kaio | BackendKind::Threads => false,
-        }
+        Ok(())
     }
 
     /// The whole of a chain to the kernel, linked; false when it is to go one by one.
@@ -144,7 +171,7 @@ impl Queue {
         while let Some(key) = at {
             let Some(flight) = self.slots.get(key) else { return false };
             let waits = matches!(self.slots.state(key), Some(State::Queued | State::Held));
-            let job = self.job(key, flight, flight.operation.raw, 0);
+            let job = job(self.asks, &self.fixed, key, flight, flight.operation.raw, 0);
             let fits = waits
                 && flight.progress.is_single()
                 && flight.ending == Ending::Natural
@@ -174,7 +201,7 @@ impl Queue {
             at = flight.next;
             let Some(flight) = self.slots.get(key) else { return true };
             let raw = flight.piece(piece);
-            let job = Job { link: at.is_some(), ..self.job(key, flight, raw, piece.number) };
+            let job = Job { link: at.is_some(), ..job(self.asks, &self.fixed, key, flight, raw, piece.number) };
             // SAFETY: as for a single job.
             let carried = unsafe { self.main.carry(&job) };
             debug_assert!(carried.is_ok(), "there was room for the chain");

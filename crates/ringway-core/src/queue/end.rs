@@ -65,6 +65,7 @@ impl Queue {
         if state == Some(State::Done) {
             return;
         }
+        flight.make_intricate(state == Some(State::Carried));
         if flight.ending == Ending::Natural {
             flight.ending = ending;
         }

@@ -3,7 +3,7 @@
 use super::Queue;
 use crate::buffer::{Arena, Buffer};
 use crate::file::File;
-use crate::op::Raw;
+use crate::op::{Held, Raw};
 use crate::refusal::{Feature, Refusal};
 use std::os::fd::AsRawFd;
 
@@ -27,22 +27,29 @@ struct Registered {
 }
 
 impl Fixed {
+    /// The indices of an operation's file and of its buffer.
+    #[inline]
+    pub fn find(&self, file: Option<&File>, held: &Held, raw: &Raw) -> (Option<u32>, Option<u16>) {
+        if self.files.is_empty() && self.arenas.is_empty() {
+            return (None, None);
+        }
+        let buffer = match held {
+            Held::Buffer(buffer) => Some(buffer),
+            _ => None,
+        };
+        (self.file(file), self.buffer(buffer, raw))
+    }
+
     /// A file's index, if it is registered.
     #[inline]
-    pub fn file(&self, file: Option<&File>) -> Option<u32> {
-        if self.files.is_empty() {
-            return None;
-        }
+    fn file(&self, file: Option<&File>) -> Option<u32> {
         let identity = file?.identity();
         self.files.iter().find(|(file, _)| file.identity() == identity).map(|(_, index)| *index)
     }
 
     /// The index of the registered memory that a plain transfer's bytes lie in.
     #[inline]
-    pub fn buffer(&self, buffer: Option<&Buffer>, raw: &Raw) -> Option<u16> {
-        if self.arenas.is_empty() {
-            return None;
-        }
+    fn buffer(&self, buffer: Option<&Buffer>, raw: &Raw) -> Option<u16> {
         let addr = match raw {
             Raw::Read(read) => read.addr.addr(),
             Raw::Write(write) => write.addr.addr(),

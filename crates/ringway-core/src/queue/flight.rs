@@ -19,6 +19,9 @@ pub(super) struct Flight {
     pub(super) after: Option<Key>,
     /// It was counted into `active`.
     pub(super) counted: bool,
+    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit or descriptor to take
+    /// over. Such a one takes the short way through the queue, which keeps no account of pieces.
+    pub(super) plain: bool,
     pub(super) ending: Ending,
     /// The threads carry it, since the main backend cannot.
     pub(super) to_side: bool,
@@ -51,6 +54,7 @@ impl Default for Flight {
             next: None,
             after: None,
             counted: false,
+            plain: false,
             ending: Ending::Natural,
             to_side: false,
             abandoned: false,
@@ -63,6 +67,28 @@ impl Default for Flight {
 }
 
 impl Flight {
+    /// Whether it begins as a plain one.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.progress.is_single()
+            && self.operation.timeout.is_none()
+            && !self.operation.drain
+            && !matches!(self.operation.raw, Raw::Close(_))
+    }
+
+    /// Leaves the short way; `carried`: a backend has it.
+    pub(super) fn make_intricate(&mut self, carried: bool) {
+        if std::mem::take(&mut self.plain) && carried {
+            self.progress.next_piece();
+        }
+    }
+
+    /// This answer to a plain one is the outcome.
+    #[inline]
+    pub(super) fn is_outcome(&self, result: i64) -> bool {
+        result >= 0 && (!self.operation.exact || result as u64 == self.progress.total())
+    }
+
     /// What a backend is given of it.
     #[inline]
     pub(super) fn piece(&self, piece: Piece) -> Raw {
