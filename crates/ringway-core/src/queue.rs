@@ -20,11 +20,11 @@ use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event};
 use crate::error::{PushError, Reason};
 use crate::fork::Home;
-use crate::op::{CURSOR, Operation, Raw, bind};
+use crate::op::{CURSOR, Operation, Raw};
 use crate::slots::{Counts, Key, Slots};
 use carry::Asks;
 use fixed::Fixed;
-use flight::{Ending, Flight};
+use flight::Flight;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -139,22 +139,16 @@ impl Queue {
     ///
     /// Errors, all before anything is submitted, the operation coming back with them: the queue is full
     /// ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked child.
-    #[inline]
-    pub fn push(&mut self, mut operation: Operation) -> Result<OpId, PushError> {
-        match self.push_in_place(&mut operation) {
-            Ok(id) => Ok(id),
-            Err(reason) => Err(PushError::new(reason, vec![operation])),
+    pub fn push(&mut self, operation: Operation) -> Result<OpId, PushError> {
+        if let Some(reason) = self.refuse(&operation, 1) {
+            return Err(PushError::new(reason, vec![operation]));
         }
-    }
-
-    /// Takes the operation out of its place, unless it is refused: a move by reference, since each copy of an operation
-    /// costs as much as all the rest of a push.
-    fn push_in_place(&mut self, operation: &mut Operation) -> Result<OpId, Reason> {
-        if let Some(reason) = self.refuse(operation, 1) {
-            return Err(reason);
-        }
+        // Moved once, from the caller's frame into its slot: a copy of an operation costs as much as all the rest of a push.
         let drain = operation.drain;
-        let key = self.insert(operation);
+        let progress = self.cut(&operation);
+        let (key, flight) = self.slots.insert().expect("there is room");
+        flight.operation = operation;
+        flight.begin(progress);
         if drain || self.draining || !self.staged.is_empty() {
             self.stage(key);
         } else {
@@ -185,7 +179,10 @@ impl Queue {
         let mut last: Option<Key> = None;
         for mut operation in batch.drain(..) {
             operation.drain = drain && first.is_none();
-            let key = self.insert(&mut operation);
+            let progress = self.cut(&operation);
+            let (key, flight) = self.slots.insert().expect("there is room for all of them");
+            flight.operation = operation;
+            flight.begin(progress);
             match last.and_then(|last| self.slots.get_mut(last)) {
                 Some(before) => {
                     before.next = Some(key);
@@ -223,7 +220,7 @@ impl Queue {
         if let Some(limit) = settings.timeout {
             operation = operation.timeout(limit);
         }
-        self.push_in_place(&mut operation)
+        self.push(operation).map_err(|error| error.reason())
     }
 
     /// Why an operation cannot be taken in, if it cannot.
@@ -245,27 +242,6 @@ impl Queue {
             return Some(Reason::Invalid("an offset over i64::MAX"));
         }
         (self.slots.room() < room).then_some(Reason::Full)
-    }
-
-    /// Takes in an operation that there is room for.
-    #[inline]
-    fn insert(&mut self, operation: &mut Operation) -> Key {
-        let progress = self.cut(operation);
-        let (key, flight) = self.slots.insert().expect("there was room");
-        std::mem::swap(&mut flight.operation, operation);
-        flight.progress = progress;
-        flight.next = None;
-        flight.after = None;
-        flight.ending = Ending::Natural;
-        flight.counted = false;
-        flight.to_side = false;
-        flight.abandoned = false;
-        flight.owns_descriptor = false;
-        flight.retries = 0;
-        flight.deadline = None;
-        flight.plain = flight.is_plain();
-        bind(&mut flight.operation);
-        key
     }
 
     /// Submits what was pushed: one system call for any number on uring and kaio. Does not wait.

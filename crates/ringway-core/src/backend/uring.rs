@@ -451,7 +451,12 @@ impl Backend for Uring {
         if std::mem::take(&mut self.bell)
             && let Some(eventfd) = self.watch
         {
+            // Armed again at once: whoever polls the ring's descriptor may not come back before it is readable.
             drain(eventfd);
+            self.arm();
+            self.system_calls += 1;
+            // If the kernel has no memory for it now, the entry stays for the next enter.
+            let _ = self.ring.submit();
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// Close `file`, and learn what `close(2)` had to say (a network file system may report a failed write).
 ///
 /// A descriptor in use must not be closed, since its number would soon be another file's. So when the
-/// operation's turn comes and someone else still holds the [`File`] (another operation in flight, a clone), it
+/// operation's turn comes and someone else still holds the [`File`] (another operation in flight, a clone, a queue that registered it), it
 /// answers EBUSY, and the file is closed when its last holder lets go. Behind the last operation on
 /// the file in a chain, it is the only holder.
 ///

@@ -88,6 +88,9 @@ impl At {
 /// The offset that stands for the file's own position.
 pub const CURSOR: u64 = u64::MAX;
 
+/// The answer of a positional call on what has no position.
+const ESPIPE: i64 = -(libc::ESPIPE as i64);
+
 /// What an SQE may use besides the operation's own numbers: registrations of this ring, and memory
 /// that stays where it is for as long as the operation is in flight.
 pub(crate) struct Place {

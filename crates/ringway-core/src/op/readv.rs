@@ -1,6 +1,6 @@
 //! Read into several buffers: `preadv(2)`, `readv(2)`.
 
-use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, on_file};
+use super::{At, CURSOR, ESPIPE, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -80,14 +80,19 @@ impl Form for Readv {
 
     fn call(&self) -> i64 {
         let count = i32::try_from(self.count).unwrap_or(i32::MAX);
-        // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names valid until
-        // its completion; the safe push does so by owning them in the operation's slot.
-        answer(unsafe {
-            if self.offset == CURSOR {
-                libc::readv(self.fd, self.iov, count) as i64
-            } else {
-                libc::preadv64(self.fd, self.iov, count, self.offset as i64) as i64
-            }
-        })
+        let at_position = || {
+            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names valid until
+            // its completion; the safe push does so by owning them in the operation's slot.
+            answer(unsafe { libc::readv(self.fd, self.iov, count) as i64 })
+        };
+        if self.offset == CURSOR {
+            return at_position();
+        }
+        // SAFETY: as above.
+        match answer(unsafe { libc::preadv64(self.fd, self.iov, count, self.offset as i64) as i64 }) {
+            // A pipe has no offsets. io_uring ignores them there, and so does this.
+            ESPIPE => at_position(),
+            done => done,
+        }
     }
 }

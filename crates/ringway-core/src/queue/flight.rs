@@ -67,13 +67,24 @@ impl Default for Flight {
 }
 
 impl Flight {
-    /// Whether it begins as a plain one.
+    /// A new life, with an operation that has just been put in its place.
     #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.progress.is_single()
+    pub(super) fn begin(&mut self, progress: Progress) {
+        self.plain = progress.is_single()
             && self.operation.timeout.is_none()
             && !self.operation.drain
-            && !matches!(self.operation.raw, Raw::Close(_))
+            && !matches!(self.operation.raw, Raw::Close(_));
+        self.progress = progress;
+        self.next = None;
+        self.after = None;
+        self.counted = false;
+        self.ending = Ending::Natural;
+        self.to_side = false;
+        self.abandoned = false;
+        self.owns_descriptor = false;
+        self.retries = 0;
+        self.deadline = None;
+        op::bind(&mut self.operation);
     }
 
     /// Leaves the short way; `carried`: a backend has it.
