@@ -143,10 +143,22 @@ impl Queue {
         self.pending.push_back(key);
     }
 
-    /// The result is known.
+    /// The result is known; with it, that of what follows in its chain and will not begin.
     #[inline]
     pub(super) fn finish(&mut self, key: Key, result: i64) {
-        let Some(flight) = self.slots.get_mut(key) else { return };
+        let mut broken = self.finish_one(key, result);
+        while let Some(key) = broken {
+            broken = self.finish_one(key, -i64::from(libc::ECANCELED));
+        }
+        if !self.staged.is_empty() {
+            self.unstage();
+        }
+    }
+
+    /// The result of one is known. Gives what follows in its chain, if that will not begin.
+    #[inline]
+    fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
+        let flight = self.slots.get_mut(key)?;
         flight.result = flight.final_result(result);
         flight.close_if_still_open();
         let complete = flight.succeeded();
@@ -160,13 +172,14 @@ impl Queue {
         drop(file);
         let from = self.slots.state(key).unwrap_or(State::Free);
         self.slots.set_state(key, from, State::Done);
-        if let Some(next) = next {
-            if complete || always {
+        let broken = match next {
+            Some(next) if complete || always => {
                 self.go_on(next);
-            } else {
-                self.break_off(next);
+                None
             }
-        }
+            Some(next) => self.break_off(next),
+            None => None,
+        };
         self.active -= usize::from(counted);
         if abandoned {
             self.abandoned -= 1;
@@ -178,8 +191,6 @@ impl Queue {
         if drain {
             self.draining = false;
         }
-        if !self.staged.is_empty() {
-            self.unstage();
-        }
+        broken
     }
 }

@@ -52,12 +52,12 @@ impl Queue {
         // A carried one is linked, and the kernel has begun it or will answer ECANCELED, upon which it is tried again.
     }
 
-    /// The rest of a chain, which has failed.
-    pub(super) fn break_off(&mut self, key: Key) {
+    /// The next of a chain, which has failed. Gives it back if it is over with that.
+    pub(super) fn break_off(&mut self, key: Key) -> Option<Key> {
         match self.slots.state(key) {
             Some(State::Held) => {
                 self.held -= 1;
-                self.finish(key, -i64::from(libc::ECANCELED));
+                Some(key)
             }
             Some(State::Carried) => {
                 // Linked: the kernel cancels it.
@@ -66,8 +66,9 @@ impl Queue {
                 {
                     flight.ending = Ending::Broken;
                 }
+                None
             }
-            _ => {}
+            _ => None,
         }
     }
 }

@@ -400,6 +400,8 @@ impl State {
         self.closed = true;
         for lane in &mut self.lanes {
             lane.queue.clear();
+            // A sleeper that is called up counts itself off again.
+            lane.coming += lane.idle.len();
             wakes.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
         }
         self.watch.kick();

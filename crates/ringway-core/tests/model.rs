@@ -1,0 +1,79 @@
+//! Random sequences of operations, with cancels, closes and drops, against a model of plain files: on each
+//! backend, buffered and direct, with faults and without. What is held true stands in `ringway_trial`.
+//!
+//! `RINGWAY_MODEL_CASES` sets how many sequences each test runs.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use ringway_core::BackendKind;
+use ringway_trial::{Conditions, Faults, Script, run, watchdog};
+
+fn cases(usual: u32) -> u32 {
+    std::env::var("RINGWAY_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    let rate = || prop_oneof![Just(0), 1u16..400];
+    (any::<u64>(), rate(), rate(), rate(), rate(), rate()).prop_map(
+        |(seed, short, errors, retryable, delay, reorder)| Faults { seed, short, errors, retryable, delay, reorder },
+    )
+}
+
+/// Scripts of up to about a hundred steps, most of them shorter.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 5..600)
+}
+
+fn check(backend: BackendKind, faults: impl Strategy<Value = Option<Faults>>) {
+    // On the disk: a file system in memory would not do direct I/O as one on a device does.
+    let place = env!("CARGO_TARGET_TMPDIR");
+    let mut runner = TestRunner::new(Config { cases: cases(60), failure_persistence: None, ..Config::default() });
+    let ran = runner.run(&(bytes(), any::<bool>(), faults), |(bytes, direct, faults)| {
+        let script = Script::decode(&bytes);
+        let conditions = Conditions { backend, direct, faults };
+        let dir = tempfile::tempdir_in(place)?;
+        let _watched = watchdog::watch(format!("{conditions:?} {script:?}"));
+        run(&script, &conditions, dir.path())
+            .map_err(|failure| TestCaseError::fail(format!("{failure}\n{script:#?}")))?;
+        Ok(())
+    });
+    if let Err(error) = ran {
+        panic!("{backend}: {error}");
+    }
+}
+
+#[test]
+fn uring() {
+    check(BackendKind::Uring, Just(None));
+}
+
+#[test]
+fn kaio() {
+    check(BackendKind::Kaio, Just(None));
+}
+
+#[test]
+fn threads() {
+    check(BackendKind::Threads, Just(None));
+}
+
+#[test]
+fn uring_with_faults() {
+    check(BackendKind::Uring, faults().prop_map(Some));
+}
+
+#[test]
+fn kaio_with_faults() {
+    check(BackendKind::Kaio, faults().prop_map(Some));
+}
+
+#[test]
+fn threads_with_faults() {
+    check(BackendKind::Threads, faults().prop_map(Some));
+}
+
+/// Nothing is done there, so nothing but the counts and the completions can be checked.
+#[test]
+fn null() {
+    check(BackendKind::Null, Just(None));
+}
