@@ -1,0 +1,42 @@
+//! `cp FROM TO` on the queue: eight blocks are on their way at any time, each read and then written.
+//!
+//! Shows the loop that most programs need: push while there is work and a buffer, reap what has completed, go on from
+//! there. It copies a file's content alone, and TO must not exist yet.
+
+use ringway_core::{Buffer, File, OpenOptions, Options, op};
+use std::error::Error;
+
+const BLOCK: u64 = 256 << 10;
+const IN_FLIGHT: usize = 8;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let paths: Vec<_> = std::env::args_os().skip(1).collect();
+    let [from, to] = paths.as_slice() else { return Err("usage: cp FROM TO".into()) };
+    let from = File::open(from)?;
+    let to = OpenOptions::new().write(true).create_new(true).open(to)?;
+
+    let mut queue = Options::new().build()?;
+    let mut buffers = vec![vec![0; BLOCK as usize]; IN_FLIGHT];
+    let mut next = 0; // Where the next read begins.
+    let mut read = Vec::new(); // What has been read, to be written to the same place.
+    let mut at_end = false;
+    while !at_end || queue.in_flight() > 0 {
+        while let Some(buffer) = buffers.pop_if(|_| !at_end) {
+            queue.push(op::read(&from, buffer, next).exact().user_data(next))?;
+            next += BLOCK;
+        }
+        for done in queue.reap(1)? {
+            let (kind, at, len) = (done.kind, done.user_data, done.result? as usize);
+            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes hand it back")).expect("a Vec");
+            match kind {
+                op::Kind::Read if len > 0 => read.push((buffer, at, len)),
+                op::Kind::Read => at_end = true,
+                _ => buffers.push(buffer),
+            }
+        }
+        for (buffer, at, len) in read.drain(..) {
+            queue.push(op::write(&to, Buffer::from(buffer).slice(..len), at).exact().user_data(at))?;
+        }
+    }
+    Ok(())
+}
