@@ -4,7 +4,7 @@
 
 use super::eventfd::{EventFd, drain, wait_readable};
 use super::{Answer, Backend, Event, Job, NoRoom};
-use crate::op::{Cancel, Place, Side};
+use crate::op::{CURSOR, Cancel, Place, Raw, Side};
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
 use io_uring::squeue::Flags;
@@ -490,8 +490,10 @@ impl Backend for Uring {
     }
 
     fn can_carry(&self, job: &Job) -> bool {
-        // A ring that polls for completions takes nothing but direct transfers.
-        !self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer())
+        // A ring that polls for completions takes nothing but direct transfers. And no ring moves the file's position when a
+        // direct transfer completes later on.
+        (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
+            && !(job.direct && job.raw.offset() == Some(CURSOR))
     }
 
     fn chain_room(&self) -> usize {
@@ -503,7 +505,10 @@ impl Backend for Uring {
     fn can_link(&self, job: &Job) -> bool {
         let mut side = Side::default();
         let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side: &raw mut side };
-        job.deadline.is_none() && self.can_carry(job) && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
+        job.deadline.is_none()
+            && (!job.link || ends_chains(&job.raw))
+            && self.can_carry(job)
+            && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
     }
 
     fn keeps_deadlines(&self) -> bool {
@@ -571,6 +576,12 @@ impl Drop for Uring {
             std::mem::forget(std::mem::take(&mut self.sides));
         }
     }
+}
+
+/// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call
+/// `req_set_fail`), which therefore may only be a linked chain's last.
+fn ends_chains(raw: &Raw) -> bool {
+    matches!(raw, Raw::Nop(_) | Raw::Open(_) | Raw::Close(_) | Raw::Poll(_) | Raw::Fadvise(_)) || raw.is_transfer()
 }
 
 /// Which opcodes the kernel knows. A kernel without the table (before 5.6) knows the first few.

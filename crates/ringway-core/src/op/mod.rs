@@ -146,7 +146,7 @@ pub(crate) fn answer(returned: i64) -> i64 {
 }
 
 /// errno of the libc call made just before; EIO should the C library have left none.
-pub(crate) fn last_errno() -> i32 {
+fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 

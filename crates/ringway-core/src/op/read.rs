@@ -66,7 +66,8 @@ impl Read {
 impl Form for Read {
     #[inline]
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        let len = u32::try_from(self.len).ok()?;
+        // A read of nothing is an error on some files (EISDIR), which a ring does not notice.
+        let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
         Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
             Some(index) => opcode::ReadFixed::new(file, self.addr, len, index).offset(self.offset).build(),
             None => opcode::Read::new(file, self.addr, len).offset(self.offset).build(),

@@ -34,7 +34,9 @@ impl Form for Timeout {
         // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's backend
         // sees to both); nothing refers to it while the SQE is being made.
         let timespec = unsafe {
-            (*place.side).timespec = types::Timespec::from(self.duration);
+            // The kernel takes seconds that do not fit an i64 for negative ones, which are invalid.
+            let seconds = self.duration.as_secs().min(i64::MAX as u64);
+            (*place.side).timespec = types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
             &raw const (*place.side).timespec
         };
         Some(opcode::Timeout::new(timespec).build())

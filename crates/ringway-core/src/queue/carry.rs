@@ -7,7 +7,7 @@ use super::{BackendKind, Explanation, Queue};
 use crate::backend::threads::Threads;
 use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::{File, Traits};
-use crate::op::{Kind, Operation, Raw, Shape};
+use crate::op::{CURSOR, Kind, Operation, Raw, Shape};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use crate::split::Progress;
@@ -25,7 +25,7 @@ const LONGEST_PIECE: u64 = 1 << 30;
 /// What has to be known of a file before a job on it is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// Nothing: a ring takes everything.
+    /// Nothing: a ring takes everything, but direct transfers at the file's own position.
     Nothing,
     /// Whether it can be waited for: threads find out themselves what a bare descriptor is.
     OfFiles,
@@ -46,9 +46,10 @@ impl Asks {
     #[inline]
     fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
         match (self, file) {
-            (Self::Nothing, _) | (Self::OfFiles, None) => UNKNOWN,
+            (Self::Nothing, _) if raw.offset() != Some(CURSOR) => UNKNOWN,
+            (Self::OfFiles, None) => UNKNOWN,
             (_, Some(file)) => file.traits(),
-            (Self::OfDescriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
+            (Self::Nothing | Self::OfDescriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
         }
     }
 }
@@ -172,6 +173,7 @@ impl Queue {
             let Some(flight) = self.slots.get(key) else { return false };
             let waits = matches!(self.slots.state(key), Some(State::Queued | State::Held));
             let job = job(self.asks, &self.fixed, key, flight, flight.operation.raw, 0);
+            let job = Job { link: flight.next.is_some(), ..job };
             let fits = waits
                 && flight.progress.is_single()
                 && flight.ending == Ending::Natural

@@ -352,7 +352,8 @@ impl Options {
     /// A ring; one that polls for completions only if a real read of the file says that it can.
     fn make_uring(&self) -> Result<Made, Refusal> {
         let mut settings = Settings {
-            entries: self.entries,
+            // An operation with a time limit takes two entries at once.
+            entries: self.entries.max(2),
             completion_entries: self.completion_entries.unwrap_or(self.entries.saturating_mul(4)),
             sqpoll: self.sqpoll.map(|sqpoll| {
                 let idle = u32::try_from(sqpoll.idle.as_millis()).unwrap_or(u32::MAX);
