@@ -1,0 +1,75 @@
+# What there is to do with a checkout. Each target looks first whether what it needs is there (scripts/setup.sh).
+# `make help` lists them.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+# How long `make soak` runs, and each fuzz target in `make fuzz`.
+SOAK ?= 10m
+FUZZ ?= 60
+# Further options of the command in `make bench` and `make probe`.
+ARGS ?=
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BINARY := $(TARGET)/release/ringway
+SETUP := ./scripts/setup.sh
+# Where rustup puts cargo: a shell that was open before does not know of it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help bench probe build install test check fmt doc soak fuzz sanitize clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+
+bench: ## which way of doing I/O suits this machine, in about a minute; ARGS="..." for `ringway bench`
+	@$(SETUP) rust cc
+	$(CARGO) run --release -p ringway-cli --bin ringway -- bench $(ARGS)
+
+probe: ## what this machine, kernel and user can do, and why not; ARGS="..." for `ringway probe`
+	@$(SETUP) rust cc
+	$(CARGO) run --release -p ringway-cli --bin ringway -- probe $(ARGS)
+
+build: ## the command, for release
+	@$(SETUP) rust cc
+	$(CARGO) build --release -p ringway-cli --bin ringway
+
+# As root there may be no cargo: then what was built before is installed.
+install: ## the command to PREFIX (/usr/local), below DESTDIR if that is given
+	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then $(MAKE) --no-print-directory build; fi
+	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringway
+
+# The doc tests run on each backend: they are what a reader tries first.
+test: check ## every test
+	$(CARGO) test --workspace --no-fail-fast
+	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --doc
+	RINGWAY_BACKEND=threads $(CARGO) test --workspace --doc
+
+check: ## formatting and lints, as CI wants them
+	@$(SETUP) rust cc fmt clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fmt: ## formats the code
+	@$(SETUP) rust fmt
+	$(CARGO) fmt --all
+
+doc: ## the documentation of the crates, in $(TARGET)/doc
+	@$(SETUP) rust cc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
+	@$(SETUP) rust cc
+	$(CARGO) run --release -p ringway-trial --bin soak -- $(SOAK)
+
+# Where the instructions of a compiler not yet released are wanted, RUSTC_BOOTSTRAP=1 has a released one take them.
+fuzz: export RUSTC_BOOTSTRAP := 1
+fuzz: ## each fuzz target for FUZZ=60 seconds
+	@$(SETUP) rust cc c++ fuzz
+	cd fuzz && for target in $$($(CARGO) fuzz list); do \
+		$(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ) || exit 1; \
+	done
+
+clean: ## what was built
+	$(CARGO) clean
