@@ -4,89 +4,19 @@
 //! Limits and filters cannot be taken back, so each test runs its body in a process of its own: the test binary again,
 //! with this test alone.
 
+mod common;
+
+use common::{KAIO, URING, become_ordinary, limit_memlock, refuse};
 use ringway_core::probe::{self, Machine, Uring};
 use ringway_core::refusal::{Feature, Refusal};
 use std::env;
 use std::fs::{self, File};
-use std::io;
-use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const CHILD: &str = "RINGWAY_PROBE_TEST_CHILD";
-
-/// Runs `body` in a process of its own, and passes its output on.
+/// Runs `body` in a process of its own.
 fn in_child(test: &str, body: impl FnOnce()) {
-    if env::var_os(CHILD).is_some() {
-        return body();
-    }
-    // One at a time: they would share the lockable memory of a user, should this run as an ordinary one.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let output = Command::new(env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stdout));
-    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{test}: {}", output.status);
+    common::in_child(test, |_| {}, body);
 }
-
-fn is_root() -> bool {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
-}
-
-/// Gives up root and its capabilities for good; who is not root is an ordinary user already. Each process becomes a
-/// user of its own, since lockable memory is counted for all processes of a user together.
-fn become_ordinary() {
-    if is_root() {
-        let user = 20_000 + std::process::id() % 40_000;
-        // SAFETY: these calls take numbers, or an empty list.
-        unsafe {
-            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
-            assert_eq!(libc::setgid(user), 0);
-            assert_eq!(libc::setuid(user), 0);
-            // A process that changed its user may not look at itself below /proc otherwise.
-            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
-        }
-    }
-    assert!(!is_root());
-}
-
-fn limit_memlock(bytes: u64) {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    // SAFETY: the limit is a live value that is only read.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
-}
-
-/// Makes `calls` fail with `errno` on this thread from now on.
-fn refuse(calls: &[libc::c_long], errno: i32) {
-    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    // The number of the system call is the first word that the filter sees.
-    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    for &call in calls {
-        filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32));
-        filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
-    }
-    filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its statements live through the call, which copies them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
-            0,
-            "{}",
-            io::Error::last_os_error()
-        );
-    }
-}
-
-const URING: [libc::c_long; 3] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
-
-const KAIO: [libc::c_long; 4] = [libc::SYS_io_setup, libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy];
 
 /// The probe, which must neither hang nor leave a descriptor open.
 fn machine() -> Machine {

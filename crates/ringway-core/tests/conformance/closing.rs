@@ -1,0 +1,99 @@
+//! Closing and dropping: bounded, and without a descriptor, a thread or a byte of the caller's left behind.
+
+use crate::world::{MS, World, descriptors, pattern, pipe, put, room, threads, wait_for};
+use ringway_core::op::{self, At, Readiness};
+use ringway_core::{File, OpenOptions};
+use std::time::{Duration, Instant};
+
+pub fn with_operations_in_flight(world: &World) {
+    let files = world.files("closing", &pattern(0, 1 << 20));
+    let path = world.dir("closing").join("file");
+    std::fs::write(&path, "").unwrap();
+    let idle = descriptors();
+    let (reader, writer) = pipe();
+    for submit in [false, true] {
+        let mut queue = world.queue();
+        for _ in 0..5 {
+            queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+            queue.push(op::read(&reader, vec![0; 10], At::Cursor)).unwrap();
+            queue.push(op::timeout(Duration::from_secs(1000))).unwrap();
+            queue.push(op::open(&path, OpenOptions::new().read(true))).unwrap();
+            queue.push_chain([op::poll(&reader, Readiness::READABLE), op::close(File::open(&path).unwrap())]).unwrap();
+            for file in &files {
+                queue.push(op::read(file, room(file, 1 << 20), 0)).unwrap();
+            }
+        }
+        queue.push(op::nop().drain()).unwrap();
+        if submit {
+            queue.submit().unwrap();
+        }
+        let begin = Instant::now();
+        drop(queue);
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+    drop((reader, writer));
+    let gone = wait_for(Duration::from_secs(10), || descriptors() <= idle);
+    assert!(gone, "{idle} before, {} now", descriptors());
+}
+
+/// Opening a FIFO waits for its other end in a thread or a kernel worker, and may outlast any close.
+pub fn counts_what_is_left(world: &World) {
+    let mut queue = world.queue();
+    let (reader, writer) = pipe();
+    for number in 0..4 {
+        queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap();
+    }
+    queue.push(op::nop().user_data(9)).unwrap();
+    queue.submit().unwrap();
+    put(&writer, b"x");
+    let begin = Instant::now();
+    assert_eq!(queue.close(Duration::from_secs(10)).unwrap(), 0);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    // Cancelled or ready, each has its completion.
+    let rest = queue.rest();
+    assert_eq!((rest.len(), rest[&9]), (5, Ok(0)));
+    assert!((0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])), "{rest:?}");
+}
+
+pub fn drop_waits_no_longer_than_told(world: &World) {
+    let path = world.dir("fifo").join("fifo");
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: the name is a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let mut queue = world.build(&world.options().close_wait(50 * MS));
+    queue.push(op::open(&path, OpenOptions::new().read(true)).user_data(1)).unwrap();
+    queue.push(op::nop().user_data(2)).unwrap();
+    assert_eq!(queue.reap(1).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [2]);
+    std::thread::sleep(5 * MS);
+    let begin = Instant::now();
+    drop(queue);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    // Whoever waits there is let go, if anybody still does.
+    let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: the name is a C string; the descriptor, if there is one, is closed below.
+    let fd = unsafe { libc::open(name.as_ptr(), flags) };
+    assert!(fd >= 0 || crate::world::errno() == libc::ENXIO);
+    if fd >= 0 {
+        // SAFETY: it was opened above.
+        unsafe { libc::close(fd) };
+    }
+}
+
+pub fn a_thousand_queues(world: &World) {
+    let files = world.files("thousand", &pattern(0, 8192));
+    let (reader, _writer) = pipe();
+    let (idle, alone) = (descriptors(), threads());
+    for number in 0..1000u64 {
+        let mut queue = world.build(&world.options().entries(8).in_flight(32).eventfd(number % 2 == 0));
+        let file = &files[number as usize % files.len()];
+        if number % 3 == 0 {
+            queue.poll_fd().unwrap();
+        }
+        queue.push(op::read(file, room(file, 4096), 4096)).unwrap();
+        queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+        queue.push(op::fadvise(file, 0, 1 << 33, op::Advice::Normal)).unwrap();
+        assert!(queue.reap(2).unwrap().all(|done| done.result.is_ok()));
+    }
+    let gone = wait_for(Duration::from_secs(15), || descriptors() <= idle && threads() <= alone);
+    assert!(gone, "descriptors: {idle}, then {}; threads: {alone}, then {}", descriptors(), threads());
+}

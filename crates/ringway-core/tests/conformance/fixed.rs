@@ -1,0 +1,154 @@
+//! Registered buffers and files: the same bytes with them, without them, and where they are refused.
+
+use crate::world::{World, bytes, pattern, pipe};
+use ringway_core::op::{self, At};
+use ringway_core::refusal::Feature;
+use ringway_core::{Arena, BackendKind, Block, File};
+
+/// Where there is a ring, and memory that may be locked, it is granted; elsewhere refused with a reason that stays.
+fn expect(world: &World, queue: &ringway_core::Queue, feature: Feature, answer: Result<(), ringway_core::Refusal>) -> bool {
+    let explanation = queue.explain();
+    match answer {
+        Ok(()) => {
+            assert_eq!(world.kind, BackendKind::Uring);
+            assert!(explanation.granted.contains(&feature), "{explanation}");
+            true
+        }
+        Err(refusal) => {
+            assert_eq!(refusal.feature, feature);
+            let expected = if world.kind == BackendKind::Uring { libc::ENOMEM } else { libc::EOPNOTSUPP };
+            assert_eq!(refusal.errno, expected, "{refusal}");
+            assert!(world.kind != BackendKind::Uring || world.little_memory, "{refusal}");
+            assert!(explanation.refusals.contains(&refusal), "{explanation}");
+            assert!(!refusal.meaning.is_empty());
+            false
+        }
+    }
+}
+
+pub fn buffers(world: &World) {
+    let arena = Arena::new(16384, 16);
+    let other = Arena::new(4096, 4);
+    for file in world.files("fixed", &pattern(0, 16 * 16384)) {
+        let mut queue = world.queue();
+        let answer = queue.register_arena(&arena);
+        let granted = expect(world, &queue, Feature::FixedBuffers, answer);
+        assert_eq!(queue.register_arena(&arena).is_ok(), granted, "twice is once");
+        let _ = queue.register_arena(&other);
+        // All blocks at once, whole and in parts, registered and not.
+        for part in [0..16384, 4096..8192, 0..0, 8192..16384] {
+            while let Some(mut block) = arena.take() {
+                block.fill(0xee);
+                let number = (16 - arena.free() - 1) as u64;
+                let at = number * 16384 + part.start as u64;
+                queue.push(op::read(&file, ringway_core::Buffer::from(block).slice(part.clone()), at).user_data(number)).unwrap();
+            }
+            for (number, done) in queue.completions() {
+                assert_eq!(done.result, Ok(part.len() as u64));
+                let block = Block::try_from(done.into_buffer().unwrap()).unwrap();
+                let expected = pattern(number * 16384, 16384);
+                assert_eq!(block[part.clone()], expected[part.clone()]);
+                assert!(block[..part.start].iter().chain(&block[part.end..]).all(|byte| *byte == 0xee));
+            }
+            assert_eq!(arena.free(), 16);
+        }
+        let mut block = other.take().unwrap();
+        block.copy_from_slice(&pattern(777, 4096));
+        assert_eq!(queue.result(op::write(&file, block, 8192)), Ok(4096));
+        let mut block = arena.take().unwrap();
+        block[4096..8192].copy_from_slice(&pattern(55, 4096));
+        let buffer = ringway_core::Buffer::from(block).slice(4096..8192);
+        assert_eq!(queue.result(op::write(&file, buffer, 0)), Ok(4096));
+        let read = bytes(queue.one(op::read(&file, crate::world::room(&file, 12288), 0)));
+        assert_eq!((&read[..4096], &read[8192..]), (&pattern(55, 4096)[..], &pattern(777, 4096)[..]));
+    }
+    // Streams, vectors and chains take them as well.
+    let mut queue = world.queue();
+    let _ = queue.register_arena(&arena);
+    let (reader, writer) = pipe();
+    let mut block = arena.take().unwrap();
+    block[..5].copy_from_slice(b"piped");
+    let chain = [
+        op::write(&writer, ringway_core::Buffer::from(block).slice(..5), At::Cursor).user_data(1),
+        op::read(&reader, ringway_core::Buffer::from(arena.take().unwrap()).slice(100..105), At::Cursor).exact().user_data(2),
+    ];
+    queue.push_chain(chain).unwrap();
+    let mut done = queue.completions();
+    assert_eq!(bytes(done.remove(&2).unwrap()), b"piped");
+    drop((queue, done));
+    assert_eq!(arena.free(), 16);
+    // Longer than one request of the device, so that it is cut.
+    let arena = Arena::new(10 << 20, 1);
+    let file = world.direct(&pattern(0, 10 << 20));
+    let mut queue = world.queue();
+    let _ = queue.register_arena(&arena);
+    let done = queue.one(op::read(&file, arena.take().unwrap(), 0).exact());
+    assert_eq!(bytes(done), pattern(0, 10 << 20));
+}
+
+pub fn files(world: &World) {
+    let mut queue = world.queue();
+    for file in world.files("registered", &pattern(0, 8192)) {
+        let answer = queue.register_file(&file);
+        let granted = expect(world, &queue, Feature::FixedFiles, answer);
+        assert_eq!(queue.register_file(&file.clone()).is_ok(), granted, "a clone is the same file");
+        let read = || op::read(&file, crate::world::room(&file, 4096), 4096);
+        assert_eq!(bytes(queue.one(read())), pattern(4096, 4096));
+        assert_eq!(queue.result(op::write(&file, crate::world::filled(&file, 0, 4096), 0)), Ok(4096));
+        assert_eq!(queue.result(op::fdatasync(&file)), Ok(0));
+        assert_eq!(queue.result(op::fallocate(&file, 0, 0, 8192)), Ok(0));
+        assert_eq!(queue.result(op::fadvise(&file, 0, 0, op::Advice::Normal)), Ok(0));
+        assert_eq!(queue.result(op::sync_range(&file, 0, 0, 0)), Ok(0));
+        assert_eq!(queue.result(op::ftruncate(&file, 8192)), Ok(0));
+        assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), 8192);
+        queue.push_chain([read().user_data(1), op::fsync(&file).user_data(2)]).unwrap();
+        assert_eq!(queue.rest().into_values().collect::<Vec<_>>(), [Ok(4096), Ok(0)]);
+        assert_eq!(queue.unregister_file(&file), granted);
+        assert!(!queue.unregister_file(&file));
+        assert_eq!(bytes(queue.one(read())), pattern(4096, 4096));
+    }
+    // In use, it stays registered; an index that is free again serves the next file.
+    let (reader, writer) = pipe();
+    if queue.register_file(&reader).is_ok() {
+        queue.push(op::read(&reader, vec![0; 4], At::Cursor)).unwrap();
+        queue.submit().unwrap();
+        assert!(!queue.unregister_file(&reader));
+        crate::world::put(&writer, b"text");
+        assert_eq!(queue.rest()[&0], Ok(4));
+        assert!(queue.unregister_file(&reader));
+    }
+    // A registration keeps the file open, so that a close must be refused.
+    let file = world.file(b"text");
+    if queue.register_file(&file).is_ok() {
+        assert_eq!(queue.result(op::close(file.clone())), Err(libc::EBUSY));
+        assert!(queue.unregister_file(&file));
+    }
+    assert_eq!(queue.result(op::close(file)), Ok(0));
+}
+
+pub fn sixty_four_files(world: &World) {
+    if world.kind != BackendKind::Uring {
+        return; // `files` has seen that nothing is registered here.
+    }
+    let mut queue = world.queue();
+    let files: Vec<File> = (0..65u8).map(|number| world.file(&[number; 8])).collect();
+    files[..64].iter().for_each(|file| queue.register_file(file).unwrap());
+    let refusal = queue.register_file(&files[64]).unwrap_err();
+    assert_eq!((refusal.feature, refusal.errno), (Feature::FixedFiles, libc::ENOSPC));
+    let check = |queue: &mut crate::world::Checked| {
+        for (number, file) in (0u8..).zip(&files) {
+            queue.push(op::read(file, vec![0xff; 8], 0).user_data(u64::from(number))).unwrap();
+        }
+        for (number, done) in queue.completions() {
+            assert_eq!(bytes(done), [number as u8; 8]);
+        }
+    };
+    check(&mut queue);
+    assert!(queue.unregister_file(&files[10]));
+    queue.register_file(&files[64]).unwrap();
+    check(&mut queue);
+    for file in files.iter().step_by(2) {
+        let _ = queue.unregister_file(file);
+    }
+    check(&mut queue);
+}

@@ -1,0 +1,466 @@
+//! Contract 5: the same answer on every backend. One list of cases runs on io_uring, on Linux KAIO and on threads, and
+//! through the backend that injects faults with a plan without any: same bytes, same result, same errno.
+//!
+//! Each test is a leg: the list under one set of restrictions (an ordinary user, a seccomp filter, little lockable
+//! memory ...), in a process of its own, where the right backend must be chosen and the others' refusal explained.
+//!
+//! `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone, `RINGWAY_CASE=uring` those on one backend.
+//! What cannot be tested here prints `skipped: why`; where `CI` is set, a skip that is not expected fails.
+
+mod cancel;
+mod chains;
+mod closing;
+#[path = "../common/mod.rs"]
+mod common;
+mod errors;
+mod fixed;
+mod full;
+mod large;
+mod options;
+mod paths;
+mod process;
+mod transfers;
+mod waiting;
+mod world;
+
+use common::{KAIO, URING, become_ordinary, in_child, is_root, limit_memlock, refuse};
+use ringway_core::refusal::Feature;
+use ringway_core::{BackendKind, BuildError, Options};
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use world::{World, skip};
+
+struct Case {
+    name: &'static str,
+    run: fn(&World),
+    /// In a process of its own: it changes something that all threads share.
+    apart: bool,
+    /// In the leg without restrictions only: it is expensive, or restrictions mean nothing to it.
+    once: bool,
+}
+
+macro_rules! cases {
+    ($($set:ident { $($module:ident::$name:ident,)* })*) => {
+        &[$($(Case {
+            name: concat!(stringify!($module), "::", stringify!($name)),
+            run: $module::$name,
+            ..$set
+        },)*)*]
+    };
+}
+
+const fn set(apart: bool, once: bool) -> Case {
+    Case { name: "", run: |_| {}, apart, once }
+}
+
+const EVERYWHERE: Case = set(false, false);
+const EVERYWHERE_APART: Case = set(true, false);
+const ONCE: Case = set(false, true);
+const ONCE_APART: Case = set(true, true);
+
+const CASES: &[Case] = cases! {
+    EVERYWHERE {
+        transfers::nop,
+        transfers::read_and_write_at_offsets,
+        transfers::read_and_write_at_the_cursor,
+        transfers::vectored,
+        transfers::vectored_at_the_cursor,
+        transfers::append,
+        transfers::kinds_of_buffers,
+        transfers::nothing_to_transfer,
+        transfers::short_at_the_end,
+        transfers::exact_over_a_pipe,
+        transfers::exact_vectored_over_a_pipe,
+        transfers::exact_write_into_a_full_pipe,
+        transfers::exact_under_faults,
+        transfers::syncs,
+        transfers::poll,
+        transfers::timeout,
+        transfers::many_at_once,
+        errors::bad_descriptors,
+        errors::wrong_access,
+        errors::wrong_kind_of_file,
+        errors::misaligned,
+        errors::offsets,
+        errors::too_many_buffers,
+        errors::invalid_operations,
+        errors::broken_pipe,
+        paths::open,
+        paths::open_at,
+        paths::close,
+        paths::statx,
+        paths::fallocate,
+        paths::ftruncate,
+        paths::fadvise,
+        paths::rename,
+        paths::unlink,
+        paths::mkdir,
+        paths::link,
+        paths::symlink,
+        paths::no_permission,
+        chains::in_order,
+        chains::read_then_close,
+        chains::write_sync_rename,
+        chains::a_failure_ends_it,
+        chains::every_failure_ends_it,
+        chains::a_short_transfer_ends_it,
+        chains::always_goes_on,
+        chains::longer_than_the_submission_queue,
+        chains::cancelled_in_the_middle,
+        chains::beside_other_operations,
+        chains::barriers,
+        chains::barriers_under_load,
+        chains::a_chain_behind_a_barrier,
+        chains::time_limits,
+        chains::time_limits_of_queued_operations,
+        chains::deadlines_of_reap,
+        cancel::before_submission,
+        cancel::a_submitted_poll,
+        cancel::reads_of_pipes,
+        cancel::behind_others,
+        cancel::when_done,
+        cancel::everything,
+        cancel::abandoned_opens_are_closed,
+        cancel::capacity_comes_back_at_the_completion,
+        full::push_hands_back,
+        full::chains_are_taken_whole_or_not,
+        full::after_close,
+        full::nothing_in_flight,
+        full::more_than_are_in_flight,
+        full::one_at_a_time,
+        full::bad_ones_in_a_batch,
+        full::completion_queue_overflow,
+        waiting::no_lost_wake_up,
+        waiting::an_eventfd_to_poll,
+        waiting::readable_for_what_is_left,
+        waiting::cancels_are_told_of,
+        fixed::buffers,
+        fixed::files,
+        fixed::sixty_four_files,
+        options::what_is_refused_is_explained,
+        options::strict,
+        options::out_of_range,
+        closing::with_operations_in_flight,
+        closing::counts_what_is_left,
+    }
+    EVERYWHERE_APART {
+        errors::file_size_limit,
+        process::fork,
+        process::forked_child_drops,
+        waiting::signals_do_not_end_a_wait,
+        process::few_descriptors,
+        process::the_environment_chooses,
+    }
+    ONCE {
+        large::direct_reads_over_the_largest_request,
+        large::direct_writes_over_the_largest_request,
+        large::over_two_gibibytes,
+        large::over_four_gibibytes_direct,
+        process::the_pushing_thread_has_ended,
+        process::single_issuer,
+        options::sqpoll,
+        options::sqpoll_shared,
+        closing::a_thousand_queues,
+        closing::drop_waits_no_longer_than_told,
+        full::in_flight_thousands,
+    }
+    ONCE_APART {
+        errors::no_space_left,
+        large::on_a_loop_device,
+        process::no_room_for_kaio,
+    }
+};
+
+/// Where one case is to be run alone, in a process that the leg made for it: backend, through faults or not, name.
+const ALONE: &str = "RINGWAY_TEST_ALONE";
+const SHM: &str = "RINGWAY_TEST_SHM";
+
+/// Longer than any case takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+
+/// The list under some restrictions.
+struct Leg {
+    test: &'static str,
+    /// Backends that must be refused, and with which errno.
+    refused: &'static [(BackendKind, i32)],
+    little_memory: bool,
+    /// Cases meant for the unrestricted leg are run too, and all are run through faults as well.
+    full: bool,
+    /// Only cases of these names.
+    only: Option<&'static [&'static str]>,
+}
+
+impl Leg {
+    const fn new(test: &'static str) -> Self {
+        Self { test, refused: &[], little_memory: false, full: false, only: None }
+    }
+
+    /// Runs it; `restrict` changes the process for good.
+    fn run(self, restrict: impl FnOnce()) {
+        if let Ok(alone) = env::var(ALONE) {
+            return self.run_alone(&alone);
+        }
+        let scratch = || {
+            let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+            for dir in [&disk, &shm] {
+                fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+            }
+            (disk, shm)
+        };
+        let mut dirs = None;
+        in_child(
+            self.test,
+            |command| {
+                let (disk, shm) = dirs.insert(scratch());
+                command.current_dir(disk.path()).env(SHM, shm.path());
+            },
+            || {
+                short_panics();
+                restrict();
+                self.run_all();
+            },
+        );
+    }
+
+    fn world(&self, kind: BackendKind, faulty: bool) -> World {
+        let shm = PathBuf::from(env::var_os(SHM).unwrap());
+        World { kind, faulty, little_memory: self.little_memory, disk: PathBuf::from("."), shm }
+    }
+
+    fn run_all(&self) {
+        let begin = Instant::now();
+        let kinds = self.chosen();
+        let wanted = env::var("RINGWAY_CASE").unwrap_or_default();
+        let mut failed = Vec::new();
+        let mut count = 0;
+        for (kind, faulty) in kinds.iter().flat_map(|kind| [(*kind, false), (*kind, true)]) {
+            if faulty && !self.full {
+                continue;
+            }
+            let world = self.world(kind, faulty);
+            for case in CASES {
+                let name = title(kind, faulty, case.name);
+                let listed = self.only.is_none_or(|only| only.contains(&case.name));
+                if (case.once && (!self.full || faulty)) || (case.apart && faulty) || !listed || !name.contains(&wanted) {
+                    continue;
+                }
+                count += 1;
+                let begin = Instant::now();
+                let passed = match case.apart {
+                    true => self.apart(&name),
+                    false => passes(case, &world, &name),
+                };
+                let took = begin.elapsed();
+                if took > Duration::from_millis(300) {
+                    println!("{name}: {took:.1?}");
+                }
+                if !passed {
+                    println!("FAILED {name}");
+                    failed.push(name);
+                }
+            }
+        }
+        println!("{}: {count} cases in {:.1?}", self.test, begin.elapsed());
+        assert!(failed.is_empty(), "{} of {count} failed: {failed:#?}", failed.len());
+    }
+
+    /// Which backend is chosen unasked, and whether the refused ones are explained; those that are there.
+    fn chosen(&self) -> Vec<BackendKind> {
+        let mut there = Vec::new();
+        for kind in KINDS {
+            let built = Options::new().backend(kind).build();
+            match (built, self.refused.iter().find(|(refused, _)| *refused == kind)) {
+                (Ok(queue), None) => {
+                    assert_eq!(queue.backend(), kind);
+                    there.push(kind);
+                }
+                (Err(BuildError::Refused(refusal)), Some((_, errno))) => {
+                    assert_eq!((refusal.feature, refusal.errno), (feature(kind), *errno), "{refusal}");
+                    assert!(!refusal.meaning.is_empty() && !refusal.mend.is_empty(), "{refusal}");
+                }
+                (Err(error), None) => skip(&format!("{kind}: {error}")),
+                (other, _) => panic!("{kind}: {other:?}"),
+            }
+        }
+        let queue = Options::new().build().unwrap();
+        assert_eq!(Some(&queue.backend()), there.first(), "{}", queue.explain());
+        for (kind, errno) in self.refused {
+            let explanation = queue.explain();
+            let refusal = explanation.refusals.iter().find(|refusal| refusal.feature == feature(*kind)).unwrap();
+            assert_eq!(refusal.errno, *errno, "{explanation}");
+            assert!(explanation.to_string().contains(&refusal.mend), "{explanation}");
+        }
+        there
+    }
+
+    /// A case in a process of its own, which inherits the restrictions.
+    fn apart(&self, name: &str) -> bool {
+        let mut command = Command::new("/proc/self/exe");
+        command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
+        if !output.status.success() {
+            println!("{name}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        output.status.success()
+    }
+
+    fn run_alone(&self, alone: &str) {
+        let (kind, faulty, case) = KINDS
+            .iter()
+            .flat_map(|kind| [(*kind, false), (*kind, true)])
+            .flat_map(|(kind, faulty)| CASES.iter().map(move |case| (kind, faulty, case)))
+            .find(|(kind, faulty, case)| title(*kind, *faulty, case.name) == alone)
+            .unwrap();
+        short_panics();
+        let _watch = Watchdog::new(alone);
+        (case.run)(&self.world(kind, faulty));
+    }
+}
+
+/// What differs is often a file's content: nobody reads all of it.
+fn short_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        for line in info.to_string().lines() {
+            eprintln!("{}", line.chars().take(300).collect::<String>());
+        }
+    }));
+}
+
+fn feature(kind: BackendKind) -> Feature {
+    match kind {
+        BackendKind::Uring => Feature::Uring,
+        BackendKind::Kaio => Feature::Kaio,
+        BackendKind::Threads | BackendKind::Null => Feature::Threads,
+    }
+}
+
+fn title(kind: BackendKind, faulty: bool, name: &str) -> String {
+    format!("{}{kind} {name}", if faulty { "faulty " } else { "" })
+}
+
+fn passes(case: &Case, world: &World, name: &str) -> bool {
+    let _watch = Watchdog::new(name);
+    catch_unwind(AssertUnwindSafe(|| (case.run)(world))).is_ok()
+}
+
+/// Ends a process whose case hangs, and says which.
+struct Watchdog;
+
+static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
+
+impl Watchdog {
+    fn new(name: &str) -> Self {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::sleep(Duration::from_millis(100));
+                    let running = RUNNING.lock().unwrap();
+                    if let Some((name, _)) = running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE) {
+                        eprintln!("{name} hangs");
+                        std::process::abort();
+                    }
+                }
+            });
+        });
+        *RUNNING.lock().unwrap() = Some((name.to_owned(), Instant::now()));
+        Self
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap() = None;
+    }
+}
+
+#[test]
+fn unrestricted() {
+    Leg { full: true, ..Leg::new("unrestricted") }.run(|| {});
+}
+
+#[test]
+fn an_ordinary_user() {
+    Leg::new("an_ordinary_user").run(become_ordinary);
+}
+
+#[test]
+fn an_ordinary_user_with_little_lockable_memory() {
+    Leg { little_memory: true, ..Leg::new("an_ordinary_user_with_little_lockable_memory") }.run(|| {
+        become_ordinary();
+        limit_memlock(64 << 10);
+    });
+}
+
+#[test]
+fn a_filter_that_forbids_io_uring() {
+    let refused = &[(BackendKind::Uring, libc::EPERM)];
+    Leg { refused, ..Leg::new("a_filter_that_forbids_io_uring") }.run(|| refuse(&URING, libc::EPERM));
+}
+
+#[test]
+fn a_filter_that_hides_io_uring() {
+    let refused = &[(BackendKind::Uring, libc::ENOSYS)];
+    Leg { refused, ..Leg::new("a_filter_that_hides_io_uring") }.run(|| refuse(&URING, libc::ENOSYS));
+}
+
+#[test]
+fn a_filter_that_leaves_threads_only() {
+    let refused = &[(BackendKind::Uring, libc::EPERM), (BackendKind::Kaio, libc::EPERM)];
+    Leg { refused, ..Leg::new("a_filter_that_leaves_threads_only") }.run(|| {
+        refuse(&[URING.as_slice(), &KAIO].concat(), libc::EPERM);
+    });
+}
+
+/// A sysctl, put back as it was when dropped.
+struct Sysctl {
+    path: &'static Path,
+    before: String,
+}
+
+impl Sysctl {
+    fn remember(path: &'static str) -> Self {
+        let path = Path::new(path);
+        Self { path, before: fs::read_to_string(path).unwrap() }
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        fs::write(self.path, self.before.trim()).unwrap();
+    }
+}
+
+const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
+
+/// A few cases only: everybody else on the machine does without io_uring meanwhile.
+#[test]
+fn io_uring_disabled_by_sysctl() {
+    let refused = &[(BackendKind::Uring, libc::EPERM)];
+    let only = Some(&["transfers::nop", "transfers::read_and_write_at_offsets", "chains::in_order"][..]);
+    let leg = Leg { refused, only, ..Leg::new("io_uring_disabled_by_sysctl") };
+    if !is_root() {
+        return skip("only root may set a sysctl");
+    }
+    if !Path::new(DISABLED).exists() {
+        return skip("this kernel has no kernel.io_uring_disabled");
+    }
+    // Here and in the process that sets it, should that one not get to its end.
+    let _here = Sysctl::remember(DISABLED);
+    let mut there = None;
+    leg.run(|| {
+        there = Some(Sysctl::remember(DISABLED));
+        fs::write(DISABLED, "2").unwrap();
+    });
+}

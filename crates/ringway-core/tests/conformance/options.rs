@@ -1,0 +1,133 @@
+//! Options: what is granted works, what is refused is explained and done without, and in strict mode is an error.
+
+use crate::world::{MS, World, bytes, pattern, room};
+use ringway_core::op;
+use ringway_core::refusal::Feature;
+use ringway_core::{BackendKind, BuildError, Options, Queue, SqPoll};
+use std::time::Duration;
+
+const SQPOLL: SqPoll = SqPoll { idle: Duration::from_millis(5), cpu: None };
+
+/// Direct and buffered reads, a chain and a poll: whatever the options, this works.
+fn works(world: &World, queue: &mut crate::world::Checked) {
+    for file in world.files("works", &pattern(0, 1 << 16)) {
+        for number in 0..16 {
+            queue.push(op::read(&file, room(&file, 4096), number * 4096).user_data(number)).unwrap();
+        }
+        for (number, done) in queue.completions() {
+            assert_eq!(bytes(done), pattern(number * 4096, 4096));
+        }
+        queue.push_chain([op::nop(), op::fsync(&file), op::poll(&file, op::Readiness::READABLE)].into_iter().zip(0..).map(|(one, number)| one.user_data(number))).unwrap();
+        assert_eq!(queue.rest().into_values().collect::<Vec<_>>(), [Ok(0), Ok(0), Ok(1)]);
+        assert_eq!(queue.result(op::timeout(50 * MS).timeout(5 * MS)), Err(libc::ETIMEDOUT));
+        assert_eq!(queue.result(op::fadvise(&file, 0, 1 << 33, op::Advice::Normal)), Ok(0));
+    }
+}
+
+fn errno_of(queue: &Queue, feature: Feature) -> Option<i32> {
+    let explanation = queue.explain();
+    let refusal = explanation.refusals.iter().find(|refusal| refusal.feature == feature)?;
+    assert!(!refusal.meaning.is_empty(), "{refusal}");
+    assert!(!explanation.granted.contains(&feature), "{explanation}");
+    Some(refusal.errno)
+}
+
+/// Everything that only a ring can do, asked of each backend.
+fn asked(world: &World) -> Vec<(Feature, Options)> {
+    let file = world.direct(&pattern(0, 8192));
+    let none = Options::new().backend(BackendKind::Threads).build().unwrap();
+    vec![
+        (Feature::SqPoll, world.options().sqpoll(SQPOLL)),
+        (Feature::AttachWq, world.options().attach(&none)),
+        (Feature::IoPoll, world.options().iopoll(&file)),
+        (Feature::IoWqWorkers, world.options().io_wq_workers(2, 2)),
+    ]
+}
+
+pub fn what_is_refused_is_explained(world: &World) {
+    for (feature, options) in asked(world) {
+        let mut queue = world.build(&options);
+        works(world, &mut queue);
+        match (errno_of(&queue, feature), world.kind) {
+            (None, BackendKind::Uring) => assert!(queue.explain().granted.contains(&feature), "{feature}"),
+            (None, _) => panic!("{feature} without a ring"),
+            (Some(errno), BackendKind::Uring) => assert_ne!(errno, 0, "{feature}"),
+            (Some(errno), _) => assert_eq!(errno, libc::EOPNOTSUPP, "{feature}"),
+        }
+        if feature == Feature::AttachWq {
+            assert!(errno_of(&queue, feature).is_some(), "there is nothing to attach to");
+        }
+    }
+    // A single issuer means nothing where any thread may submit, and io_uring grants it or says why not.
+    works(world, &mut world.build(&world.options().single_issuer(true)));
+    works(world, &mut world.build(&world.options().completion_entries(4096).entries(3)));
+    works(world, &mut world.build(&world.options().eventfd(true).single_issuer(true)));
+    works(world, &mut world.build(&world.options().threads(1).sync_threads(1)));
+}
+
+pub fn strict(world: &World) {
+    for (feature, options) in asked(world) {
+        let refused = errno_of(&world.build(&options), feature);
+        match (options.strict(true).build(), refused) {
+            (Ok(queue), None) => assert!(queue.explain().refusals.is_empty(), "{}", queue.explain()),
+            (Err(BuildError::Refused(refusal)), Some(_)) => assert!(!refusal.meaning.is_empty()),
+            (Err(BuildError::Refused(refusal)), None) if world.little_memory => assert_eq!(refusal.errno, libc::ENOMEM),
+            (other, expected) => panic!("{feature}: {other:?}, {expected:?}"),
+        }
+    }
+}
+
+pub fn out_of_range(world: &World) {
+    let options = || world.options();
+    for options in [
+        options().entries(0),
+        options().entries(32_769),
+        options().in_flight(0),
+        options().in_flight(1 << 24),
+        options().threads(0),
+        options().sync_threads(0),
+    ] {
+        assert!(matches!(options.build(), Err(BuildError::Invalid(_))), "{options:?}");
+    }
+}
+
+pub fn sqpoll(world: &World) {
+    if world.kind != BackendKind::Uring {
+        return; // Refused, which another case has seen.
+    }
+    for sqpoll in [SQPOLL, SqPoll { cpu: Some(0), ..SQPOLL }] {
+        let mut queue = world.build(&world.options().sqpoll(sqpoll));
+        assert_eq!(errno_of(&queue, Feature::SqPoll), None);
+        works(world, &mut queue);
+        // Asleep, it is woken.
+        std::thread::sleep(30 * MS);
+        works(world, &mut queue);
+        let mut queue = world.build(&world.options().sqpoll(sqpoll).entries(2).in_flight(500));
+        for number in 0..500 {
+            queue.push(op::nop().user_data(number)).unwrap();
+        }
+        assert_eq!(queue.rest().len(), 500);
+        works(world, &mut queue);
+    }
+    // A processor that is not there, and two wishes that exclude each other.
+    let queue = world.build(&world.options().sqpoll(SqPoll { cpu: Some(100_000), ..SQPOLL }));
+    assert_eq!(errno_of(&queue, Feature::SqPoll), Some(libc::EINVAL));
+    let mut queue = world.build(&world.options().sqpoll(SQPOLL).single_issuer(true));
+    assert_eq!(errno_of(&queue, Feature::DeferTaskrun), Some(libc::EINVAL));
+    works(world, &mut queue);
+}
+
+pub fn sqpoll_shared(world: &World) {
+    if world.kind != BackendKind::Uring {
+        return; // Refused, which another case has seen.
+    }
+    let mut first = world.build(&world.options().sqpoll(SQPOLL));
+    let mut second = world.build(&world.options().sqpoll(SQPOLL).attach(&first));
+    assert!(second.explain().granted.contains(&Feature::AttachWq), "{}", second.explain());
+    for _ in 0..3 {
+        works(world, &mut first);
+        works(world, &mut second);
+    }
+    drop(first);
+    works(world, &mut second);
+}

@@ -1,0 +1,292 @@
+//! The process around a queue: its threads, its forks, its limits and its environment.
+
+use crate::common::is_root;
+use crate::world::{Checked, MS, World, bytes, pattern, pipe, put, read_number, room, skip};
+use ringway_core::op::{self, At, Readiness};
+use ringway_core::refusal::Feature;
+use ringway_core::{BackendKind, BuildError, File, Options, RawSettings, Reason};
+use std::process::Command;
+
+/// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees results all the same.
+pub fn the_pushing_thread_has_ended(world: &World) {
+    let files = world.files("ended", &pattern(0, 65536));
+    for round in 0..10 {
+        let (reader, writer) = pipe();
+        let (there, options, given) = (reader.clone(), world.options(), files.clone());
+        let queue = std::thread::spawn(move || {
+            let mut queue = options.build().unwrap();
+            queue.push(op::read(&there, vec![0; 4], At::Cursor).user_data(1)).unwrap();
+            queue.push(op::poll(&there, Readiness::READABLE).user_data(2)).unwrap();
+            queue.push(op::timeout(5 * MS).user_data(3)).unwrap();
+            queue.push(op::poll(&there, Readiness::READABLE).timeout(10 * MS).user_data(4)).unwrap();
+            queue.push_chain([op::poll(&there, Readiness::READABLE).user_data(5), op::nop().user_data(6)]).unwrap();
+            for (number, file) in (10u64..).zip(given.iter().cycle().take(40)) {
+                queue.push(op::read(file, room(file, 16384), number % 4 * 16384).user_data(number)).unwrap();
+            }
+            queue.submit().unwrap();
+            queue
+        })
+        .join()
+        .unwrap();
+        let mut queue = Checked::new(queue);
+        if round % 2 == 0 {
+            std::thread::sleep(15 * MS);
+        }
+        let mut seen = std::collections::BTreeMap::new();
+        while seen.len() < 42 {
+            for done in queue.reap(1).unwrap() {
+                let number = done.user_data;
+                let errno = done.result.as_ref().err().map(|error| error.errno());
+                match number {
+                    3 => assert_eq!(done.result, Ok(0)),
+                    4 => assert_eq!(errno, Some(libc::ETIMEDOUT)),
+                    10.. => assert_eq!(bytes(done), pattern(number % 4 * 16384, 16384)),
+                    other => panic!("{other}: {:?}", done.result),
+                }
+                assert_eq!(seen.insert(number, ()), None);
+            }
+        }
+        put(&writer, b"text");
+        let rest = queue.rest();
+        assert_eq!(rest.keys().copied().collect::<Vec<_>>(), [1, 2, 5, 6]);
+        assert_eq!((rest[&1], rest[&6]), (Ok(4), Ok(0)));
+    }
+}
+
+pub fn single_issuer(world: &World) {
+    let file = world.file(&pattern(0, 4096));
+    let mut queue = world.build(&world.options().single_issuer(true)).into_queue();
+    for number in 0..5 {
+        queue.push(op::read(&file, vec![0; 64], number * 64).user_data(number)).unwrap();
+    }
+    let owned = queue.explain().granted.contains(&Feature::SingleIssuer);
+    assert_eq!(owned, world.kind == BackendKind::Uring);
+    let elsewhere = file.clone();
+    let queue = std::thread::spawn(move || {
+        queue.push(op::read(&elsewhere, vec![0; 64], 5 * 64).user_data(5)).unwrap();
+        let answer = queue.submit().err().and_then(|error| error.raw_os_error());
+        assert_eq!(answer, owned.then_some(libc::EEXIST));
+        let answer = queue.reap(1).err().and_then(|error| error.raw_os_error());
+        assert_eq!(answer, owned.then_some(libc::EEXIST));
+        queue
+    })
+    .join()
+    .unwrap();
+    // Nothing is lost by it: the owner goes on.
+    let mut queue = Checked::new(queue);
+    let done = queue.completions();
+    assert!(done.len() == 6 || !owned);
+    for (number, done) in done {
+        assert_eq!(bytes(done), pattern(number * 64, 64));
+    }
+}
+
+/// Runs `body` in a forked child, and gives its exit status: 0 when it returned true.
+fn forked(body: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child runs `body` on this thread alone, and ends without returning.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
+        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
+        unsafe { libc::_exit(i32::from(!right)) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid for writes for the length of the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+pub fn fork(world: &World) {
+    let files = world.files("fork", &pattern(0, 65536));
+    let (reader, writer) = pipe();
+    let mut queue = world.queue();
+    queue.push(op::poll(&reader, Readiness::READABLE).user_data(1)).unwrap();
+    let id = queue.push(op::read(&reader, vec![0; 4], At::Cursor).user_data(2)).unwrap();
+    queue.submit().unwrap();
+    for (number, file) in (10u64..).zip(&files) {
+        queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
+    }
+    let before = queue.stats().counts;
+    let status = forked(|| {
+        let child = Some(libc::ECHILD);
+        let error = queue.push(op::nop()).unwrap_err();
+        let mut right = error.reason() == Reason::Forked && error.reason().errno() == libc::ECHILD;
+        right &= error.into_operations().len() == 1;
+        right &= queue.push_chain([op::nop()]).unwrap_err().reason() == Reason::Forked;
+        // SAFETY: a nop points at nothing.
+        let raw = unsafe { queue.push_raw(op::Nop.into(), RawSettings::default()) };
+        right &= raw == Err(Reason::Forked);
+        right &= queue.submit().unwrap_err().raw_os_error() == child;
+        right &= queue.reap(0).unwrap_err().raw_os_error() == child;
+        right &= queue.reap(1).unwrap_err().raw_os_error() == child;
+        right &= queue.poll_fd().unwrap_err().raw_os_error() == child;
+        right &= queue.close(MS).unwrap_err().raw_os_error() == child;
+        right &= !queue.cancel(id) && !queue.abandon(id) && queue.cancel_all() == 0;
+        right &= queue.stats().counts == before;
+        // A queue of the child's own works.
+        let mut own = world.queue();
+        right &= own.result(op::nop()) == Ok(0);
+        right &= own.result(op::read(&files[0], vec![0; 8], 0)) == Ok(8);
+        right
+    });
+    assert_eq!(status, 0, "the child found something wrong");
+    put(&writer, b"text");
+    let done = queue.completions();
+    assert_eq!(done.len(), 2 + files.len());
+    for (number, done) in done {
+        match number {
+            1 => assert_eq!(done.result, Ok(1)),
+            2 => assert_eq!(done.result, Ok(4)),
+            _ => assert_eq!(bytes(done), pattern(0, 65536)),
+        }
+    }
+}
+
+pub fn forked_child_drops(world: &World) {
+    let files = world.files("fork", &pattern(0, 65536));
+    let (reader, writer) = pipe();
+    for eventfd in [false, true] {
+        let mut queue = world.build(&world.options().eventfd(eventfd));
+        queue.poll_fd().unwrap();
+        queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1)).unwrap();
+        queue.push(op::poll(&reader, Readiness::READABLE).user_data(2)).unwrap();
+        for (number, file) in (10u64..).zip(&files) {
+            queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
+            queue.push(op::fdatasync(file).user_data(100 + number)).unwrap();
+        }
+        queue.submit().unwrap();
+        // SAFETY: the child drops its copy of the queue, and the parent its own.
+        let copy = unsafe { std::ptr::read(&raw const queue) };
+        let mut copy = std::mem::ManuallyDrop::new(copy);
+        let status = forked(|| {
+            let begin = std::time::Instant::now();
+            // SAFETY: this is the child, in which nobody uses the queue after.
+            unsafe { std::mem::ManuallyDrop::drop(&mut copy) };
+            begin.elapsed() < std::time::Duration::from_secs(2)
+        });
+        assert_eq!(status, 0);
+        put(&writer, b"x");
+        let mut seen = 0;
+        while queue.in_flight() > 1 {
+            seen += queue.reap(1).unwrap().map(|done| assert!(done.result.is_ok())).count();
+        }
+        put(&writer, b"x");
+        seen += queue.rest().len();
+        assert_eq!(seen, 2 + 2 * files.len());
+        // SAFETY: one byte, on this stack.
+        let _ = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&reader), [0u8].as_mut_ptr().cast(), 1) };
+    }
+}
+
+/// With no descriptor to be had, what needs one steps down and says why.
+pub fn few_descriptors(world: &World) {
+    let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+    // SAFETY: the limit is a live value that is only read.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    let file = world.file(&pattern(0, 4096));
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    for free in 0..6 {
+        match world.options().build() {
+            Ok(queue) => {
+                // It was granted a real read with these descriptors, and goes on so.
+                let mut queue = Checked::new(queue);
+                assert_eq!(bytes(queue.one(op::read(&file, vec![0; 64], 64))), pattern(64, 64));
+                assert_eq!(queue.result(op::nop()), Ok(0));
+                let (wait, done) = (op::timeout(5 * MS), op::statx("."));
+                queue.push(wait.user_data(1)).unwrap();
+                queue.push(done.user_data(2)).unwrap();
+                assert!(queue.rest().into_values().all(|result| result == Ok(0)));
+            }
+            Err(BuildError::Refused(refusal)) => {
+                assert_eq!(refusal.errno, libc::EMFILE, "{free} free: {refusal}");
+                assert!(refusal.meaning.contains("RLIMIT_NOFILE is 64"), "{refusal}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // Unasked, there is always one: threads need none before somebody polls.
+        let mut queue = Checked::new(Options::new().build().unwrap_or_else(|error| panic!("{free} free: {error}")));
+        for refusal in &queue.explain().refusals {
+            assert!(!refusal.meaning.is_empty(), "{refusal}");
+        }
+        assert_eq!(bytes(queue.one(op::read(&file, vec![0; 64], 0))), pattern(0, 64));
+        drop(queue);
+        taken.pop();
+    }
+    drop(taken);
+    assert_eq!(world.queue().result(op::nop()), Ok(0));
+}
+
+/// `RINGWAY_BACKEND` in the environment of another process: this binary again, with the case that looks at it.
+pub fn the_environment_chooses(world: &World) {
+    const SEEN: &str = "RINGWAY_TEST_SEEN";
+    if let Ok(expected) = std::env::var(SEEN) {
+        match Options::new().build() {
+            Ok(queue) => assert_eq!(queue.backend().name(), expected),
+            Err(BuildError::Invalid(text)) => {
+                assert_eq!(expected, "invalid");
+                assert!(text.contains("RINGWAY_BACKEND") && text.contains("uring, kaio, threads"), "{text}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // What the program asks for itself comes before it.
+        assert_eq!(world.options().build().unwrap().backend(), world.kind);
+        return;
+    }
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let unasked = Options::new().build().unwrap().backend().name();
+    let mine = world.kind.name();
+    for (value, expected) in
+        [(mine, mine), ("null", "null"), ("", unasked), ("io_uring", "invalid"), ("URING", "invalid"), (" uring", "invalid")]
+    {
+        let mut command = Command::new("/proc/self/exe");
+        let output = command.args(&arguments).env("RINGWAY_BACKEND", value).env(SEEN, expected).output().unwrap();
+        assert!(output.status.success(), "{value:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// `fs.aio-max-nr` used up: KAIO asks for less, and is refused with the reason when there is nothing.
+pub fn no_room_for_kaio(world: &World) {
+    if world.kind != BackendKind::Kaio {
+        return; // The others ask for none of it.
+    }
+    if !is_root() {
+        return skip("only root may set a sysctl");
+    }
+    let most = "/proc/sys/fs/aio-max-nr";
+    struct Restore(u64);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            std::fs::write("/proc/sys/fs/aio-max-nr", self.0.to_string()).unwrap();
+        }
+    }
+    let restore = Restore(read_number(most));
+    let set = |room: u64| std::fs::write(most, (read_number("/proc/sys/fs/aio-nr") + room).to_string()).unwrap();
+    let file = world.direct(&pattern(0, 65536));
+    let read = |number: u64| op::read(&file, room(&file, 4096), number % 16 * 4096).user_data(number);
+    set(0);
+    let refusal = match world.options().build() {
+        Err(BuildError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((refusal.feature, refusal.errno), (Feature::Kaio, libc::EAGAIN));
+    assert!(refusal.mend.contains("fs.aio-max-nr"), "{refusal}");
+    // Room for a few: they carry as many as are pushed.
+    set(100);
+    let few = world.options().build();
+    drop(restore);
+    let mut queue = Checked::new(few.unwrap());
+    (0..1000).for_each(|number| _ = queue.push(read(number)).unwrap());
+    for (number, done) in queue.completions() {
+        assert_eq!(bytes(done), pattern(number % 16 * 4096, 4096));
+    }
+    // Buffered files and the rest go to the threads, each of them counted.
+    let buffered = File::open("/proc/self/exe").unwrap();
+    assert_eq!(queue.stats().to_threads, 0);
+    assert_eq!(queue.result(op::read(&buffered, vec![0; 4], 0)), Ok(4));
+    assert_eq!(queue.result(op::nop()), Ok(0));
+    assert_eq!(queue.stats().to_threads, 2);
+}

@@ -1,0 +1,203 @@
+//! Waiting: with `poll(2)` on the queue's descriptor no wake-up is lost, and signals end no wait.
+
+use crate::world::{Checked, MS, World, pattern, pipe, put, readable, room};
+use ringway_core::op::{self, At, Readiness};
+use ringway_core::{Completion, File, Operation, Options};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes by itself: who waits this long has missed something.
+const LOST: Duration = Duration::from_secs(10);
+
+/// Reaps as a program with its own loop does: only after the descriptor is readable, and then until there is nothing.
+fn by_descriptor(queue: &mut Checked, mut take: impl FnMut(Completion)) {
+    let fd = queue.poll_fd().unwrap().as_raw_fd();
+    queue.submit().unwrap();
+    while queue.in_flight() > 0 {
+        assert!(readable(fd, LOST), "a wake-up is lost: {queue:?}", queue = &**queue);
+        loop {
+            let some: Vec<_> = queue.reap(0).unwrap().collect();
+            queue.check();
+            if some.is_empty() {
+                break;
+            }
+            some.into_iter().for_each(&mut take);
+        }
+    }
+}
+
+/// Operations of all kinds, so that some go to the threads beside the backend.
+fn mixture(number: u64, files: &[File], reader: &File) -> Operation {
+    let file = &files[number as usize / 16 % files.len()];
+    let operation = match number % 16 {
+        0 => op::fadvise(file, 0, 1 << 33, op::Advice::Normal),
+        1 => op::sync_range(file, 0, 1 << 33, 0),
+        2 => op::fdatasync(file),
+        3 => op::timeout(MS),
+        4 => op::statx("."),
+        5 => op::poll(reader, Readiness::READABLE),
+        6 => op::nop(),
+        7 => op::write(file, room(file, 4096), 0),
+        8 => op::timeout(3 * MS).timeout(Duration::from_secs(60)),
+        _ => op::read(file, room(file, 4096), 4096),
+    };
+    operation.user_data(number)
+}
+
+fn polled(world: &World, options: &Options) {
+    let files = world.files("polled", &pattern(0, 8192));
+    let (reader, writer) = pipe();
+    put(&writer, b"x");
+    let mut queue = world.build(options);
+    let mut number = 0;
+    for round in 0..40u64 {
+        let count = [1, 2, 5, 30, 100][round as usize % 5];
+        for _ in 0..count {
+            queue.push(mixture(number, &files, &reader)).unwrap();
+            number += 1;
+        }
+        if round % 4 == 0 {
+            queue.push_chain([op::nop(), op::fsync(&files[0]), op::nop().drain()].map(|one| one.user_data(u64::MAX))).unwrap();
+        }
+        let mut seen = 0;
+        by_descriptor(&mut queue, |done| {
+            assert!(done.result.is_ok(), "{:?}", done.result);
+            seen += 1;
+        });
+        assert_eq!(seen, count + if round % 4 == 0 { 3 } else { 0 });
+    }
+    // One at a time: each is a wake-up that could be lost.
+    for number in 0..200 {
+        queue.push(mixture(number, &files, &reader)).unwrap();
+        let mut seen = 0;
+        by_descriptor(&mut queue, |done| {
+            assert!(done.result.is_ok());
+            seen += 1;
+        });
+        assert_eq!(seen, 1);
+    }
+}
+
+pub fn no_lost_wake_up(world: &World) {
+    polled(world, &world.options());
+    polled(world, &world.options().entries(4));
+}
+
+pub fn an_eventfd_to_poll(world: &World) {
+    polled(world, &world.options().eventfd(true));
+}
+
+/// Completions that were not taken, and the descriptor asked for only when all was done.
+pub fn readable_for_what_is_left(world: &World) {
+    for eventfd in [false, true] {
+        let mut queue = world.build(&world.options().eventfd(eventfd));
+        (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
+        while queue.submit().unwrap() < 5 {
+            std::thread::sleep(MS);
+        }
+        let fd = queue.poll_fd().unwrap().as_raw_fd();
+        assert!(readable(fd, LOST));
+        assert_eq!(queue.reap(0).unwrap().take(2).count(), 2);
+        assert!(readable(fd, LOST));
+        assert_eq!(queue.submit().unwrap(), 3);
+        assert!(readable(fd, LOST));
+        assert_eq!(queue.reap(0).unwrap().count(), 3);
+        // It may be readable for nothing once or twice, but not for ever.
+        let quiet = (0..10).any(|_| {
+            assert_eq!(queue.reap(0).unwrap().count(), 0);
+            !readable(fd, MS)
+        });
+        assert!(quiet);
+        let flags = {
+            // SAFETY: the call takes numbers only.
+            unsafe { libc::fcntl(fd, libc::F_GETFD) }
+        };
+        assert_eq!(flags, libc::FD_CLOEXEC);
+    }
+}
+
+pub fn cancels_are_told_of(world: &World) {
+    let mut queue = world.queue();
+    let (reader, _writer) = pipe();
+    let fd = queue.poll_fd().unwrap().as_raw_fd();
+    for submit in [false, true] {
+        let wait = [op::poll(&reader, Readiness::READABLE), op::read(&reader, vec![0; 1], At::Cursor)];
+        let ids = wait.map(|operation| queue.push(operation).unwrap());
+        if submit {
+            queue.submit().unwrap();
+        }
+        for id in ids {
+            assert!(queue.cancel(id));
+        }
+        queue.submit().unwrap();
+        let mut seen = 0;
+        while seen < 2 {
+            assert!(readable(fd, LOST), "submitted: {submit}");
+            seen += queue.reap(0).unwrap().count();
+        }
+    }
+    // A time limit that runs out while nobody looks.
+    queue.push(op::poll(&reader, Readiness::READABLE).timeout(5 * MS)).unwrap();
+    queue.push(op::read(&reader, vec![0; 1], At::Cursor).timeout(10 * MS)).unwrap();
+    let mut seen = 0;
+    by_descriptor(&mut queue, |done| {
+        assert_eq!(done.result.unwrap_err().errno(), libc::ETIMEDOUT);
+        seen += 1;
+    });
+    assert_eq!(seen, 2);
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// With a timer that interrupts every system call that waits.
+pub fn signals_do_not_end_a_wait(world: &World) {
+    // SAFETY: a handler that only counts, without SA_RESTART.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = count as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    // SAFETY: the call takes nothing and cannot fail.
+    let waiting = unsafe { libc::pthread_self() };
+    let files = world.files("signals", &pattern(0, 8192));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // SAFETY: the waiting thread waits for this one, and so is there.
+                unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
+                std::thread::sleep(MS / 2);
+            }
+        });
+        for eventfd in [false, true] {
+            let mut queue = world.build(&world.options().eventfd(eventfd));
+            let (reader, writer) = pipe();
+            let before = SIGNALS.load(Ordering::Relaxed);
+            let begin = Instant::now();
+            queue.push(op::timeout(50 * MS)).unwrap();
+            assert_eq!(queue.reap(1).unwrap().count(), 1);
+            assert!(begin.elapsed() >= 50 * MS);
+            assert!(SIGNALS.load(Ordering::Relaxed) > before + 10, "no signal came");
+            // With things for the threads beside the backend too, and a deadline.
+            queue.push(op::read(&reader, vec![0; 1], At::Cursor)).unwrap();
+            queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+            let begin = Instant::now();
+            assert_eq!(queue.reap_until(1, begin + 30 * MS).unwrap().count(), 0);
+            assert!(begin.elapsed() >= 30 * MS);
+            put(&writer, b"xy");
+            assert_eq!(queue.reap(2).unwrap().count(), 2);
+            for number in 0..300 {
+                queue.push(mixture(number, &files, &reader)).unwrap();
+            }
+            let rest = queue.rest();
+            assert_eq!(rest.len(), 300);
+            assert!(rest.values().all(|result| result.is_ok()), "{rest:?}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
