@@ -4,7 +4,7 @@
 
 use super::figures::{Contender, Figures, Group, groups};
 use super::words::{self, Setting, digits, list, rate, ratio};
-use crate::bench::result::Report;
+use crate::bench::result::{Report, Run};
 use crate::bench::workload::Backend;
 
 /// Where a line of text ends.
@@ -491,7 +491,10 @@ fn warnings(report: &Report) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let workers = ran.iter().map(|figures| figures.run.usage.io_wq_workers).max().unwrap_or(0);
+    // One that was started and did next to nothing is no news.
+    let busy = |run: &Run| run.usage.io_wq * 50 > run.usage.user + run.usage.system;
+    let runs = ran.iter().map(|figures| figures.run).filter(|run| busy(run));
+    let workers = runs.map(|run| run.usage.io_wq_workers).max().unwrap_or(0);
     if workers > 0 {
         said.push(format!(
             "io_uring handed requests to {} of its own: those were not asynchronous in the file system or the device.",
@@ -712,7 +715,10 @@ mod tests {
         report.machine.device = "sda, scheduler mq-deadline, nr_requests 64".into();
         report.machine.file_system = "tmpfs".into();
         for cell in &mut report.cells {
-            cell.runs.iter_mut().for_each(|run| run.usage.io_wq_workers = 3);
+            for run in &mut cell.runs {
+                run.usage.io_wq_workers = 3;
+                run.usage.io_wq = run.usage.system / 2;
+            }
         }
         let text = flat(&report);
         for said in ["the mq-deadline scheduler", "holds 64 requests", "tmpfs has no device", "3 worker threads"] {
