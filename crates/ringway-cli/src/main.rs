@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Asynchronous file I/O for Linux: what this machine can do, and what each way of doing it costs.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, max_term_width = 110)]
+#[command(name = "ringway", version, arg_required_else_help = true, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -84,12 +84,16 @@ pub struct Job<'a> {
     queue: Queue,
     offsets: Offsets,
     random: Random,
-    /// Places for requests that are free, each with its buffer.
-    idle: Vec<(u32, Buffer)>,
+    /// Places for requests that are free.
+    idle: Vec<u32>,
+    /// As many buffers. Apart from the places, since a pair would be put together and taken apart for every request.
+    buffers: Vec<Buffer>,
     /// The requests in flight, by place.
     flights: Vec<Flight>,
     /// Buffers of the places that syncs are in.
     parked: Vec<Buffer>,
+    /// What is read is checked.
+    checks: bool,
     plain: Vec<u8>,
     write_seed: Option<u64>,
     schedule: Option<Schedule>,
@@ -142,13 +146,15 @@ impl<'a> Job<'a> {
         };
         let start = if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
         let seed = mix(seed ^ mix(u64::from(number)));
-        let idle = buffers(workload, &mut queue).into_iter().zip(0..).map(|(buffer, place)| (place, buffer));
+        let checks = files.iter().any(|file| !matches!(file.check, Check::Nothing));
         Ok(Self {
             offsets: Offsets::new(order, workload.block_size, &blocks, seed, start),
             random: Random::new(seed),
-            idle: idle.collect(),
+            idle: (0..depth).rev().collect(),
+            buffers: buffers(workload, &mut queue),
             flights: vec![Flight::default(); depth as usize],
             parked: Vec::with_capacity(depth as usize),
+            checks,
             plain: Vec::new(),
             write_seed,
             schedule: None,
@@ -261,16 +267,15 @@ impl<'a> Job<'a> {
         let mut time = now();
         let mut gathered = 0;
         while self.may_start() {
-            let Some((place, buffer)) = self.idle.pop() else { break };
+            if self.idle.is_empty() {
+                break;
+            }
             let start = match &mut self.schedule {
                 None => time,
                 Some(schedule) if schedule.due() <= time => schedule.take(),
-                Some(_) => {
-                    self.idle.push((place, buffer));
-                    break;
-                }
+                Some(_) => break,
             };
-            self.push(place, buffer, start)?;
+            self.push(start)?;
             gathered += 1;
             // The last group goes with the wait that follows.
             if Some(gathered) == self.workload.batch && !self.idle.is_empty() {
@@ -283,7 +288,9 @@ impl<'a> Job<'a> {
     }
 
     #[inline]
-    fn push(&mut self, place: u32, mut buffer: Buffer, start: u64) -> anyhow::Result<()> {
+    fn push(&mut self, start: u64) -> anyhow::Result<()> {
+        let place = self.idle.pop().context("a place is free")?;
+        let mut buffer = self.buffers.pop().context("and has a buffer")?;
         if self.until_sync == Some(0) {
             return self.push_sync(place, buffer, start);
         }
@@ -354,18 +361,18 @@ impl<'a> Job<'a> {
             let place = completion.user_data as u32;
             tally.count(&completion, time);
             if matches!(completion.kind, Kind::Fsync) {
-                let buffer = self.parked.pop().context("a sync parked a buffer")?;
-                self.idle.push((place, buffer));
+                self.buffers.push(self.parked.pop().context("a sync parked a buffer")?);
+                self.idle.push(place);
                 continue;
             }
-            let flight = tally.flights[place as usize];
             let got = completion.result.unwrap_or(0);
-            let kind = completion.kind;
+            let check = self.checks && completion.kind == Kind::Read;
             let buffer = completion.into_buffer().context("a transfer hands its buffer back")?;
-            if kind == Kind::Read {
-                tally.check(flight, &buffer.as_slice()[..got as usize]);
+            if check {
+                tally.check(tally.flights[place as usize], &buffer.as_slice()[..got as usize]);
             }
-            self.idle.push((place, buffer));
+            self.buffers.push(buffer);
+            self.idle.push(place);
         }
         Ok(time)
     }

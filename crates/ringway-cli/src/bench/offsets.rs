@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn random_offsets_stay_in_the_file(blocks in 1u64.., seed: u64) {
+        fn random_offsets_stay_in_the_file(blocks in 1..=i64::MAX as u64, seed: u64) {
             let mut offsets = Offsets::new(Order::Random, 1, &[blocks], seed, 0.0);
             prop_assert!((0..100).all(|_| offsets.advance().1 < blocks));
         }

@@ -248,6 +248,9 @@ fn machine(
         None => String::new(),
     };
     remarks.insert(0, named);
+    if only_null {
+        facts.clear();
+    }
     let joined = |texts: Vec<String>| {
         let mut all = Vec::new();
         texts.into_iter().for_each(|text| add(&mut all, text));
@@ -258,7 +261,7 @@ fn machine(
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         file_system: joined(facts.iter().map(|facts| facts.file_system.clone()).collect()),
         device: joined(facts.iter().filter_map(|facts| Some(facts.device.as_ref()?.to_string())).collect()),
-        target_size: size,
+        target_size: if only_null { 0 } else { size },
         remarks,
         refused,
     })
@@ -301,20 +304,22 @@ impl Outputs {
             let text = format!("{}\n{}", report::table::render(report), report::verdict::render(report));
             std::io::stdout().write_all(text.as_bytes())?;
         }
-        let renderers: [(Option<Output>, fn(&Report) -> String); 3] =
-            [(self.json, report::json::render), (self.csv, report::csv::render), (self.html, report::html::render)];
-        for (output, render) in renderers {
-            match output {
-                None => {}
-                Some(Output::Stdout) => std::io::stdout().write_all(render(report).as_bytes())?,
-                Some(Output::File(path, mut file)) => {
-                    let text = render(report);
-                    let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
-                    written.with_context(|| path.display().to_string())?;
-                }
-            }
+        put(self.json, || report::json::render(report))?;
+        put(self.csv, || report::csv::render(report))?;
+        put(self.html, || report::html::render(report))
+    }
+}
+
+/// Writes a report to where it goes, if it goes anywhere.
+fn put(output: Option<Output>, render: impl FnOnce() -> String) -> anyhow::Result<()> {
+    match output {
+        None => Ok(()),
+        Some(Output::Stdout) => Ok(std::io::stdout().write_all(render().as_bytes())?),
+        Some(Output::File(path, mut file)) => {
+            let text = render();
+            let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+            written.with_context(|| path.display().to_string())
         }
-        Ok(())
     }
 }
 
