@@ -59,6 +59,8 @@ for need in "$@"; do
         fmt) cargo fmt --version >/dev/null 2>&1 || stop "rustfmt is missing. Install it with: rustup component add rustfmt" ;;
         clippy) cargo clippy --version >/dev/null 2>&1 || stop "clippy is missing. Install it with: rustup component add clippy" ;;
         fuzz) cargo fuzz --version >/dev/null 2>&1 || stop "cargo-fuzz is missing. Install it with: cargo install cargo-fuzz" ;;
+        rust-src) [ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] ||
+            stop "the standard library's source is missing. Install it with: rustup component add rust-src" ;;
         *) stop "setup.sh knows no $need" ;;
     esac
 done
