@@ -20,7 +20,7 @@ use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event};
 use crate::error::{PushError, Reason};
 use crate::fork::Home;
-use crate::op::{CURSOR, Operation, Raw};
+use crate::op::{CURSOR, Fault, Operation, Raw};
 use crate::slots::{Counts, Key, Slots};
 use carry::Asks;
 use fixed::Fixed;
@@ -139,22 +139,30 @@ impl Queue {
     ///
     /// Errors, all before anything is submitted, the operation coming back with them: the queue is full
     /// ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked child.
+    // Inlined with the function that makes the operation, so that it is made in its slot: copying it there from the caller's
+    // frame costs as much as all the rest of a push.
+    #[inline(always)]
     pub fn push(&mut self, operation: Operation) -> Result<OpId, PushError> {
-        if let Some(reason) = self.refuse(&operation, 1) {
-            return Err(PushError::new(reason, vec![operation]));
+        match self.refuse(operation.fault, operation.raw.offset(), 1) {
+            Some(reason) => Err(PushError::new(reason, vec![operation])),
+            None => {
+                let (key, flight) = self.slots.insert().expect("there is room");
+                flight.operation = ManuallyDrop::new(operation);
+                self.pushed(key);
+                Ok(OpId(key))
+            }
         }
-        // Moved once, from the caller's frame into its slot: a copy of an operation costs as much as all the rest of a push.
-        let drain = operation.drain;
-        let progress = self.cut(&operation);
-        let (key, flight) = self.slots.insert().expect("there is room");
-        flight.operation = operation;
-        flight.begin(progress);
-        if drain || self.draining || !self.staged.is_empty() {
+    }
+
+    /// An operation is in its slot, and may have its turn.
+    fn pushed(&mut self, key: Key) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        flight.begin();
+        if flight.operation.drain || self.draining || !self.staged.is_empty() {
             self.stage(key);
         } else {
             self.release(key);
         }
-        Ok(OpId(key))
     }
 
     /// Takes in operations of which each begins when the one before it has succeeded, and gives the first one's id.
@@ -169,7 +177,7 @@ impl Queue {
         batch.extend(chain);
         let refused = match batch.len() {
             0 => Some(Reason::Invalid("a chain of no operations")),
-            count => batch.iter().find_map(|operation| self.refuse(operation, count)),
+            count => batch.iter().find_map(|one| self.refuse(one.fault, one.raw.offset(), count)),
         };
         if let Some(reason) = refused {
             return Err(PushError::new(reason, batch));
@@ -179,10 +187,9 @@ impl Queue {
         let mut last: Option<Key> = None;
         for mut operation in batch.drain(..) {
             operation.drain = drain && first.is_none();
-            let progress = self.cut(&operation);
             let (key, flight) = self.slots.insert().expect("there is room for all of them");
-            flight.operation = operation;
-            flight.begin(progress);
+            flight.operation = ManuallyDrop::new(operation);
+            flight.begin();
             match last.and_then(|last| self.slots.get_mut(last)) {
                 Some(before) => {
                     before.next = Some(key);
@@ -224,21 +231,17 @@ impl Queue {
     }
 
     /// Why an operation cannot be taken in, if it cannot.
-    #[inline]
-    fn refuse(&self, operation: &Operation, room: usize) -> Option<Reason> {
+    fn refuse(&self, fault: Option<Fault>, offset: Option<u64>, room: usize) -> Option<Reason> {
         if !self.home.is_here() {
             return Some(Reason::Forked);
         }
         if self.closed {
             return Some(Reason::Closed);
         }
-        if let Some(fault) = operation.fault {
+        if let Some(fault) = fault {
             return Some(Reason::Invalid(fault.text()));
         }
-        if let Some(offset) = operation.raw.offset()
-            && offset != CURSOR
-            && offset > i64::MAX as u64
-        {
+        if offset.is_some_and(|offset| offset != CURSOR && offset > i64::MAX as u64) {
             return Some(Reason::Invalid("an offset over i64::MAX"));
         }
         (self.slots.room() < room).then_some(Reason::Full)

@@ -7,21 +7,15 @@ use super::{BackendKind, Explanation, Queue};
 use crate::backend::threads::Threads;
 use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::{File, Traits};
-use crate::op::{CURSOR, Kind, Operation, Raw, Shape};
+use crate::op::{CURSOR, Kind, Raw};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
-use crate::split::Progress;
 use std::io;
 use std::os::fd::IntoRawFd;
 use std::time::{Duration, Instant};
 
 /// What is known of a file that nobody has looked at.
 const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
-/// A transfer longer than this is looked at more closely; no device takes less in one request.
-const SURELY_ONE_REQUEST: u64 = 64 << 10;
-/// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
-const LONGEST_PIECE: u64 = 1 << 30;
-
 /// What has to be known of a file before a job on it is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
@@ -73,17 +67,6 @@ fn job(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight, raw: Raw, piece: u8
 }
 
 impl Queue {
-    /// How a transfer is cut: in pieces of what the device takes in one request, where that is less.
-    #[inline]
-    pub(super) fn cut(&self, operation: &Operation) -> Progress {
-        match operation.raw.shape() {
-            Shape::Whole => Progress::whole(),
-            Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
-            Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
-            Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
-        }
-    }
-
     /// Gives the backends as much as they take.
     pub(super) fn carry(&mut self) {
         while let Some(key) = self.pending.front().copied() {
@@ -332,17 +315,5 @@ impl Queue {
     /// Timers of operations that the main backend carries are with the threads where it has none of its own.
     fn side_has_timers(&self) -> bool {
         self.side.is_some() && self.explanation.backend == BackendKind::Kaio
-    }
-}
-
-/// The longest piece of a transfer: of a direct one, what the device takes in one request.
-#[cold]
-fn piece_limit(file: Option<&File>) -> u64 {
-    let Some(file) = file.filter(|file| file.is_direct()) else { return LONGEST_PIECE };
-    let align = u64::from(file.direct_io().offset_align.max(1));
-    let largest = u64::from(file.largest_request().unwrap_or(0));
-    match largest - largest % align {
-        0 => LONGEST_PIECE,
-        limit => limit.min(LONGEST_PIECE),
     }
 }

@@ -23,6 +23,7 @@ pub struct Completion {
 
 impl Completion {
     /// The buffer of a read or a write, whatever the result.
+    #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.held {
             Held::Buffer(buffer) => Some(buffer),

@@ -3,15 +3,24 @@
 
 use super::{Completion, OpId};
 use crate::error::Error;
-use crate::op::{self, Held, Kind, Open, Operation, Raw};
+use crate::file::File;
+use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
 use crate::slots::Key;
 use crate::split::{Piece, Progress};
+use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
+/// A transfer longer than this is looked at more closely; no device takes less in one request.
+const SURELY_ONE_REQUEST: u64 = 64 << 10;
+/// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
+const LONGEST_PIECE: u64 = 1 << 30;
+
 /// An operation in its slot.
 pub(super) struct Flight {
-    pub(super) operation: Operation,
+    /// Not dropped by itself, so that it can be written in place: when a life ends, what the operation owned has been taken
+    /// out of it, or is leaked on purpose.
+    pub(super) operation: ManuallyDrop<Operation>,
     pub(super) progress: Progress,
     /// What follows in its chain.
     pub(super) next: Option<Key>,
@@ -49,7 +58,7 @@ pub(super) enum Ending {
 impl Default for Flight {
     fn default() -> Self {
         Self {
-            operation: op::nop(),
+            operation: ManuallyDrop::new(op::nop()),
             progress: Progress::whole(),
             next: None,
             after: None,
@@ -69,12 +78,12 @@ impl Default for Flight {
 impl Flight {
     /// A new life, with an operation that has just been put in its place.
     #[inline]
-    pub(super) fn begin(&mut self, progress: Progress) {
-        self.plain = progress.is_single()
+    pub(super) fn begin(&mut self) {
+        self.progress = cut(&self.operation);
+        self.plain = self.progress.is_single()
             && self.operation.timeout.is_none()
             && !self.operation.drain
             && !matches!(self.operation.raw, Raw::Close(_));
-        self.progress = progress;
         self.next = None;
         self.after = None;
         self.counted = false;
@@ -195,6 +204,29 @@ impl Flight {
             held: std::mem::replace(&mut self.operation.held, Held::Nothing),
             opened,
         }
+    }
+}
+
+/// How a transfer is cut: in pieces of what the device takes in one request, where that is less.
+#[inline]
+fn cut(operation: &Operation) -> Progress {
+    match operation.raw.shape() {
+        Shape::Whole => Progress::whole(),
+        Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
+        Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
+        Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
+    }
+}
+
+/// The longest piece of a transfer: of a direct one, what the device takes in one request.
+#[cold]
+fn piece_limit(file: Option<&File>) -> u64 {
+    let Some(file) = file.filter(|file| file.is_direct()) else { return LONGEST_PIECE };
+    let align = u64::from(file.direct_io().offset_align.max(1));
+    let largest = u64::from(file.largest_request().unwrap_or(0));
+    match largest - largest % align {
+        0 => LONGEST_PIECE,
+        limit => limit.min(LONGEST_PIECE),
     }
 }
 
