@@ -51,3 +51,12 @@ pub use op::{OpenOptions, Operation};
 pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, RawSettings, SqPoll, Stats};
 pub use refusal::Refusal;
 pub use slots::Counts;
+
+/// The programs in the README and the documentation compile and run.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/backends.md")]
+    struct Backends;
+}
