@@ -178,7 +178,12 @@ fn verify_checks_every_backend_and_finds_nothing_wrong() {
         let headers = csv.headers().unwrap().clone();
         let at = |name| headers.iter().position(|header| header == name).unwrap();
         for row in csv.records().map(Result::unwrap).filter(|row| &row[at("backend")] != "null") {
-            assert!(row[at("verified_blocks")].parse::<u64>().unwrap() > 0, "{row:?}");
+            if row[at("verified_blocks")].is_empty() {
+                // Refused on this machine, which is said.
+                assert!(!row[at("notes")].is_empty(), "{row:?}");
+                continue;
+            }
+            assert!(row[at("verified_blocks")].parse::<u64>().is_ok_and(|blocks| blocks > 0), "{row:?}");
             assert_eq!(&row[at("verified_wrong_blocks")], "0", "{row:?}");
         }
     }
