@@ -219,7 +219,10 @@ impl Bytes<'_> {
             0..120 => Step::Push(self.push()),
             120..155 => {
                 let count = 1 + self.byte() % 5;
-                Step::Chain((0..count).map(|_| self.push()).collect())
+                let mut chain: Vec<Push> = (0..count).map(|_| self.push()).collect();
+                // A barrier within a chain is one before it; which of them later operations wait for is left open.
+                chain.iter_mut().skip(1).for_each(|push| push.drain = false);
+                Step::Chain(chain)
             }
             155..168 => Step::Cancel(self.byte()),
             168..175 => Step::Abandon(self.byte()),

@@ -243,10 +243,12 @@ impl Backend for Kaio {
 
     fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
         let enough = events.len() + want;
+        let mut over = want == 0;
         if self.epoll.is_some() {
             // Before looking for events, so that those that come after the look make it readable again.
             match self.watched {
-                Some(watched) => _ = self.wait_and_drain(watched, Some(Instant::now()))?,
+                // What the watched one has told of is there for the caller to find: nothing is waited for then.
+                Some(watched) => over |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
                 None => {
                     self.system_calls += 1;
                     self.eventfd.drain();
@@ -255,7 +257,6 @@ impl Backend for Kaio {
             self.complete_epoll();
         }
         events.append(&mut self.answered);
-        let mut over = want == 0;
         loop {
             self.submit(events);
             let before = events.len();

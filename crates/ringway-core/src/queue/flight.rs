@@ -160,11 +160,11 @@ impl Flight {
         }
     }
 
-    /// A close that was cancelled before it began has left its descriptor open, and nobody else knows of it.
+    /// A close that was cancelled before it began, or whose time was up, has left its descriptor open, and nobody else knows of it.
     pub(super) fn close_if_still_open(&mut self) {
         if let Raw::Close(close) = self.operation.raw
             && std::mem::take(&mut self.owns_descriptor)
-            && self.result == -i64::from(libc::ECANCELED)
+            && [libc::ECANCELED, libc::ETIMEDOUT].map(|errno| -i64::from(errno)).contains(&self.result)
         {
             // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not closed it.
             drop(unsafe { OwnedFd::from_raw_fd(close.fd) });

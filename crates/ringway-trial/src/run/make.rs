@@ -101,8 +101,10 @@ impl Run<'_> {
             What::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
             What::Poll => Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll),
             What::ReadPipe(len) => {
-                let read = op::read(&self.pipes.read, vec![0; usize::from(len)], op::At::Cursor);
-                Made::plain(read, Expect::PipeRead(usize::from(len)))
+                let buffer = self.buffer(usize::from(len), false, number);
+                let address = Some(buffer.as_slice().as_ptr().addr());
+                let operation = op::read(&self.pipes.read, buffer, op::At::Cursor);
+                Made { operation, expect: Expect::PipeRead, total: Some(u64::from(len)), address, exact: false }
             }
             What::Shared(what, span) => self.make_shared(what, span, number, push.exact),
             What::Alone(what, span) => self.make_alone(what, span, [first, number], push.exact),
@@ -299,7 +301,7 @@ impl Op {
     pub(super) fn may_stall(&self, fed: bool) -> bool {
         let endless = match self.expect {
             Expect::Poll => !fed,
-            Expect::PipeRead(_) => true,
+            Expect::PipeRead => true,
             _ => false,
         };
         endless && !self.cancelled && !self.may_time_out
