@@ -63,12 +63,15 @@ soak: ## random operations, faults and cancels on every backend, checked; SOAK=1
 	@$(SETUP) rust cc
 	$(CARGO) run --release -p ringway-trial --bin soak -- $(SOAK)
 
-# Where the instructions of a compiler not yet released are wanted, RUSTC_BOOTSTRAP=1 has a released one take them.
+# What they find new goes to the build's folder; corpus/ is only read. RUSTC_BOOTSTRAP=1 has a released compiler take what
+# only an unreleased one would.
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: ## each fuzz target for FUZZ=60 seconds
 	@$(SETUP) rust cc c++ fuzz
-	cd fuzz && for target in $$($(CARGO) fuzz list); do \
-		$(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ) || exit 1; \
+	set -e; cd fuzz; for target in $$($(CARGO) fuzz list); do \
+		found=$(abspath $(TARGET))/fuzz-found/$$target; \
+		mkdir -p $$found; \
+		$(CARGO) fuzz run $$target $$found corpus/$$target -- -max_total_time=$(FUZZ); \
 	done
 
 # What is in flight when a queue goes is leaked on purpose, so leaks are not looked for. ThreadSanitizer knows only locks
