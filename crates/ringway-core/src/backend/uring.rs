@@ -57,6 +57,8 @@ pub(crate) struct Uring {
     in_flight: usize,
     /// Answers that did not come from the kernel.
     refused: Vec<Event>,
+    /// The beginning of a chain whose end has not come yet.
+    linked: Vec<squeue::Entry>,
     /// Cancels that there was no entry for yet.
     cancels: Vec<Token>,
     watch: Option<RawFd>,
@@ -130,9 +132,9 @@ impl SetUp {
     /// Gives up the newest or least needed thing still asked for; what that was.
     fn peel(&mut self, errno: i32) -> Option<Feature> {
         let give_up = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
-        if errno == libc::ENOMEM && self.entries > 8 {
+        if errno == libc::ENOMEM && (self.entries > 8 || self.completion_entries > 32) {
             // Memory that counts against RLIMIT_MEMLOCK: a smaller ring may still fit.
-            self.entries /= 2;
+            self.entries = (self.entries / 2).max(2);
             self.completion_entries = (self.completion_entries / 2).max(self.entries);
             return Some(Feature::CqSize);
         }
@@ -212,6 +214,7 @@ impl Uring {
             sides,
             in_flight: 0,
             refused: Vec::new(),
+            linked: Vec::new(),
             cancels: Vec::new(),
             watch: None,
             watch_armed: false,
@@ -301,6 +304,22 @@ impl Uring {
         debug_assert!(put.is_ok(), "there was room");
     }
 
+    /// Puts linked entries in all together: a kernel thread that polls the queue would take a chain for ended where it
+    /// sees no more of it. The caller has made room for the whole.
+    #[inline]
+    fn put_linked(&mut self, entry: squeue::Entry, more: bool) {
+        if self.linked.is_empty() && !more {
+            return self.put(&entry);
+        }
+        self.linked.push(entry);
+        if !more {
+            // SAFETY: as for one entry.
+            let put = unsafe { self.ring.submission().push_multiple(&self.linked) };
+            debug_assert!(put.is_ok(), "there was room");
+            self.linked.clear();
+        }
+    }
+
     /// An entry of this backend's own, if there is room.
     fn put_own(&mut self, entry: squeue::Entry, token: Token) -> bool {
         let room = self.make_room(1);
@@ -328,11 +347,21 @@ impl Uring {
         let before = events.len();
         events.append(&mut self.refused);
         let mut woken = false;
+        let mut expired = 0;
         for entry in self.ring.completion() {
             let token = Token(entry.user_data());
             if token.is_internal() {
                 if token == WATCH {
                     woken = true;
+                } else if entry.result() == -libc::ECANCELED && token.0 as u32 == LINK_TIMEOUT.0 as u32 {
+                    // Mostly what it limited is over. But the timer of a thread that has ended leaves that as it is.
+                    let side = self.sides.get((token.0 >> 32) as usize);
+                    // SAFETY: the kernel does not write to side structures, and nobody else refers to this one.
+                    let limited = side.and_then(|side| unsafe { (*side.get()).limited });
+                    if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until) {
+                        events.push(Event { token, answer: Answer::Expired });
+                        expired += 1;
+                    }
                 }
                 continue;
             }
@@ -343,7 +372,7 @@ impl Uring {
             self.bell = true;
         }
         let taken = events.len() - before;
-        self.in_flight -= taken.min(self.in_flight);
+        self.in_flight -= (taken - expired).min(self.in_flight);
         taken
     }
 
@@ -387,18 +416,21 @@ impl Backend for Uring {
         if job.link || job.deadline.is_some() {
             entry = entry.flags(Flags::IO_LINK);
         }
-        self.put(&entry);
+        let linked = job.link || job.deadline.is_some();
+        self.put_linked(entry, linked);
         if let Some(deadline) = job.deadline {
             // SAFETY: the side structure is this job's slot's; the kernel reads the time when it takes the entry. Later
             // pieces of one operation share the time that the first of them wrote.
             let timespec = unsafe {
                 if job.token.piece() == 0 {
                     (*side).link_timespec = on_monotonic_clock(deadline);
+                    (*side).limited = Some((job.token, deadline));
                 }
                 &raw const (*side).link_timespec
             };
             let timeout = opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
-            self.put(&timeout.user_data(LINK_TIMEOUT.0));
+            // With the slot's index, so that a timer that came to nothing is known for whose it was.
+            self.put_linked(timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0), false);
         }
         Ok(())
     }
@@ -421,9 +453,11 @@ impl Backend for Uring {
                 break;
             }
             let entered = self.enter_once(missing, until);
-            taken += self.harvest(events);
+            let come = self.harvest(events);
+            taken += come;
             match entered {
-                Ok(0) if missing == 0 && !owed => break,
+                // (The flag that something is owed stays set for what was to be done by a thread that has ended.)
+                Ok(0) if missing == 0 && (!owed || come == 0) => break,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ETIME) => break,

@@ -89,7 +89,7 @@ impl At {
 pub const CURSOR: u64 = u64::MAX;
 
 /// The answer of a positional call on what has no position.
-const ESPIPE: i64 = -(libc::ESPIPE as i64);
+pub(crate) const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
 /// What an SQE may use besides the operation's own numbers: registrations of this ring, and memory
 /// that stays where it is for as long as the operation is in flight.
@@ -107,6 +107,8 @@ pub(crate) struct Place {
 pub(crate) struct Side {
     pub timespec: io_uring::types::Timespec,
     pub link_timespec: io_uring::types::Timespec,
+    /// Whose time is limited, and until when.
+    pub limited: Option<(crate::slots::Token, std::time::Instant)>,
     pub open_how: Option<io_uring::types::OpenHow>,
 }
 

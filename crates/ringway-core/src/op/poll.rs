@@ -53,6 +53,9 @@ impl Poll {
     }
 
     fn wait(&self, milliseconds: i32) -> i64 {
+        if self.fd < 0 {
+            return -i64::from(libc::EBADF); // `poll(2)` passes a negative descriptor by, and would wait for ever.
+        }
         let mut poll = libc::pollfd { fd: self.fd, events: self.events as i16, revents: 0 };
         // SAFETY: one entry, on this stack, for the length of the call.
         let returned = answer(i64::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }));

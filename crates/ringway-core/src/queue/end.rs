@@ -27,8 +27,14 @@ impl Queue {
 
     /// Asks that everything in flight be cancelled; how many operations that were.
     pub fn cancel_all(&mut self) -> usize {
-        let keys: Vec<Key> = self.slots.keys().collect();
-        keys.into_iter().filter(|key| self.cancel(OpId(*key))).count()
+        if !self.home.is_here() {
+            return 0;
+        }
+        let lasts = |key: &Key| self.slots.state(*key) != Some(State::Done);
+        let keys: Vec<Key> = self.slots.keys().filter(lasts).collect();
+        // One of them may take others with it, the rest of its chain.
+        keys.iter().for_each(|key| _ = self.cancel(OpId(*key)));
+        keys.len()
     }
 
     /// Gives an operation up: it is cancelled if that is still possible, its completion is not handed out, and what it owns is

@@ -338,7 +338,8 @@ impl Options {
             BackendKind::Kaio => Feature::Kaio,
             BackendKind::Threads | BackendKind::Null => Feature::Threads,
         };
-        if kind != BackendKind::Null && !made.granted.contains(&Feature::IoPoll) {
+        // Threads make plain system calls: there is nothing to try, and they need no descriptor.
+        if matches!(kind, BackendKind::Uring | BackendKind::Kaio) && !made.granted.contains(&Feature::IoPoll) {
             real_read(&mut *made.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
         if let Some(plan) = &self.faults {

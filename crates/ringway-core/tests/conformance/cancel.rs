@@ -19,7 +19,10 @@ pub fn before_submission(world: &World) {
     let done = done.remove(&1).unwrap();
     assert!(done.result.as_ref().unwrap_err().is_cancelled());
     assert_eq!(done.into_buffer().unwrap().as_slice(), b"after!");
-    assert_eq!(std::fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file))).unwrap(), "before");
+    assert_eq!(
+        std::fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file))).unwrap(),
+        "before"
+    );
     assert!(!queue.cancel(write), "it is over");
 }
 
@@ -27,8 +30,9 @@ pub fn a_submitted_poll(world: &World) {
     let mut queue = world.queue();
     let (reader, writer) = pipe();
     for _ in 0..20 {
-        let ids: Vec<_> =
-            (0..5).map(|number| queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap()).collect();
+        let ids: Vec<_> = (0..5)
+            .map(|number| queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap())
+            .collect();
         assert_eq!(queue.submit().unwrap(), 0);
         assert!(queue.cancel(ids[2]));
         let done: Vec<_> = queue.reap(1).unwrap().map(|done| (done.user_data, done.result.is_err())).collect();

@@ -2,7 +2,7 @@
 
 use crate::world::{MS, World, bytes, pattern, pipe, put};
 use ringway_core::op::{self, At, Readiness};
-use ringway_core::{File, FaultPlan, OpenOptions, Operation};
+use ringway_core::{FaultPlan, File, OpenOptions, Operation};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,8 @@ pub fn write_sync_rename(world: &World) {
     for round in 0..20 {
         let text = format!("round {round}").into_bytes();
         let file = OpenOptions::new().write(true).create_new(true).open(&new).unwrap();
-        let chain = [op::write(&file, text.clone(), 0).exact(), op::fsync(&file), op::close(file), op::rename(&new, &name)];
+        let chain =
+            [op::write(&file, text.clone(), 0).exact(), op::fsync(&file), op::close(file), op::rename(&new, &name)];
         queue.push_chain(numbered(chain)).unwrap();
         assert_eq!(queue.rest(), results(&[Ok(text.len() as u64), Ok(0), Ok(0), Ok(0)]));
         assert_eq!(std::fs::read(&name).unwrap(), text);
@@ -200,9 +201,8 @@ pub fn always_goes_on(world: &World) {
 pub fn longer_than_the_submission_queue(world: &World) {
     let file = world.file(&[0; 8]);
     let mut queue = world.build(&world.options().entries(4));
-    let chain = (0..100u64).flat_map(|step| {
-        [op::write(&file, step.to_le_bytes().to_vec(), 0), op::read(&file, vec![0xff; 8], 0)]
-    });
+    let chain = (0..100u64)
+        .flat_map(|step| [op::write(&file, step.to_le_bytes().to_vec(), 0), op::read(&file, vec![0xff; 8], 0)]);
     queue.push_chain(numbered(chain)).unwrap();
     for (number, done) in queue.completions() {
         assert_eq!(done.result, Ok(8));
@@ -214,7 +214,9 @@ pub fn longer_than_the_submission_queue(world: &World) {
     for first in [0, 1000] {
         let mut chain = numbered((0..50).map(|_| op::nop()));
         chain[25] = op::rmdir("no such directory").user_data(25);
-        queue.push_chain(chain.into_iter().zip(first..).map(|(operation, number)| operation.user_data(number))).unwrap();
+        queue
+            .push_chain(chain.into_iter().zip(first..).map(|(operation, number)| operation.user_data(number)))
+            .unwrap();
     }
     let found = queue.rest();
     for first in [0, 1000] {
@@ -263,7 +265,9 @@ pub fn beside_other_operations(world: &World) {
         for file in &files {
             queue.push(next(op::read(file, crate::world::room(file, 1 << 20), 0).exact())).unwrap();
             let block = || crate::world::room(file, 4096);
-            queue.push_chain([op::read(file, block(), 4096 * round), op::fdatasync(file), op::nop()].map(&mut next)).unwrap();
+            queue
+                .push_chain([op::read(file, block(), 4096 * round), op::fdatasync(file), op::nop()].map(&mut next))
+                .unwrap();
             queue.push(next(op::read(file, block(), 4096))).unwrap();
         }
         queue.push(next(op::poll(&reader, Readiness::READABLE))).unwrap();
@@ -389,7 +393,9 @@ pub fn a_chain_behind_a_barrier(world: &World) {
     let write = |text: &str| op::write(&file, text.as_bytes().to_vec(), 0);
     let read = || op::read(&file, vec![0; 1], 0);
     queue.push(write("1").user_data(0)).unwrap();
-    queue.push_chain([read().user_data(1), write("2").drain().user_data(2), op::fdatasync(&file).user_data(3)]).unwrap();
+    queue
+        .push_chain([read().user_data(1), write("2").drain().user_data(2), op::fdatasync(&file).user_data(3)])
+        .unwrap();
     queue.push(read().drain().user_data(4)).unwrap();
     queue.push(write("3").user_data(5)).unwrap();
     let mut done = queue.completions();
@@ -485,7 +491,8 @@ pub fn deadlines_of_reap(world: &World) {
             put(&writer, b"x");
         });
         let begin = Instant::now();
-        let done: Vec<u64> = queue.reap_until(1, begin + Duration::from_secs(60)).unwrap().map(|done| done.user_data).collect();
+        let done: Vec<u64> =
+            queue.reap_until(1, begin + Duration::from_secs(60)).unwrap().map(|done| done.user_data).collect();
         assert_eq!(done, [1]);
         assert!(begin.elapsed() < Duration::from_secs(20));
     });

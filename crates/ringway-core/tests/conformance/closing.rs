@@ -2,7 +2,7 @@
 
 use crate::world::{MS, World, descriptors, pattern, pipe, put, room, threads, wait_for};
 use ringway_core::op::{self, At, Readiness};
-use ringway_core::{File, OpenOptions};
+use ringway_core::{BackendKind, File, OpenOptions};
 use std::time::{Duration, Instant};
 
 pub fn with_operations_in_flight(world: &World) {
@@ -36,7 +36,6 @@ pub fn with_operations_in_flight(world: &World) {
     assert!(gone, "{idle} before, {} now", descriptors());
 }
 
-/// Opening a FIFO waits for its other end in a thread or a kernel worker, and may outlast any close.
 pub fn counts_what_is_left(world: &World) {
     let mut queue = world.queue();
     let (reader, writer) = pipe();
@@ -51,11 +50,16 @@ pub fn counts_what_is_left(world: &World) {
     assert!(begin.elapsed() < Duration::from_secs(5));
     // Cancelled or ready, each has its completion.
     let rest = queue.rest();
-    assert_eq!((rest.len(), rest[&9]), (5, Ok(0)));
+    assert_eq!(rest.len(), 5);
+    assert!([Ok(0), Err(libc::ECANCELED)].contains(&rest[&9]), "{rest:?}");
     assert!((0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])), "{rest:?}");
 }
 
+/// Opening a FIFO waits for its other end in a thread, and may outlast any close.
 pub fn drop_waits_no_longer_than_told(world: &World) {
+    if world.kind == BackendKind::Uring {
+        return; // There, opening a FIFO for reading does not wait, and all that waits can be cancelled.
+    }
     let path = world.dir("fifo").join("fifo");
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: the name is a C string.
@@ -83,7 +87,9 @@ pub fn a_thousand_queues(world: &World) {
     let files = world.files("thousand", &pattern(0, 8192));
     let (reader, _writer) = pipe();
     let (idle, alone) = (descriptors(), threads());
-    for number in 0..1000u64 {
+    // Giving a KAIO context back takes the kernel tens of milliseconds.
+    let count = if world.kind == BackendKind::Kaio { 100 } else { 1000 };
+    for number in 0..count {
         let mut queue = world.build(&world.options().entries(8).in_flight(32).eventfd(number % 2 == 0));
         let file = &files[number as usize % files.len()];
         if number % 3 == 0 {

@@ -6,7 +6,12 @@ use ringway_core::refusal::Feature;
 use ringway_core::{Arena, BackendKind, Block, File};
 
 /// Where there is a ring, and memory that may be locked, it is granted; elsewhere refused with a reason that stays.
-fn expect(world: &World, queue: &ringway_core::Queue, feature: Feature, answer: Result<(), ringway_core::Refusal>) -> bool {
+fn expect(
+    world: &World,
+    queue: &ringway_core::Queue,
+    feature: Feature,
+    answer: Result<(), ringway_core::Refusal>,
+) -> bool {
     let explanation = queue.explain();
     match answer {
         Ok(()) => {
@@ -41,7 +46,9 @@ pub fn buffers(world: &World) {
                 block.fill(0xee);
                 let number = (16 - arena.free() - 1) as u64;
                 let at = number * 16384 + part.start as u64;
-                queue.push(op::read(&file, ringway_core::Buffer::from(block).slice(part.clone()), at).user_data(number)).unwrap();
+                queue
+                    .push(op::read(&file, ringway_core::Buffer::from(block).slice(part.clone()), at).user_data(number))
+                    .unwrap();
             }
             for (number, done) in queue.completions() {
                 assert_eq!(done.result, Ok(part.len() as u64));
@@ -70,7 +77,9 @@ pub fn buffers(world: &World) {
     block[..5].copy_from_slice(b"piped");
     let chain = [
         op::write(&writer, ringway_core::Buffer::from(block).slice(..5), At::Cursor).user_data(1),
-        op::read(&reader, ringway_core::Buffer::from(arena.take().unwrap()).slice(100..105), At::Cursor).exact().user_data(2),
+        op::read(&reader, ringway_core::Buffer::from(arena.take().unwrap()).slice(100..105), At::Cursor)
+            .exact()
+            .user_data(2),
     ];
     queue.push_chain(chain).unwrap();
     let mut done = queue.completions();

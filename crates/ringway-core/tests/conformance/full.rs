@@ -124,7 +124,8 @@ pub fn bad_ones_in_a_batch(world: &World) {
             let mut queue = world.build(&world.options().entries(32));
             let mut buffers: Vec<_> = (0..32).map(|_| room(&file, 4096)).collect();
             for (number, buffer) in (0u64..).zip(&mut buffers) {
-                let good = op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len: 4096, offset: number * 4096 };
+                let good =
+                    op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len: 4096, offset: number * 4096 };
                 let raw = match bad.contains(&number) {
                     false => Raw::from(good),
                     true if number % 3 == 0 => op::Read { fd: 1_000_000, ..good }.into(),

@@ -250,7 +250,8 @@ impl Leg {
             for case in CASES {
                 let name = title(kind, faulty, case.name);
                 let listed = self.only.is_none_or(|only| only.contains(&case.name));
-                if (case.once && (!self.full || faulty)) || (case.apart && faulty) || !listed || !name.contains(&wanted) {
+                if (case.once && (!self.full || faulty)) || (case.apart && faulty) || !listed || !name.contains(&wanted)
+                {
                     continue;
                 }
                 count += 1;

@@ -104,6 +104,9 @@ pub fn close(world: &World) {
     fs::write(&path, b"x").unwrap();
     let open = || File::open(&path).unwrap();
     let mut queue = world.queue();
+    assert_eq!(queue.result(op::close(open())), Ok(0));
+    assert_eq!(queue.result(op::timeout(crate::world::MS)), Ok(0));
+    // By now the queue has opened what it needs.
     let idle = descriptors();
     let file = open();
     assert_eq!(descriptors(), idle + 1);
@@ -121,7 +124,8 @@ pub fn close(world: &World) {
     queue.push(op::read(&reader, vec![0; 5], op::At::Cursor).user_data(1)).unwrap();
     queue.submit().unwrap();
     queue.push(op::close(reader).user_data(2)).unwrap();
-    let done: Vec<_> = queue.reap(1).unwrap().map(|done| (done.user_data, done.result.map_err(|error| error.errno()))).collect();
+    let done: Vec<_> =
+        queue.reap(1).unwrap().map(|done| (done.user_data, done.result.map_err(|error| error.errno()))).collect();
     assert_eq!(done, [(2, Err(libc::EBUSY))]);
     crate::world::put(&writer, b"late");
     assert_eq!(queue.rest()[&1], Ok(4));

@@ -58,7 +58,9 @@ fn polled(world: &World, options: &Options) {
             number += 1;
         }
         if round % 4 == 0 {
-            queue.push_chain([op::nop(), op::fsync(&files[0]), op::nop().drain()].map(|one| one.user_data(u64::MAX))).unwrap();
+            queue
+                .push_chain([op::nop(), op::fsync(&files[0]), op::nop().drain()].map(|one| one.user_data(u64::MAX)))
+                .unwrap();
         }
         let mut seen = 0;
         by_descriptor(&mut queue, |done| {
@@ -182,7 +184,7 @@ pub fn signals_do_not_end_a_wait(world: &World) {
             queue.push(op::timeout(50 * MS)).unwrap();
             assert_eq!(queue.reap(1).unwrap().count(), 1);
             assert!(begin.elapsed() >= 50 * MS);
-            assert!(SIGNALS.load(Ordering::Relaxed) > before + 10, "no signal came");
+            assert!(SIGNALS.load(Ordering::Relaxed) > before + 2, "no signal came");
             // With things for the threads beside the backend too, and a deadline.
             queue.push(op::read(&reader, vec![0; 1], At::Cursor)).unwrap();
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();

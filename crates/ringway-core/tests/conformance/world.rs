@@ -139,7 +139,10 @@ impl Checked {
 
     /// Results of everything in flight by user data, in no order.
     pub fn rest(&mut self) -> BTreeMap<u64, Result<u64, i32>> {
-        self.completions().into_iter().map(|(number, done)| (number, done.result.map_err(|error| error.errno()))).collect()
+        self.completions()
+            .into_iter()
+            .map(|(number, done)| (number, done.result.map_err(|error| error.errno())))
+            .collect()
     }
 
     /// Completions of everything in flight by user data.
@@ -148,7 +151,11 @@ impl Checked {
         while self.in_flight() > 0 {
             let some: Vec<Completion> = self.reap(1).unwrap().collect();
             self.check();
-            assert!(!some.is_empty() || self.in_flight() == 0, "reap gave nothing, with {} in flight", self.in_flight());
+            assert!(
+                !some.is_empty() || self.in_flight() == 0,
+                "reap gave nothing, with {} in flight",
+                self.in_flight()
+            );
             for done in some {
                 let number = done.user_data;
                 assert!(all.insert(number, done).is_none(), "{number} came twice");

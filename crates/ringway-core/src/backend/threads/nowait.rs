@@ -50,8 +50,12 @@ fn vectored(call: Call, fd: RawFd, iov: *const libc::iovec, count: usize, offset
     // SAFETY: the iovec array and the buffers it names are valid until the job's answer has come out of
     // `enter` (`Backend::carry`), which is after this call. The offset that stands for the file's own
     // position is -1 here too.
-    let returned = unsafe { call(fd, iov, count, offset as libc::off_t, libc::RWF_NOWAIT) };
-    crate::op::answer(returned as i64)
+    let at = |offset| crate::op::answer(unsafe { call(fd, iov, count, offset, libc::RWF_NOWAIT) } as i64);
+    match at(offset as libc::off_t) {
+        // A pipe has no offsets: one is ignored, as in the blocking form.
+        crate::op::ESPIPE => at(-1),
+        done => done,
+    }
 }
 
 /// Bytes that a read copies at once in one [`enter`](crate::backend::Backend::enter), at most about: what is more
