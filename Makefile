@@ -81,7 +81,7 @@ sanitize: export RUSTC_BOOTSTRAP := 1
 sanitize: ## the core's own tests and the model's under AddressSanitizer and ThreadSanitizer
 	@$(SETUP) rust cc rust-src
 	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=$(TARGET)/address $(CARGO) $(SANITIZED)
-	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TARGET)/thread $(CARGO) -Zbuild-std $(SANITIZED)
+	RUSTFLAGS=-Zsanitizer=thread TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan.supp CARGO_TARGET_DIR=$(TARGET)/thread $(CARGO) -Zbuild-std $(SANITIZED)
 
 clean: ## what was built
 	$(CARGO) clean
