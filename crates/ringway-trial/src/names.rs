@@ -66,7 +66,9 @@ impl Names {
             (Name::Unlink, Dir, _) => (Err(libc::EISDIR), [one, other]),
             (Name::Unlink, ..) => (Ok(()), [Nothing; 2]),
             (Name::Rename | Name::Link, Nothing, _) => (Err(libc::ENOENT), [one, other]),
-            (Name::Rename, File(a), File(b)) | (Name::Rename, Symlink(a), Symlink(b)) if a == b => (Ok(()), [one, other]),
+            (Name::Rename, File(a), File(b)) | (Name::Rename, Symlink(a), Symlink(b)) if a == b => {
+                (Ok(()), [one, other])
+            }
             (Name::Rename, ..) if first == second => (Ok(()), [one, other]),
             (Name::Rename, Dir, File(_) | Symlink(_)) => (Err(libc::ENOTDIR), [one, other]),
             (Name::Rename, File(_) | Symlink(_), Dir) => (Err(libc::EISDIR), [one, other]),
@@ -123,12 +125,13 @@ impl Names {
     }
 
     fn is(&self, name: u8, node: Node) -> bool {
-        kind(&self.path(name)) == [Some("nothing"), Some("file"), Some("dir"), Some("symlink")][match node {
-            Node::Nothing => 0,
-            Node::File(_) => 1,
-            Node::Dir => 2,
-            Node::Symlink(_) => 3,
-        }]
+        kind(&self.path(name))
+            == [Some("nothing"), Some("file"), Some("dir"), Some("symlink")][match node {
+                Node::Nothing => 0,
+                Node::File(_) => 1,
+                Node::Dir => 2,
+                Node::Symlink(_) => 3,
+            }]
     }
 
     pub fn node(&self, name: u8) -> Node {

@@ -10,7 +10,9 @@ use crate::order::Order;
 use crate::script::{Script, Step};
 use crate::shared::SharedFile;
 use judge::{Op, lines};
-use ringway_core::{Arena, BackendKind, Completion, Counts, FaultPlan, File, OpId, OpenOptions, Options, Queue, SqPoll, Stats};
+use ringway_core::{
+    Arena, BackendKind, Completion, Counts, FaultPlan, File, OpId, OpenOptions, Options, Queue, SqPoll, Stats,
+};
 use std::fmt;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -435,7 +437,10 @@ impl<'a> Run<'a> {
             && stats.late == 0;
         if !in_order {
             let (own, live) = (self.ops.len(), self.live);
-            return Err(format!("{stats:?}, but {own} were pushed, {live} are in flight, {} delivered", self.delivered));
+            return Err(format!(
+                "{stats:?}, but {own} were pushed, {live} are in flight, {} delivered",
+                self.delivered
+            ));
         }
         self.report.stats = stats;
         if orphaned == self.all_abandoned {

@@ -261,7 +261,8 @@ impl Bytes<'_> {
             30..40 => What::ReadPipe(1 + self.byte() % 8),
             40..160 => {
                 let what = [S::Read, S::Read, S::Read, S::Write, S::Write, S::Write, S::Readv, S::Writev];
-                let rare = [S::Fsync, S::Fdatasync, S::SyncRange, S::Fadvise, S::Punch, S::Reserve, S::Readv, S::Writev];
+                let rare =
+                    [S::Fsync, S::Fdatasync, S::SyncRange, S::Fadvise, S::Punch, S::Reserve, S::Readv, S::Writev];
                 let choice = self.byte();
                 let what = if choice < 200 { what } else { rare }[usize::from(choice % 8)];
                 What::Shared(what, self.span())

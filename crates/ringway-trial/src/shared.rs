@@ -84,10 +84,12 @@ impl SharedFile {
             _ => false,
         };
         let log: Vec<&Write> = self.log.iter().filter(overlaps).filter(|write| !after_reader(write)).collect();
-        let hiding: Vec<&Write> =
-            log.iter().copied().filter(|write| write.certain && before_reader(write)).collect();
-        let mut edges: Vec<u64> =
-            log.iter().flat_map(|write| [write.range.start, write.range.end]).filter(|at| (start..end).contains(at)).collect();
+        let hiding: Vec<&Write> = log.iter().copied().filter(|write| write.certain && before_reader(write)).collect();
+        let mut edges: Vec<u64> = log
+            .iter()
+            .flat_map(|write| [write.range.start, write.range.end])
+            .filter(|at| (start..end).contains(at))
+            .collect();
         edges.extend([start, end]);
         edges.sort_unstable();
         edges.dedup();

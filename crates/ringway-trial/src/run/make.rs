@@ -139,7 +139,9 @@ impl Run<'_> {
             Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
             Shared::SyncRange => Made::plain(op::sync_range(&file, at, len, libc::SYNC_FILE_RANGE_WRITE), Expect::Zero),
             Shared::Fadvise => Made::plain(op::fadvise(&file, at, len, op::Advice::WillNeed), Expect::Zero),
-            Shared::Reserve => Made::plain(op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, at, len), Expect::ZeroOrUnsupported),
+            Shared::Reserve => {
+                Made::plain(op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, at, len), Expect::ZeroOrUnsupported)
+            }
             Shared::Punch => {
                 self.shared[index].begin_write(number, at..at + len, true);
                 let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
@@ -214,7 +216,9 @@ impl Run<'_> {
         let offset = if place == op::At::Cursor { None } else { Some(at) };
         match what {
             Alone::Sync => made(op::fdatasync(&file), Use::Other, None, None),
-            Alone::Truncate => made(op::ftruncate(&file, u64::from(span.at)), Use::Truncate(u64::from(span.at)), None, None),
+            Alone::Truncate => {
+                made(op::ftruncate(&file, u64::from(span.at)), Use::Truncate(u64::from(span.at)), None, None)
+            }
             Alone::Extend => made(op::fallocate(&file, 0, at, len), Use::Extend(at + len), None, None),
             Alone::Read | Alone::ReadOn => {
                 let buffer = self.buffer(len as usize, direct, number);
@@ -286,7 +290,6 @@ impl Run<'_> {
             }
         }
     }
-
 }
 
 /// The lengths of the buffers of a vectored transfer.

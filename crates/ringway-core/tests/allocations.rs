@@ -1,0 +1,120 @@
+//! In the steady state the queue allocates nothing: with buffers that are used again, a push, its submission and its
+//! completion take no memory from the allocator, on no backend and on no thread.
+//!
+//! This program's allocator counts. All tests are one, since the count is the whole process's.
+
+use ringway_core::{AlignedBuffer, BackendKind, Buffer, File, OpenOptions, Operation, Options, Queue, op};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is the system allocator's doing; counting touches no memory of the caller's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.realloc(memory, layout, len) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const DEPTH: usize = 32;
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 256;
+
+/// Rounds until everything has grown to its size, and rounds that are counted.
+const BEFORE: usize = 2000;
+const COUNTED: usize = 200;
+
+/// Runs `round` often, and gives the allocations in the last rounds.
+fn count(mut round: impl FnMut()) -> u64 {
+    (0..BEFORE).for_each(|_| round());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..COUNTED).for_each(|_| round());
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// A round of as many operations as the queue is deep, each made with a buffer that the round before handed back.
+fn transfers(queue: &mut Queue, buffers: &mut Vec<Buffer>, mut make: impl FnMut(Buffer) -> Operation) {
+    while let Some(buffer) = buffers.pop() {
+        queue.push(make(buffer)).unwrap();
+    }
+    queue.submit().unwrap();
+    while buffers.len() < DEPTH {
+        for done in queue.reap(DEPTH - buffers.len()).unwrap() {
+            assert_eq!(done.result, Ok(BLOCK as u64));
+            buffers.push(done.into_buffer().unwrap());
+        }
+    }
+}
+
+/// A write with its fdatasync behind it.
+fn commit(queue: &mut Queue, file: &File, buffer: &mut Option<Buffer>) {
+    let write = op::write(file, buffer.take().unwrap(), 0).exact();
+    queue.push_chain([write, op::fdatasync(file)]).unwrap();
+    while queue.in_flight() > 0 {
+        for done in queue.reap(2).unwrap() {
+            done.result.unwrap();
+            *buffer = done.into_buffer().or_else(|| buffer.take());
+        }
+    }
+}
+
+#[test]
+fn the_steady_state_allocates_nothing() {
+    let control = count(|| drop(std::hint::black_box(Box::new(0u8))));
+    assert_eq!(control, COUNTED as u64, "the count itself does not work");
+
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("allocations-{}", std::process::id()));
+    let mut file = std::fs::File::create(&path).unwrap();
+    (0..BLOCKS).for_each(|_| file.write_all(&[7; BLOCK]).unwrap());
+    file.sync_all().unwrap();
+    let open = |direct| OpenOptions::new().read(true).write(true).direct(direct).open(&path).unwrap();
+    let (buffered, direct) = (open(false), open(true));
+    std::fs::remove_file(&path).unwrap();
+
+    for backend in [BackendKind::Null, BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+        for file in [&buffered, &direct] {
+            let mut queue = Options::new().backend(backend).in_flight(DEPTH as u32).threads(8).build().unwrap();
+            let mut buffers: Vec<Buffer> = (0..DEPTH).map(|_| AlignedBuffer::new(BLOCK, BLOCK).into()).collect();
+            let mut block = 0;
+            let reads = count(|| {
+                transfers(&mut queue, &mut buffers, |buffer| {
+                    block = (block * 5 + 3) % BLOCKS;
+                    op::read(file, buffer, block * BLOCK as u64)
+                });
+            });
+            assert_eq!(reads, 0, "{backend}, direct {}: {COUNTED} rounds of {DEPTH} reads", file.is_direct());
+            let nops = count(|| {
+                (0..DEPTH).for_each(|_| _ = queue.push(op::nop()).unwrap());
+                assert_eq!(queue.reap(DEPTH).unwrap().count(), DEPTH);
+            });
+            assert_eq!(nops, 0, "{backend}: {COUNTED} rounds of {DEPTH} nops");
+        }
+        // On a file without a device behind it: that a device takes its time would only make the test slow.
+        let memory = std::path::Path::new("/dev/shm").join(format!("allocations-{}", std::process::id()));
+        let log = OpenOptions::new().read(true).write(true).create(true).open(&memory).unwrap();
+        std::fs::remove_file(&memory).unwrap();
+        let mut queue = Options::new().backend(backend).build().unwrap();
+        let mut buffer = Some(Buffer::from(vec![1; BLOCK]));
+        let commits = count(|| commit(&mut queue, &log, &mut buffer));
+        assert_eq!(commits, 0, "{backend}: {COUNTED} chains of a write and an fdatasync");
+    }
+}
