@@ -504,6 +504,13 @@ impl Backend for Uring {
             // Such a ring completes only while somebody is in the kernel for it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
+        // A ring that leaves completions to its owner does not wake who sleeps in poll(2) on it; an eventfd does.
+        if self.granted.contains(&Feature::DeferTaskrun) && self.eventfd.is_none() {
+            let eventfd = EventFd::new()?;
+            self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
+            eventfd.signal(); // For what came before.
+            self.eventfd = Some(eventfd);
+        }
         Ok(self.eventfd.as_ref().map_or(self.ring.as_raw_fd(), AsRawFd::as_raw_fd))
     }
 

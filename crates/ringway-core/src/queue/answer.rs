@@ -164,7 +164,9 @@ impl Queue {
         let complete = flight.succeeded();
         let next = flight.next.take();
         let drain = flight.operation.drain;
-        let always = flight.operation.always;
+        // A cancel ends the chain all the same: what follows may stand behind a barrier, or another member still runs.
+        let cancelled = flight.ending == Ending::Cancelled && flight.result == -i64::from(libc::ECANCELED);
+        let always = flight.operation.always && !cancelled;
         let counted = std::mem::take(&mut flight.counted);
         let abandoned = flight.abandoned;
         // Behind its last operation a file may be closed: a completion does not hold it.
@@ -188,7 +190,8 @@ impl Queue {
             self.ready += 1;
             self.done.push_back(key);
         }
-        if drain {
+        // (A barrier that was cancelled before it was let through leaves one that was in force.)
+        if drain && counted {
             self.draining = false;
         }
         broken
