@@ -168,7 +168,8 @@ impl Queue {
     /// Takes in operations of which each begins when the one before it has succeeded, and gives the first one's id.
     ///
     /// When one fails, or transfers less than it was to, what follows answers ECANCELED; behind
-    /// [`Operation::always`] it begins all the same. Cancelling one ends the chain there. Where the kernel has links
+    /// [`Operation::always`] it begins all the same. Cancelling one ends the chain there: all that follows answers
+    /// ECANCELED. Where the kernel has links
     /// they are used; elsewhere, and where a chain has members that it cannot take whole, [`reap`](Self::reap) moves it along.
     ///
     /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a chain of none.

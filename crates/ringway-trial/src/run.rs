@@ -363,6 +363,7 @@ impl<'a> Run<'a> {
     fn give_up(&mut self, number: usize) {
         self.ops[number].live = false;
         self.ops[number].outcome = judge::Outcome::Unknown;
+        self.ops[number].ended = judge::Ended::Perhaps;
         self.live -= 1;
         self.abandoned.push(number);
         self.begin_doubt(number);

@@ -164,7 +164,7 @@ impl Queue {
         let complete = flight.succeeded();
         let next = flight.next.take();
         let drain = flight.operation.drain;
-        // A cancel ends the chain all the same: what follows may stand behind a barrier, or another member still runs.
+        // A cancel ends the whole of the chain: it may stand behind a barrier, or a member before this one still runs.
         let cancelled = flight.ending == Ending::Cancelled && flight.result == -i64::from(libc::ECANCELED);
         let always = flight.operation.always && !cancelled;
         let counted = std::mem::take(&mut flight.counted);
@@ -179,7 +179,7 @@ impl Queue {
                 self.go_on(next);
                 None
             }
-            Some(next) => self.break_off(next),
+            Some(next) => self.break_off(next, if cancelled { Ending::Cancelled } else { Ending::Broken }),
             None => None,
         };
         self.active -= usize::from(counted);

@@ -52,22 +52,20 @@ impl Queue {
         // A carried one is linked, and the kernel has begun it or will answer ECANCELED, upon which it is tried again.
     }
 
-    /// The next of a chain, which has failed. Gives it back if it is over with that.
-    pub(super) fn break_off(&mut self, key: Key) -> Option<Key> {
-        match self.slots.state(key) {
+    /// The next of a chain, which has failed or was cancelled. Gives it back if it is over with that.
+    pub(super) fn break_off(&mut self, key: Key, ending: Ending) -> Option<Key> {
+        let state = self.slots.state(key);
+        if let Some(flight) = self.slots.get_mut(key)
+            && flight.ending == Ending::Natural
+        {
+            flight.ending = ending;
+        }
+        match state {
             Some(State::Held) => {
                 self.held -= 1;
                 Some(key)
             }
-            Some(State::Carried) => {
-                // Linked: the kernel cancels it.
-                if let Some(flight) = self.slots.get_mut(key)
-                    && flight.ending == Ending::Natural
-                {
-                    flight.ending = Ending::Broken;
-                }
-                None
-            }
+            // Linked: the kernel cancels it.
             _ => None,
         }
     }

@@ -28,6 +28,15 @@ pub(super) struct Op {
     /// First byte of its first buffer.
     pub address: Option<usize>,
     pub outcome: Outcome,
+    pub ended: Ended,
+}
+
+/// Whether a cancel has ended its chain with it: then nothing that follows begins, whatever the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    No,
+    Perhaps,
+    Yes,
 }
 
 /// What the owner knows of its result.
@@ -117,7 +126,14 @@ impl Run<'_> {
         if chain == Chain::Broken && result != Err(libc::ECANCELED) {
             return Err("though what comes before it in its chain has failed".into());
         }
+        let before = if number > self.ops[number].first { self.ops[number - 1].ended } else { Ended::No };
         let op = &mut self.ops[number];
+        op.ended = match (result, before) {
+            (Err(libc::ECANCELED), Ended::Yes) => Ended::Yes,
+            (Err(libc::ECANCELED), _) if op.cancelled && chain == Chain::Whole => Ended::Yes,
+            (Err(libc::ECANCELED), _) if op.cancelled || before == Ended::Perhaps => Ended::Perhaps,
+            _ => Ended::No,
+        };
         op.outcome = match (result, op.total) {
             (Ok(done), Some(total)) if done < total => Outcome::Less,
             (Ok(_), _) => Outcome::Full,
@@ -147,14 +163,14 @@ impl Run<'_> {
             return Ok(Chain::Whole);
         }
         let before = &self.ops[number - 1];
-        match before.outcome {
+        match (before.ended, before.outcome) {
             _ if before.live && !op.cancelled => Err("before what comes before it in its chain".into()),
             _ if before.live => Ok(Chain::Unknown),
-            _ if before.always && before.cancelled => Ok(Chain::Unknown),
+            (Ended::Yes, _) => Ok(Chain::Broken),
+            (Ended::Perhaps, _) | (_, Outcome::Unknown) => Ok(Chain::Unknown),
             _ if before.always => Ok(Chain::Whole),
-            Outcome::Full => Ok(Chain::Whole),
-            Outcome::Less => Ok(Chain::Broken),
-            Outcome::Unknown => Ok(Chain::Unknown),
+            (_, Outcome::Full) => Ok(Chain::Whole),
+            (_, Outcome::Less) => Ok(Chain::Broken),
         }
     }
 

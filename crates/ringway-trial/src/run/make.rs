@@ -1,6 +1,6 @@
 //! Makes operations of a script's numbers, so that they fit the files as they are, and pushes them.
 
-use super::judge::{Expect, Op, Outcome};
+use super::judge::{Ended, Expect, Op, Outcome};
 use super::{BLOCK, Checked, Run};
 use crate::alone::Use;
 use crate::content::fill;
@@ -62,6 +62,7 @@ impl Run<'_> {
                 total: made.total,
                 address: made.address,
                 outcome: Outcome::Unknown,
+                ended: Ended::No,
             });
             self.live += 1;
             operations.push(operation);
