@@ -166,7 +166,7 @@ pub fn completion_queue_overflow(world: &World) {
             _ => op::read(file, room(file, 4096), number % 64 * 4096),
         };
         queue.push(operation.user_data(number)).unwrap();
-        if number % 50 == 0 {
+        if number.is_multiple_of(50) {
             queue.submit().unwrap();
         }
     };

@@ -276,6 +276,7 @@ impl Leg {
 
     /// Which backend is chosen unasked, and whether the refused ones are explained; those that are there.
     fn chosen(&self) -> Vec<BackendKind> {
+        let _watch = Watchdog::new("the choice of a backend");
         let mut there = Vec::new();
         for kind in KINDS {
             let built = Options::new().backend(kind).build();
@@ -305,6 +306,7 @@ impl Leg {
 
     /// A case in a process of its own, which inherits the restrictions.
     fn apart(&self, name: &str) -> bool {
+        let _watch = Watchdog::new(name);
         let mut command = Command::new("/proc/self/exe");
         command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
         let output = command.output().unwrap();

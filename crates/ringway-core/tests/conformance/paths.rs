@@ -339,7 +339,7 @@ pub fn no_permission(world: &World) {
     assert_eq!(queue.result(op::unlink("/etc/passwd")), Err(libc::EACCES));
     assert_eq!(queue.result(op::rename("/etc/passwd", "/etc/other")), Err(libc::EACCES));
     let path = world.dir("permission");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     assert_eq!(queue.one(op::statx(path.join("x"))).result.unwrap_err().errno(), libc::EACCES);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -91,6 +91,8 @@ fn forked(body: impl FnOnce()) -> i32 {
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
+        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child that hangs.
+        unsafe { libc::alarm(20) };
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
         // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
         unsafe { libc::_exit(i32::from(!right)) }
@@ -256,6 +258,9 @@ pub fn the_environment_chooses(world: &World) {
         ("URING", "invalid"),
         (" uring", "invalid"),
     ] {
+        if value.is_empty() && world.little_memory {
+            continue; // Whether there is memory for a ring depends on when former ones have given theirs back.
+        }
         let mut command = Command::new("/proc/self/exe");
         let output = command.args(&arguments).env("RINGWAY_BACKEND", value).env(SEEN, expected).output().unwrap();
         assert!(output.status.success(), "{value:?}: {}", String::from_utf8_lossy(&output.stderr));

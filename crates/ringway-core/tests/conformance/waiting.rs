@@ -168,7 +168,15 @@ pub fn signals_do_not_end_a_wait(world: &World) {
     let waiting = unsafe { libc::pthread_self() };
     let files = world.files("signals", &pattern(0, 8192));
     let over = AtomicBool::new(false);
+    /// However the case ends, the signals do.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
+        let _over = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 // SAFETY: the waiting thread waits for this one, and so is there.
@@ -200,6 +208,5 @@ pub fn signals_do_not_end_a_wait(world: &World) {
             assert_eq!(rest.len(), 300);
             assert!(rest.values().all(|result| result.is_ok()), "{rest:?}");
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
