@@ -353,7 +353,11 @@ impl Queue {
     pub fn stats(&self) -> Stats {
         Stats {
             counts: self.slots.counts(),
-            system_calls: self.main.system_calls() + self.side.as_ref().map_or(0, |side| side.system_calls()),
+            // A lock of the threads may have been taken when this process was forked, and then is for ever.
+            system_calls: match self.home.is_here() {
+                true => self.main.system_calls() + self.side.as_ref().map_or(0, |side| side.system_calls()),
+                false => 0,
+            },
             retries: self.retries,
             continued: self.continued,
             to_threads: self.to_threads,
