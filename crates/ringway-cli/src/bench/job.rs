@@ -265,7 +265,7 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         let mut time = now();
-        let mut gathered = 0;
+        let (mut gathered, group) = (0, self.workload.group());
         while self.may_start() {
             if self.idle.is_empty() {
                 break;
@@ -278,7 +278,7 @@ impl<'a> Job<'a> {
             self.push(start)?;
             gathered += 1;
             // The last group goes with the wait that follows.
-            if Some(gathered) == self.workload.batch && !self.idle.is_empty() {
+            if gathered == group && !self.idle.is_empty() {
                 self.queue.submit()?;
                 gathered = 0;
                 time = now();

@@ -73,7 +73,7 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "1", help_heading = MATRIX)]
     pub fixed_files: Vec<bool>,
 
-    /// Gather N requests before they are submitted, and wait for as many completions at a time
+    /// Submit at most N requests together, and wait for as many completions at a time [default: an eighth of the depth, and one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     pub batch: Option<u32>,
     /// Of mixed workloads, the share of reads in percent [default: 50]

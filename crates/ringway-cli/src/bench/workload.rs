@@ -117,7 +117,7 @@ pub struct Workload {
     pub fixed_buffers: bool,
     /// Registered files.
     pub fixed_files: bool,
-    /// Requests gathered before they are submitted; `None`: whatever there is room for.
+    /// The most requests that are submitted together; `None`: see [`Workload::group`].
     pub batch: Option<u32>,
     /// Completions waited for at a time, at least.
     pub complete_min: u32,
@@ -141,4 +141,13 @@ pub struct Workload {
     pub target: Target,
     /// Report a job file's jobs together.
     pub group_reporting: bool,
+}
+
+impl Workload {
+    /// The most requests that are submitted together. Unless it was said, an eighth of what may be in flight: more at a time
+    /// and they complete together too, and the device has nothing to do until all are submitted again; fewer
+    /// cost a system call each.
+    pub fn group(&self) -> u32 {
+        self.batch.unwrap_or(self.depth / 8).max(1)
+    }
 }

@@ -127,7 +127,7 @@ fn row(cell: &Cell, run: Option<(usize, &Run, bool)>) -> String {
         of.iopoll.to_string(),
         of.fixed_buffers.to_string(),
         of.fixed_files.to_string(),
-        optional(of.batch.map(u64::from)),
+        of.group().to_string(),
         of.complete_min.to_string(),
         after.map(|time| time.as_secs_f64().to_string()).unwrap_or_default(),
         optional(requests),

@@ -239,9 +239,7 @@ fn options(of: &Workload) -> Map<String, Value> {
     for (flag, _) in flags.iter().filter(|(_, set)| *set) {
         add(flag, "1".to_owned());
     }
-    if let Some(batch) = of.batch {
-        add("iodepth_batch_submit", batch.to_string());
-    }
+    add("iodepth_batch_submit", of.group().to_string());
     add("iodepth_batch_complete_min", of.complete_min.to_string());
     let time = match of.stop {
         Stop::After(time) => {
