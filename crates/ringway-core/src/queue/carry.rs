@@ -7,7 +7,7 @@ use super::{BackendKind, Explanation, Queue};
 use crate::backend::threads::Threads;
 use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::{File, Traits};
-use crate::op::{CURSOR, Kind, Raw};
+use crate::op::{CURSOR, Kind, Operation, Raw};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use std::io;
@@ -164,6 +164,7 @@ impl Queue {
                 && !(flight.operation.always && flight.next.is_some())
                 && !(flight.operation.raw.kind() == Kind::Close && flight.operation.file.is_some())
                 && !flight.to_side
+                && ends_by_itself(&flight.operation)
                 && self.main.can_link(&job);
             if !fits {
                 return false;
@@ -315,5 +316,17 @@ impl Queue {
     /// Timers of operations that the main backend carries are with the threads where it has none of its own.
     fn side_has_timers(&self) -> bool {
         self.side.is_some() && self.explanation.backend == BackendKind::Kaio
+    }
+}
+
+/// True for what does not wait for somebody else. Nothing else is linked: the kernel cannot cancel what stands behind another
+/// operation, and would begin it long after its owner has called it off.
+fn ends_by_itself(operation: &Operation) -> bool {
+    match operation.raw.kind() {
+        Kind::Poll | Kind::Timeout | Kind::Open => false,
+        _ if operation.raw.is_transfer() => {
+            operation.file.as_ref().is_some_and(|file| file.traits().kind == FileKind::Storage)
+        }
+        _ => true,
     }
 }

@@ -1,0 +1,36 @@
+//! Whatever a program does with a queue, its files and its completions must be as the model says: the fuzzer looks for the
+//! sequence of operations, cancels and faults for which they are not.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringway_core::BackendKind;
+use ringway_trial::{Conditions, Faults, Script, run, watchdog};
+
+/// Bytes before the script.
+const HEAD: usize = 8;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((head, script)) = bytes.split_at_checked(HEAD) else { return };
+    let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads, BackendKind::Null];
+    let rate = |byte: u8| u16::from(byte);
+    let faults = Faults {
+        seed: u64::from(head[2]),
+        short: rate(head[3]),
+        errors: rate(head[4]),
+        retryable: rate(head[5]),
+        delay: rate(head[6]),
+        reorder: rate(head[7]),
+    };
+    let conditions = Conditions {
+        backend: backends[usize::from(head[0] % 4)],
+        direct: head[1] & 1 != 0,
+        faults: (head[1] & 2 != 0).then_some(faults),
+    };
+    let dir = tempfile::tempdir().expect("there is room for a directory");
+    let script = Script::decode(script);
+    let _watched = watchdog::watch(format!("{conditions:?} {script:?}"));
+    if let Err(failure) = run(&script, &conditions, dir.path()) {
+        panic!("{conditions:?}\n{script:#?}\n{failure}");
+    }
+});
