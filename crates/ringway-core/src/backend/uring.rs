@@ -515,6 +515,10 @@ impl Backend for Uring {
     }
 
     fn wake(&mut self) {
+        if let Some(eventfd) = &self.eventfd {
+            // Not by a completion: one that does not fit into the completion queue signals nothing.
+            return eventfd.signal();
+        }
         if self.put_own(opcode::Nop::new().build(), WAKE) {
             self.system_calls += 1;
             // If the kernel has no memory for it now, the entry stays for the next enter.

@@ -141,6 +141,7 @@ struct Total {
 fn soak(arguments: &Arguments) -> Result<(), String> {
     // Starts what stays: the watchdog, and what the library sets up once.
     one(arguments.seed, &arguments.dir)?;
+    std::thread::sleep(Duration::from_secs(1));
     let at_first = Usage::now();
     println!("soak: {:?}, seed {}, at first {at_first}", arguments.time, arguments.seed);
     let next = AtomicU64::new(arguments.seed.wrapping_add(1));
