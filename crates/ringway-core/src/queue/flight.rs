@@ -116,6 +116,12 @@ impl Flight {
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
+    /// The kernel answers EFAULT for what is linked behind another operation when its turn comes and the thread that submitted
+    /// both has ended. (It can mean nothing else here: the operation owns what it points at.)
+    fn was_linked_by_a_dead_thread(&self, errno: i32) -> bool {
+        errno == libc::EFAULT && self.after.is_some()
+    }
+
     /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are not shown.
     pub(super) fn is_to_be_tried_again(&self, errno: i32) -> bool {
         if self.ending != Ending::Natural {
@@ -124,6 +130,7 @@ impl Flight {
         match errno {
             libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
             libc::EAGAIN => true,
+            libc::EFAULT => self.was_linked_by_a_dead_thread(errno),
             // The kernel may have enforced the time limit.
             libc::EINTR | libc::ECANCELED => self.deadline.is_none_or(|deadline| Instant::now() < deadline),
             _ => false,
@@ -146,7 +153,8 @@ impl Flight {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
-        let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
+        let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
+            || self.was_linked_by_a_dead_thread(errno);
         match (&self.operation.raw, self.ending) {
             // Its time having come is what was asked of it.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
