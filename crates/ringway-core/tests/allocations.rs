@@ -91,6 +91,12 @@ fn the_steady_state_allocates_nothing() {
     std::fs::remove_file(&path).unwrap();
 
     for backend in [BackendKind::Null, BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+        if let Err(error) = Options::new().backend(backend).build() {
+            // Where `CI` is set, everything can be tested.
+            assert!(std::env::var_os("CI").is_none(), "{error}");
+            println!("skipped: {error}");
+            continue;
+        }
         for file in [&buffered, &direct] {
             let mut queue = Options::new().backend(backend).in_flight(DEPTH as u32).threads(8).build().unwrap();
             let mut buffers: Vec<Buffer> = (0..DEPTH).map(|_| AlignedBuffer::new(BLOCK, BLOCK).into()).collect();

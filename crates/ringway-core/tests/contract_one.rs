@@ -163,6 +163,11 @@ fn rounds() -> u64 {
 const LANDED: Duration = Duration::from_millis(1500);
 
 fn many_rounds(backend: BackendKind) {
+    if let Err(error) = Options::new().backend(backend).build() {
+        // Where `CI` is set, everything can be tested.
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        return println!("skipped: {error}");
+    }
     let scratch = Scratch::new(backend.name());
     let pool = Pool::new();
     let mut in_flight_at_the_end = 0u64;
@@ -227,7 +232,13 @@ fn a_write_after_free_is_seen() {
     let pool = Pool::new();
     let until = Instant::now() + Duration::from_secs(60);
     for round in 0.. {
-        let mut ring = io_uring::IoUring::new(16).unwrap();
+        let mut ring = match io_uring::IoUring::new(16) {
+            Ok(ring) => ring,
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                return println!("skipped: {error}");
+            }
+        };
         let buffers: Vec<Buffer> = (0..8).map(|_| pool.lend()).collect();
         for (number, buffer) in (0u64..).zip(&buffers) {
             let address = buffer.as_slice().as_ptr().cast_mut();

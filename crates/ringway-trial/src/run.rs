@@ -11,7 +11,8 @@ use crate::script::{Script, Step};
 use crate::shared::SharedFile;
 use judge::{Op, lines};
 use ringway_core::{
-    Arena, BackendKind, Completion, Counts, FaultPlan, File, OpId, OpenOptions, Options, Queue, SqPoll, Stats,
+    Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions, Options, Queue, SqPoll,
+    Stats,
 };
 use std::fmt;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -67,9 +68,11 @@ pub struct Report {
     pub compared: u64,
 }
 
-/// Something was not as it has to be.
+/// Something was not as it has to be, or nothing could be tried.
 #[derive(Debug)]
 pub struct Failure {
+    /// The backend is refused here: nothing was tried.
+    pub refused: bool,
     /// At which step; the number of steps: at the end.
     pub step: usize,
     /// What.
@@ -95,14 +98,42 @@ const BLOCK: usize = 4096;
 ///
 /// Errors: the first thing that was not as it has to be.
 pub fn run(script: &Script, conditions: &Conditions, dir: &Path) -> Result<Report, Failure> {
-    let mut run = Run::new(script, conditions, dir).map_err(|text| Failure { step: 0, text })?;
+    let fail = |refused, step, text| Failure { refused, step, text };
+    let queue = options(script, conditions).build().map_err(|error| {
+        let refused = matches!(error, BuildError::Refused(_));
+        fail(refused, 0, said(error))
+    })?;
+    let mut run = Run::new(script, conditions, dir, queue).map_err(|text| fail(false, 0, text))?;
     let result = run.steps().and_then(|()| {
         run.end()?;
         run.last_look()
     });
     match result {
         Ok(()) => Ok(run.report),
-        Err(text) => Err(Failure { step: run.step, text }),
+        Err(text) => Err(fail(false, run.step, text)),
+    }
+}
+
+fn options(script: &Script, conditions: &Conditions) -> Options {
+    let setup = script.setup;
+    let mut options = Options::new()
+        .backend(conditions.backend)
+        .entries(setup.entries)
+        .in_flight(setup.in_flight)
+        .eventfd(setup.eventfd)
+        .single_issuer(setup.single_issuer)
+        .threads(4)
+        .sync_threads(1)
+        .close_wait(PATIENCE);
+    if setup.tight {
+        options = options.completion_entries(setup.entries);
+    }
+    if setup.sqpoll && conditions.backend == BackendKind::Uring {
+        options = options.sqpoll(SqPoll { idle: Duration::from_millis(1), cpu: None });
+    }
+    match &conditions.faults {
+        Some(faults) => options.faults(faults.plan()),
+        None => options,
     }
 }
 
@@ -156,28 +187,8 @@ fn said(error: impl fmt::Display) -> String {
 }
 
 impl<'a> Run<'a> {
-    fn new(script: &'a Script, conditions: &'a Conditions, dir: &Path) -> Result<Self, String> {
+    fn new(script: &'a Script, conditions: &'a Conditions, dir: &Path, mut queue: Queue) -> Result<Self, String> {
         let setup = script.setup;
-        let mut options = Options::new()
-            .backend(conditions.backend)
-            .entries(setup.entries)
-            .in_flight(setup.in_flight)
-            .eventfd(setup.eventfd)
-            .single_issuer(setup.single_issuer)
-            .threads(4)
-            .sync_threads(1)
-            .close_wait(PATIENCE);
-        if setup.tight {
-            options = options.completion_entries(setup.entries);
-        }
-        if setup.sqpoll && conditions.backend == BackendKind::Uring {
-            options = options.sqpoll(SqPoll { idle: Duration::from_millis(1), cpu: None });
-        }
-        if let Some(faults) = &conditions.faults {
-            options = options.faults(faults.plan());
-        }
-        let mut queue = options.build().map_err(said)?;
-
         let open = |path: &Path, direct: bool| {
             OpenOptions::new().read(true).write(true).create(true).direct(direct).open(path).map_err(said)
         };

@@ -104,8 +104,8 @@ fn make(seed: u64) -> (Script, Conditions) {
     (Script::decode(&random.bytes(length as usize)), Conditions { backend, direct, faults })
 }
 
-/// One script, in a directory of its own below `dir`.
-fn one(seed: u64, dir: &Path) -> Result<Report, String> {
+/// One script, in a directory of its own below `dir`; nothing where its backend is refused.
+fn one(seed: u64, dir: &Path) -> Result<Option<Report>, String> {
     let (script, conditions) = make(seed);
     let path = dir.join(format!("ringway-soak-{}-{seed}", std::process::id()));
     std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -113,14 +113,18 @@ fn one(seed: u64, dir: &Path) -> Result<Report, String> {
     let ran = run(&script, &conditions, &path);
     // What is left after a failure is in the way of the next try only.
     let _ = std::fs::remove_dir_all(&path);
-    ran.map_err(|failure| format!("soak --replay {seed}: {conditions:?} {:?}\n{failure}", script.setup))
+    match ran {
+        Ok(report) => Ok(Some(report)),
+        Err(failure) if failure.refused => Ok(None),
+        Err(failure) => Err(format!("soak --replay {seed}: {conditions:?} {:?}\n{failure}", script.setup)),
+    }
 }
 
 fn replay(seed: u64, arguments: &Arguments) -> Result<(), String> {
     let (script, conditions) = make(seed);
     println!("{conditions:?}\n{script:#?}");
     for _ in 0..arguments.times {
-        one(seed, &arguments.dir)?;
+        one(seed, &arguments.dir)?.ok_or("the backend is refused here")?;
     }
     println!("{} times without a failure", arguments.times);
     Ok(())
@@ -129,6 +133,8 @@ fn replay(seed: u64, arguments: &Arguments) -> Result<(), String> {
 #[derive(Default)]
 struct Total {
     scripts: u64,
+    /// Scripts whose backend is refused here.
+    refused: u64,
     pushed: u64,
     delivered: u64,
     orphaned: u64,
@@ -155,6 +161,10 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
                 stop.store(true, Ordering::Relaxed);
             })?;
             let mut total = total.lock().map_err(|_| "another worker has panicked")?;
+            let Some(report) = report else {
+                total.refused += 1;
+                continue;
+            };
             total.scripts += 1;
             total.pushed += report.stats.counts.pushed;
             total.delivered += report.stats.counts.delivered;
@@ -205,8 +215,9 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
 fn line(total: &Mutex<Total>) -> String {
     let Ok(total) = total.lock() else { return "a worker has panicked".into() };
     format!(
-        "{} scripts, {} operations ({} delivered, {} orphaned), {} tried again, {} continued, {} to threads, {} MiB compared; {}",
+        "{} scripts ({} refused), {} operations ({} delivered, {} orphaned), {} tried again, {} continued, {} to threads, {} MiB compared; {}",
         total.scripts,
+        total.refused,
         total.pushed,
         total.delivered,
         total.orphaned,
