@@ -55,9 +55,9 @@ fmt: ## formats the code
 	@$(SETUP) rust fmt
 	$(CARGO) fmt --all
 
-doc: ## the documentation of the crates, in $(TARGET)/doc
+doc: ## the documentation of ringway-core, in target/doc
 	@$(SETUP) rust cc
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p ringway-core --no-deps
 
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
 	@$(SETUP) rust cc
