@@ -153,8 +153,8 @@ impl Flight {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
-        let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
-            || self.was_linked_by_a_dead_thread(errno);
+        let stopped =
+            matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN) || self.was_linked_by_a_dead_thread(errno);
         match (&self.operation.raw, self.ending) {
             // Its time having come is what was asked of it.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
