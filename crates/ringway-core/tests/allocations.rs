@@ -40,8 +40,8 @@ const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
 
 /// Rounds until everything has grown to its size, and rounds that are counted.
-const BEFORE: usize = 2000;
-const COUNTED: usize = 200;
+const BEFORE: usize = 500;
+const COUNTED: usize = 100;
 
 /// Runs `round` often, and gives the allocations in the last rounds.
 fn count(mut round: impl FnMut()) -> u64 {

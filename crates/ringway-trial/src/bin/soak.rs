@@ -31,6 +31,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    keep_no_memory();
     let arguments = match Arguments::read(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(text) => {
@@ -48,6 +49,18 @@ fn main() -> ExitCode {
             eprintln!("{text}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Has what is freed given back, so that memory that grows is memory that leaks. By itself glibc keeps large buffers, and an
+/// arena for each of many short-lived threads.
+fn keep_no_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the calls take numbers only; no other thread has been started.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
