@@ -794,4 +794,20 @@ mod tests {
         kaio.submit(&mut Vec::new());
         drop(kaio);
     }
+
+    /// Once polled, what the watched eventfd had told was taken for the own one's doing, and slept on.
+    #[test]
+    fn a_watched_eventfd_that_is_readable_already_ends_the_wait() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        both_ways(8, |mut kaio| {
+            kaio.poll_fd().unwrap();
+            let watched = EventFd::new().unwrap();
+            kaio.watch(watched.as_raw_fd(), true);
+            carry(&mut kaio, 0, poll(&reader));
+            watched.signal();
+            let before = Instant::now();
+            kaio.enter(1, Some(before + Duration::from_secs(20)), &mut Vec::new()).unwrap();
+            assert!(before.elapsed() < Duration::from_secs(10));
+        });
+    }
 }

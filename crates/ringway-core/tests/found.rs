@@ -1,0 +1,167 @@
+//! What random scripts (`ringway_trial`) found, one test for each: none of these may come back. What is one backend's own
+//! is tested in that backend.
+
+use ringway_core::{BackendKind, Completion, FaultPlan, File, OpenOptions, Options, Queue, op};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const BACKENDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+const SOON: Duration = Duration::from_secs(20);
+
+/// A queue on each backend that is granted here.
+fn on_each(options: &Options, test: impl Fn(Queue)) {
+    for backend in BACKENDS {
+        match options.clone().backend(backend).build() {
+            Ok(queue) => test(queue),
+            Err(error) => {
+                // Where `CI` is set, everything can be tested.
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                println!("skipped: {error}");
+            }
+        }
+    }
+}
+
+fn reap(queue: &mut Queue, count: usize) -> Vec<Completion> {
+    let done: Vec<Completion> = queue.reap_until(count, Instant::now() + SOON).unwrap().collect();
+    assert_eq!(done.len(), count, "{:?}: {done:?}", queue.backend());
+    done
+}
+
+fn numbers(done: &[Completion]) -> Vec<u64> {
+    done.iter().map(|done| done.user_data).collect()
+}
+
+fn scratch(name: &str, direct: bool) -> File {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("found-{name}-{}", std::process::id()));
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let file = OpenOptions::new().read(true).write(true).direct(direct).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file
+}
+
+fn is_readable(fd: i32) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, on this stack, for the length of the call.
+    unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) == 1 }
+}
+
+/// The rest came from the last to the first, by one call within another for each: a long chain overflowed the stack.
+#[test]
+fn a_broken_chain_completes_in_its_order() {
+    on_each(&Options::new().in_flight(100_000), |mut queue| {
+        let missing = op::unlink("/nowhere/at-all").user_data(0);
+        queue.push_chain(std::iter::once(missing).chain((1..100_000).map(|n| op::nop().user_data(n)))).unwrap();
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            done.extend(queue.reap_until(1, Instant::now() + SOON).unwrap());
+        }
+        assert!(numbers(&done).into_iter().eq(0..100_000));
+        assert!(done[1..].iter().all(|done| done.result.is_err_and(|error| error.is_cancelled())));
+    });
+}
+
+/// What stands behind `always` began at once when the first of its chain was cancelled behind a barrier.
+#[test]
+fn a_cancel_does_not_let_a_chain_past_a_barrier() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader = File::from(OwnedFd::from(reader));
+    on_each(&Options::new(), |mut queue| {
+        let endless = queue.push(op::poll(&reader, op::Readiness::READABLE).user_data(0)).unwrap();
+        queue.push(op::nop().drain().user_data(1)).unwrap();
+        let chain = [op::nop().always(), op::nop().always(), op::nop()];
+        let first = queue.push_chain((2..).zip(chain).map(|(number, op)| op.user_data(number))).unwrap();
+        queue.submit().unwrap();
+        assert!(queue.cancel(first));
+        let done = reap(&mut queue, 3);
+        assert_eq!(numbers(&done), [2, 3, 4]);
+        assert!(done.iter().all(|done| done.result.is_err_and(|error| error.is_cancelled())), "{done:?}");
+        assert!(queue.cancel(endless));
+        assert_eq!(numbers(&reap(&mut queue, 2)), [0, 1]);
+    });
+}
+
+/// What waited for the barrier in force was let through.
+#[test]
+fn a_cancelled_barrier_leaves_the_one_before_it_in_force() {
+    on_each(&Options::new(), |mut queue| {
+        queue.push(op::timeout(Duration::from_millis(20)).drain().user_data(0)).unwrap();
+        let second = queue.push(op::nop().drain().user_data(1)).unwrap();
+        queue.push(op::nop().user_data(2)).unwrap();
+        queue.submit().unwrap();
+        assert!(queue.cancel(second));
+        assert_eq!(numbers(&reap(&mut queue, 3)), [1, 0, 2]);
+    });
+}
+
+/// The descriptor of a close whose time was up before it began was nobody's.
+#[test]
+fn a_close_whose_time_is_up_closes() {
+    on_each(&Options::new().threads(1), |mut queue| {
+        for _ in 0..50 {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            queue.push(op::close(File::from(OwnedFd::from(reader))).timeout(Duration::from_nanos(1))).unwrap();
+            reap(&mut queue, 1);
+            // Its only reader is gone: a write is refused.
+            let error = std::io::Write::write(&mut writer, b"x").unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+        }
+    });
+}
+
+/// The kernel does not find what is linked and has not begun; it began after its cancel, and waited for ever.
+#[test]
+fn what_waits_for_ever_can_be_cancelled_in_a_chain() {
+    let file = scratch("chain", true);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader = File::from(OwnedFd::from(reader));
+    on_each(&Options::new(), |mut queue| {
+        for _ in 0..50 {
+            let first = op::read(&file, ringway_core::AlignedBuffer::new(1 << 20, 4096), 0);
+            let endless = op::read(&reader, vec![0; 8], op::At::Cursor).user_data(1);
+            queue.push_chain([first, endless]).unwrap();
+            queue.submit().unwrap();
+            queue.cancel_all();
+            let done = reap(&mut queue, 2);
+            let endless = done.iter().find(|done| done.user_data == 1).unwrap();
+            assert!(endless.result.is_err_and(|error| error.is_cancelled()), "{done:?}");
+        }
+    });
+}
+
+/// A ring that leaves completions to its owner does not wake who polls it; the same behind another descriptor.
+#[test]
+fn the_descriptor_of_a_single_issuer_tells() {
+    let file = scratch("single", true);
+    for options in [Options::new(), Options::new().faults(FaultPlan::new(0))] {
+        on_each(&options.single_issuer(true), |mut queue| {
+            let fd = queue.poll_fd().unwrap().as_raw_fd();
+            for round in 0..50 {
+                queue.push(op::read(&file, ringway_core::AlignedBuffer::new(1 << 18, 4096), 0)).unwrap();
+                queue.submit().unwrap();
+                assert!(is_readable(fd), "{:?}, round {round}", queue.backend());
+                reap(&mut queue, 1);
+            }
+        });
+    }
+}
+
+/// The kernel answers EFAULT for what is linked when the thread that submitted it has ended.
+#[test]
+fn a_chain_outlives_the_thread_that_pushed_it() {
+    let file = scratch("thread", true);
+    on_each(&Options::new(), |mut queue| {
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let read = op::read(&file, ringway_core::AlignedBuffer::new(1 << 18, 4096), 0);
+                    queue.push_chain([read, op::fdatasync(&file), op::nop()]).unwrap();
+                    queue.submit().unwrap();
+                });
+            });
+            let results: Vec<_> = reap(&mut queue, 3).iter().map(|done| done.result).collect();
+            assert_eq!(results, [Ok(1 << 18), Ok(0), Ok(0)], "{:?}", queue.backend());
+        }
+    });
+}
