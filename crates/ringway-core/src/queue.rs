@@ -172,6 +172,9 @@ impl Queue {
     /// ECANCELED. Where the kernel has links
     /// they are used; elsewhere, and where a chain has members that it cannot take whole, [`reap`](Self::reap) moves it along.
     ///
+    /// A barrier among them ([`Operation::drain`]) makes one of the first: the chain waits for everything pushed before it, and
+    /// what is pushed after it waits for the chain's first operation, not for all of it.
+    ///
     /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a chain of none.
     pub fn push_chain(&mut self, chain: impl IntoIterator<Item = Operation>) -> Result<OpId, PushError> {
         let mut batch = std::mem::take(&mut self.batch);
