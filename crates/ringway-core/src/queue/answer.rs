@@ -7,8 +7,8 @@ use crate::op::Shape;
 use crate::slots::{Key, State};
 use crate::split::Round;
 
-/// After so many EAGAINs an operation goes to the threads, where it may block.
-const PATIENCE: u8 = 8;
+/// After so many tries in vain an operation goes to the threads, where it may block.
+pub(super) const PATIENCE: u8 = 8;
 
 impl Queue {
     pub(super) fn sort_out(&mut self) {
@@ -120,7 +120,7 @@ impl Queue {
         }
         if round.gained > 0 {
             flight.retries = 0;
-        } else if round.errno == libc::EAGAIN {
+        } else if matches!(round.errno, libc::EAGAIN | libc::EFAULT) {
             flight.retries = flight.retries.saturating_add(1);
             if flight.retries > PATIENCE && !flight.to_side && self.explanation.backend != BackendKind::Threads {
                 flight.to_side = true;

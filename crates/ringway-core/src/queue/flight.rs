@@ -1,6 +1,7 @@
 //! An operation in its slot: what is known of it, and what its answers mean. No system call but the close of a
 //! descriptor that nobody else knows of.
 
+use super::answer::PATIENCE;
 use super::{Completion, OpId};
 use crate::error::Error;
 use crate::file::File;
@@ -116,12 +117,6 @@ impl Flight {
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
-    /// The kernel answers EFAULT for what is linked behind another operation when its turn comes and the thread that submitted
-    /// both has ended. (It can mean nothing else here: the operation owns what it points at.)
-    fn was_linked_by_a_dead_thread(&self, errno: i32) -> bool {
-        errno == libc::EFAULT && self.after.is_some()
-    }
-
     /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are not shown.
     pub(super) fn is_to_be_tried_again(&self, errno: i32) -> bool {
         if self.ending != Ending::Natural {
@@ -130,7 +125,9 @@ impl Flight {
         match errno {
             libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
             libc::EAGAIN => true,
-            libc::EFAULT => self.was_linked_by_a_dead_thread(errno),
+            // What the kernel was to begin or to go on with (a link, a buffered read that had to wait) when the thread that
+            // submitted it had ended. If it is the address after all, it is so again.
+            libc::EFAULT => !self.to_side && self.retries <= PATIENCE,
             // The kernel may have enforced the time limit.
             libc::EINTR | libc::ECANCELED => self.deadline.is_none_or(|deadline| Instant::now() < deadline),
             _ => false,
@@ -153,15 +150,15 @@ impl Flight {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
-        let stopped =
-            matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN) || self.was_linked_by_a_dead_thread(errno);
+        let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
+        let called_off = stopped || errno == libc::EFAULT;
         match (&self.operation.raw, self.ending) {
             // Its time having come is what was asked of it.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
             // An interrupted close has closed the descriptor all the same (close(2), NOTES).
             (Raw::Close(_), _) if errno == libc::EINTR => 0,
-            (_, Ending::TimedOut) if stopped => -i64::from(libc::ETIMEDOUT),
-            (_, Ending::Cancelled | Ending::Broken) if stopped => -i64::from(libc::ECANCELED),
+            (_, Ending::TimedOut) if called_off => -i64::from(libc::ETIMEDOUT),
+            (_, Ending::Cancelled | Ending::Broken) if called_off => -i64::from(libc::ECANCELED),
             // The kernel kept the time limit itself.
             (_, Ending::Natural) if stopped && self.deadline.is_some() => -i64::from(libc::ETIMEDOUT),
             _ => result,
