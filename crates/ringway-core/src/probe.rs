@@ -6,7 +6,7 @@
 
 mod container;
 mod kaio;
-mod sample;
+pub(crate) mod sample;
 mod uring;
 
 pub use crate::refusal::limits::{Capability, Limit, Limits};
@@ -14,8 +14,8 @@ pub use kaio::Kaio;
 pub use uring::{RingMemory, Uring, ring_memory};
 
 use crate::device::{DirectIo, Kind, PathFacts, block_device_in_use, direct_alignment};
-use crate::refusal::{Feature, Refusal};
-use sample::{Pages, Sample, errno_of};
+use crate::refusal::{Feature, Refusal, errno_of};
+use sample::Sample;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -133,7 +133,7 @@ pub fn path(path: &Path) -> io::Result<PathProbe> {
 /// Reads the first block, directly and then polled for. An empty file is not polled: its end is told without asking the
 /// device.
 fn try_reads(file: &File, block: usize, limits: &Limits) -> (Tried, Tried) {
-    match file.read_at(Pages::zeroed(block).bytes_mut(), 0) {
+    match file.read_at(&mut sample::pages(block), 0) {
         Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
         Ok(0) => (Some(Ok(())), None),
         Ok(_) => (Some(Ok(())), Some(uring::trial_of_polling(file, block, limits))),
@@ -150,8 +150,8 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
             // A directory that takes no unnamed file (read only, not ours, network) leaves nothing to try.
             let file =
                 options.write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT).mode(0o600).open(path).ok()?;
-            let mut block = Pages::zeroed(block_of(facts.direct));
-            file.write_all_at(block.bytes_mut(), 0).ok()?;
+            let block = sample::pages(block_of(facts.direct));
+            file.write_all_at(&block, 0).ok()?;
             Some(Ok(file))
         }
         _ => None,
@@ -168,9 +168,9 @@ fn try_threads(sample: Option<&Sample>, limits: &Limits) -> Result<(), Refusal> 
     thread::scope(|scope| {
         let read = || match sample {
             Some(sample) => {
-                let mut pages = Pages::zeroed(sample::PAGE);
-                sample.file().read_at(pages.bytes_mut(), 0)?;
-                sample.check(pages.bytes_mut())
+                let mut pages = sample::pages(sample::PAGE);
+                sample.file().read_at(&mut pages, 0)?;
+                sample.check(&pages)
             }
             None => Ok(()),
         };

@@ -133,7 +133,7 @@ impl Plan {
             cell.batch = Some(cell.depth);
             cell.complete_min = cell.depth;
         }
-        cell.name = format!("{}-{}-{}", access_name(cell.access), size_text(cell.block_size), cell.depth);
+        cell.name = format!("{}-{}-{}", cell.access.name(), size_text(cell.block_size), cell.depth);
         if !self.cells.contains(&cell) {
             self.cells.push(cell);
         }
@@ -154,17 +154,6 @@ pub fn writes(access: Access) -> bool {
 /// True for what reads at all.
 pub fn reads(access: Access) -> bool {
     !matches!(access, Access::Write | Access::RandWrite)
-}
-
-fn access_name(access: Access) -> &'static str {
-    match access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::ReadWrite => "rw",
-        Access::RandRead => "randread",
-        Access::RandWrite => "randwrite",
-        Access::RandRw => "randrw",
-    }
 }
 
 /// `4k`, `512`, `1m`: as it would be given.

@@ -37,6 +37,20 @@ pub enum Access {
     RandRw,
 }
 
+impl Access {
+    /// The name that fio and the command line have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::ReadWrite => "rw",
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::RandRw => "randrw",
+        }
+    }
+}
+
 /// What follows every N writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -29,17 +29,17 @@ impl EventFd {
         unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), size_of::<u64>()) };
     }
 
-    /// Makes it unreadable. One that is so already stays as it is.
-    pub fn drain(&self) {
-        drain(self.0.as_raw_fd());
+    /// Makes it unreadable. One that is so already stays as it is, and gives false.
+    pub fn drain(&self) -> bool {
+        drain(self.0.as_raw_fd())
     }
 }
 
 /// As [`EventFd::drain`], for one that somebody else owns.
-pub(crate) fn drain(eventfd: RawFd) {
+pub(crate) fn drain(eventfd: RawFd) -> bool {
     let mut count = 0u64;
     // SAFETY: eight bytes are written to `count`, which is live for the call.
-    unsafe { libc::read(eventfd, ptr::from_mut(&mut count).cast(), size_of::<u64>()) };
+    unsafe { libc::read(eventfd, ptr::from_mut(&mut count).cast(), size_of::<u64>()) == size_of::<u64>() as isize }
 }
 
 impl AsRawFd for EventFd {

@@ -374,16 +374,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn job(number: u64, raw: impl Into<Raw>) -> Job {
-        Job {
-            token: Token(number),
-            raw: raw.into(),
-            file: FileKind::Storage,
-            direct: false,
-            fixed_file: None,
-            fixed_buffer: None,
-            link: false,
-            deadline: None,
-        }
+        Job::new(Token(number), raw.into(), FileKind::Storage, false)
     }
 
     /// Nobody looks at the address, since [`Null`] carries it.

@@ -15,6 +15,7 @@ use super::eventfd::{self, Epoll, EventFd, left, wait_readable};
 use super::kaio_sys::{Context, IoEvent, Iocb};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{Cancel, Raw};
+use crate::refusal::errno_of;
 use crate::slots::Token;
 use std::cell::UnsafeCell;
 use std::io;
@@ -122,7 +123,7 @@ impl Kaio {
     }
 
     fn over(context: Context, in_flight: u32) -> Result<Self, i32> {
-        let eventfd = EventFd::new().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        let eventfd = EventFd::new().map_err(|error| errno_of(&error))?;
         Ok(Self {
             context,
             slab: Slab::new(in_flight as usize),
@@ -374,16 +375,7 @@ mod tests {
     }
 
     fn job(number: u64, raw: impl Into<Raw>) -> Job {
-        Job {
-            token: token(number),
-            raw: raw.into(),
-            file: FileKind::Storage,
-            direct: true,
-            fixed_file: None,
-            fixed_buffer: None,
-            link: false,
-            deadline: None,
-        }
+        Job::new(token(number), raw.into(), FileKind::Storage, true)
     }
 
     fn token(number: u64) -> Token {

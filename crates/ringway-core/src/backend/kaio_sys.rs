@@ -5,6 +5,7 @@
 //! ring's layout is that of `fs/aio.c`, valid only when its magic and features say so.
 
 use super::eventfd::timespec;
+use crate::refusal::errno_of;
 use std::io::Read;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, RawFd};
@@ -234,7 +235,7 @@ impl Drop for Context {
 }
 
 fn returned(value: libc::c_long) -> Result<usize, i32> {
-    usize::try_from(value).map_err(|_| std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    usize::try_from(value).map_err(|_| errno_of(&std::io::Error::last_os_error()))
 }
 
 /// The number of events in the ring of this context, if its header is known.

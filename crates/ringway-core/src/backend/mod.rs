@@ -37,6 +37,13 @@ pub(crate) struct Job {
     pub deadline: Option<Instant>,
 }
 
+impl Job {
+    /// A job that stands by itself, on nothing that is registered.
+    pub fn new(token: Token, raw: Raw, file: FileKind, direct: bool) -> Self {
+        Self { token, raw, file, direct, fixed_file: None, fixed_buffer: None, link: false, deadline: None }
+    }
+}
+
 /// What a descriptor stands for, as far as it decides who may wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {

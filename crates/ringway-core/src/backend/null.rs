@@ -52,7 +52,7 @@ impl Backend for Null {
         events.append(&mut self.events);
         match self.watched {
             _ if missing == 0 => {}
-            Some(watched) if wait_readable([watched], until)? == [true] => eventfd::drain(watched),
+            Some(watched) if wait_readable([watched], until)? == [true] => _ = eventfd::drain(watched),
             Some(_) => {}
             None if until.is_some() => _ = wait_readable([], until)?,
             None => {} // Nothing would ever come.
@@ -110,16 +110,7 @@ mod tests {
     use std::time::Duration;
 
     fn job(number: u64, raw: impl Into<Raw>) -> Job {
-        Job {
-            token: Token(number),
-            raw: raw.into(),
-            file: FileKind::Unknown,
-            direct: false,
-            fixed_file: None,
-            fixed_buffer: None,
-            link: false,
-            deadline: None,
-        }
+        Job::new(Token(number), raw.into(), FileKind::Unknown, false)
     }
 
     fn carry(null: &mut Null, jobs: impl IntoIterator<Item = Raw>) -> Vec<i64> {

@@ -5,7 +5,7 @@
 use super::eventfd::{EventFd, drain, wait_readable};
 use super::{Answer, Backend, Event, Job, NoRoom};
 use crate::op::{CURSOR, Cancel, Place, Raw, Side};
-use crate::refusal::{Feature, Refusal};
+use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
@@ -197,7 +197,7 @@ impl Uring {
         let ring = loop {
             let error = match set_up.build(settings) {
                 Ok(ring) => break ring,
-                Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+                Err(error) => errno_of(&error),
             };
             match set_up.peel(error) {
                 Some(feature) => refusals.push(Refusal::new(feature, error)),
@@ -257,7 +257,7 @@ impl Uring {
     fn note(&mut self, feature: Feature, done: io::Result<()>) -> bool {
         match done {
             Ok(()) => self.granted.push(feature),
-            Err(ref error) => self.refusals.push(Refusal::new(feature, error.raw_os_error().unwrap_or(libc::EIO))),
+            Err(ref error) => self.refusals.push(Refusal::new(feature, errno_of(error))),
         }
         done.is_ok()
     }
@@ -561,7 +561,7 @@ impl Backend for Uring {
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
-        let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let errno = |error: io::Error| errno_of(&error);
         let submitter = self.ring.submitter();
         let first = match self.buffers {
             Some(next) => next,
@@ -581,7 +581,7 @@ impl Backend for Uring {
     }
 
     fn register_file(&mut self, fd: RawFd) -> Result<u32, i32> {
-        let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let errno = |error: io::Error| errno_of(&error);
         if self.files.is_none() {
             self.ring.submitter().register_files_sparse(FIXED).map_err(errno)?;
             self.files = Some((0..FIXED).rev().collect());

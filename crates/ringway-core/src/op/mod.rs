@@ -91,6 +91,18 @@ pub const CURSOR: u64 = u64::MAX;
 /// The answer of a positional call on what has no position.
 pub(crate) const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
+/// A transfer by a blocking call at `offset`, or at the file's own position. A pipe has no offsets: io_uring ignores them there,
+/// and so does this.
+fn call_at(offset: u64, at_offset: impl FnOnce(i64) -> i64, at_position: impl FnOnce() -> i64) -> i64 {
+    if offset == CURSOR {
+        return at_position();
+    }
+    match at_offset(offset as i64) {
+        ESPIPE => at_position(),
+        done => done,
+    }
+}
+
 /// What an SQE may use besides the operation's own numbers: registrations of this ring, and memory
 /// that stays where it is for as long as the operation is in flight.
 pub(crate) struct Place {
@@ -149,7 +161,7 @@ pub(crate) fn answer(returned: i64) -> i64 {
 
 /// errno of the libc call made just before; EIO should the C library have left none.
 fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    crate::refusal::errno_of(&std::io::Error::last_os_error())
 }
 
 macro_rules! operations {

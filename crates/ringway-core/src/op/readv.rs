@@ -1,6 +1,6 @@
 //! Read into several buffers: `preadv(2)`, `readv(2)`.
 
-use super::{At, CURSOR, ESPIPE, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, on_file};
+use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, call_at, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -85,14 +85,8 @@ impl Form for Readv {
             // its completion; the safe push does so by owning them in the operation's slot.
             answer(unsafe { libc::readv(self.fd, self.iov, count) as i64 })
         };
-        if self.offset == CURSOR {
-            return at_position();
-        }
         // SAFETY: as above.
-        match answer(unsafe { libc::preadv64(self.fd, self.iov, count, self.offset as i64) as i64 }) {
-            // A pipe has no offsets. io_uring ignores them there, and so does this.
-            ESPIPE => at_position(),
-            done => done,
-        }
+        let at_offset = |offset| answer(unsafe { libc::preadv64(self.fd, self.iov, count, offset) as i64 });
+        call_at(self.offset, at_offset, at_position)
     }
 }

@@ -1,6 +1,6 @@
 //! Write from one buffer: `pwrite(2)`, `write(2)`.
 
-use super::{At, CURSOR, ESPIPE, Form, Held, Operation, Place, Shape, answer, on_file};
+use super::{At, CURSOR, Form, Held, Operation, Place, Shape, answer, call_at, on_file};
 use crate::backend::kaio_sys::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
@@ -82,14 +82,8 @@ impl Form for Write {
             // completion; the safe push does so by owning the buffer in the operation's slot.
             answer(unsafe { libc::write(self.fd, self.addr.cast(), self.len) as i64 })
         };
-        if self.offset == CURSOR {
-            return at_position();
-        }
         // SAFETY: as above.
-        match answer(unsafe { libc::pwrite64(self.fd, self.addr.cast(), self.len, self.offset as i64) as i64 }) {
-            // A pipe has no offsets. io_uring ignores them there, and so does this.
-            ESPIPE => at_position(),
-            done => done,
-        }
+        let at_offset = |offset| answer(unsafe { libc::pwrite64(self.fd, self.addr.cast(), self.len, offset) as i64 });
+        call_at(self.offset, at_offset, at_position)
     }
 }

@@ -1,6 +1,6 @@
 //! Write from several buffers: `pwritev(2)`, `writev(2)`.
 
-use super::{At, CURSOR, ESPIPE, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, on_file};
+use super::{At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, call_at, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -81,14 +81,8 @@ impl Form for Writev {
             // its completion; the safe push does so by owning them in the operation's slot.
             answer(unsafe { libc::writev(self.fd, self.iov, count) as i64 })
         };
-        if self.offset == CURSOR {
-            return at_position();
-        }
         // SAFETY: as above.
-        match answer(unsafe { libc::pwritev64(self.fd, self.iov, count, self.offset as i64) as i64 }) {
-            // A pipe has no offsets. io_uring ignores them there, and so does this.
-            ESPIPE => at_position(),
-            done => done,
-        }
+        let at_offset = |offset| answer(unsafe { libc::pwritev64(self.fd, self.iov, count, offset) as i64 });
+        call_at(self.offset, at_offset, at_position)
     }
 }

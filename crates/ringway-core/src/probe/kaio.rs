@@ -1,12 +1,13 @@
 //! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the completion ring in user
 //! space.
 
-use super::sample::{PAGE, Pages, Sample, event_fd};
+use super::sample::{self, PAGE, Sample};
 use super::{PATIENCE, refused, wait_for};
+use crate::backend::eventfd::EventFd;
 use crate::backend::kaio_sys::{Context, IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IoEvent, Iocb};
 use crate::refusal::limits::Limits;
 use crate::refusal::{Feature, Refusal};
-use std::io::{self, Read};
+use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -37,12 +38,10 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Kaio, Refusal> {
         } else {
             Err(refuse(Feature::KaioUserRing)(io::Error::from_raw_os_error(libc::EOPNOTSUPP)))
         },
-        res_fd: event_fd()
-            .and_then(|mut event| {
+        res_fd: EventFd::new()
+            .and_then(|event| {
                 trial.read(Some(event.as_raw_fd()))?;
-                wait_for(PATIENCE, || event.read(&mut [0; 8]).ok())
-                    .map(drop)
-                    .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+                wait_for(PATIENCE, || event.drain().then_some(())).ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
             })
             .map_err(refuse(Feature::KaioResFd)),
         fsync: trial.sync().map_err(refuse(Feature::KaioFsync)),
@@ -57,8 +56,8 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// Reads the whole sample and compares.
     fn read(&mut self, event: Option<i32>) -> io::Result<()> {
-        let mut pages = Pages::zeroed(PAGE);
-        let addr = pages.bytes_mut().as_mut_ptr() as u64;
+        let mut pages = sample::pages(PAGE);
+        let addr = pages.as_mut_ptr() as u64;
         let read = Iocb::new(IOCB_CMD_PREAD, self.sample.file().as_raw_fd(), addr, PAGE as u64, 0);
         let answer = self.carry(event.map_or(read, |event| read.resfd(event)));
         if matches!(&answer, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT)) {
@@ -67,7 +66,7 @@ impl Trial<'_> {
             return answer.map(drop);
         }
         answer?;
-        self.sample.check(pages.bytes_mut())
+        self.sample.check(&pages)
     }
 
     fn sync(&mut self) -> io::Result<()> {

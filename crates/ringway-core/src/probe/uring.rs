@@ -1,14 +1,16 @@
 //! The trial of io_uring: a read through a plain ring, then one through a ring with each option.
 
-use super::sample::{PAGE, Pages, Sample, event_fd};
+use super::sample::{self, PAGE, Sample};
 use super::{PATIENCE, refused, wait_for};
+use crate::AlignedBuffer;
+use crate::backend::eventfd::EventFd;
 use crate::refusal::limits::{Capability, Limits};
 use crate::refusal::{Feature, Refusal};
 use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, Parameters, Submitter, opcode, squeue};
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
@@ -84,7 +86,7 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Uring, Refusal> 
 pub(super) fn trial_of_polling(file: &File, length: usize, limits: &Limits) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
-    let pages = Pages::zeroed(length);
+    let pages = sample::pages(length);
     read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
 }
 
@@ -137,8 +139,8 @@ impl Lab<'_> {
     }
 
     fn read_sample_from(&self, ring: &mut IoUring, from: From) -> io::Result<()> {
-        let mut pages = read(ring, from, Pages::zeroed(PAGE))?;
-        self.sample.check(pages.bytes_mut())
+        let pages = read(ring, from, sample::pages(PAGE))?;
+        self.sample.check(&pages)
     }
 
     fn flags(&self) -> Vec<(Feature, Result<(), Refusal>)> {
@@ -234,12 +236,10 @@ impl Lab<'_> {
     }
 
     fn told_by_event_fd(&self, ring: &mut IoUring) -> io::Result<()> {
-        let mut event = event_fd()?;
+        let event = EventFd::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         self.read_sample(ring)?;
-        wait_for(PATIENCE, || event.read(&mut [0; 8]).ok())
-            .map(drop)
-            .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+        wait_for(PATIENCE, || event.drain().then_some(())).ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
     }
 
     fn registered_ring(&self, ring: &mut IoUring) -> io::Result<()> {
@@ -263,8 +263,8 @@ impl Lab<'_> {
     fn fixed_buffer(&self, size: usize) -> Result<(), Refusal> {
         let trial = || {
             let mut ring = self.ring(|_| {})?;
-            let mut pages = Pages::zeroed(size);
-            let buffer = libc::iovec { iov_base: pages.bytes_mut().as_mut_ptr().cast(), iov_len: size };
+            let mut pages = sample::pages(size);
+            let buffer = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size };
             // SAFETY: `read` keeps the pages until the completion of the one request that uses them, or leaks them. The
             // kernel holds on to the pages of a registered buffer by itself, so freeing them before the ring is sound.
             let register = || unsafe { ring.submitter().register_buffers(&[buffer]) };
@@ -274,8 +274,8 @@ impl Lab<'_> {
                 _ => self.patiently(register),
             }?;
             let from = From::DescriptorIntoFixedBuffer(self.sample.file().as_raw_fd());
-            let mut pages = read(&mut ring, from, pages)?;
-            self.sample.check(&pages.bytes_mut()[..PAGE])
+            let pages = read(&mut ring, from, pages)?;
+            self.sample.check(&pages[..PAGE])
         };
         trial().map_err(self.refuse(Feature::FixedBuffers))
     }
@@ -361,8 +361,8 @@ enum From {
 
 /// Reads from offset 0 into `pages` and gives them back. Without a completion in time they are leaked and the error is
 /// ETIMEDOUT: the kernel may still write into them, and closing the ring does not wait for it.
-fn read(ring: &mut IoUring, from: From, mut pages: Pages) -> io::Result<Pages> {
-    let bytes = pages.bytes_mut();
+fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<AlignedBuffer> {
+    let bytes = &mut *pages;
     let address = bytes.as_mut_ptr();
     let length = bytes.len() as u32;
     let entry = match from {

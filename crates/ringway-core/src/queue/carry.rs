@@ -55,14 +55,10 @@ fn job(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight, raw: Raw, piece: u8
     let traits = asks.traits(file, &raw);
     let (fixed_file, fixed_buffer) = fixed.find(file, &flight.operation.held, &raw);
     Job {
-        token: Token::new(key, piece),
-        raw,
-        file: traits.kind,
-        direct: traits.direct,
         fixed_file,
         fixed_buffer,
-        link: false,
         deadline: flight.deadline,
+        ..Job::new(Token::new(key, piece), raw, traits.kind, traits.direct)
     }
 }
 

@@ -11,11 +11,12 @@ use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
 use crate::file::File;
 use crate::op;
-use crate::refusal::{Feature, Refusal};
+use crate::probe::sample::{PAGE, Sample, pages};
+use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, MAX_SLOTS, Token};
 use std::fmt;
 use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -328,7 +329,7 @@ impl Options {
             }
             BackendKind::Threads => {
                 let threads = Threads::new(self.thread_options())
-                    .map_err(|error| Refusal::new(Feature::Threads, error.raw_os_error().unwrap_or(libc::EIO)))?;
+                    .map_err(|error| Refusal::new(Feature::Threads, errno_of(&error)))?;
                 Made::new(Box::new(threads))
             }
             BackendKind::Null => Made::new(Box::new(Null::new())),
@@ -344,7 +345,7 @@ impl Options {
         }
         if let Some(plan) = &self.faults {
             let faulty = Faulty::new(made.backend, plan.clone())
-                .map_err(|error| Refusal::new(Feature::EventFd, error.raw_os_error().unwrap_or(libc::EIO)))?;
+                .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;
             made.backend = Box::new(faulty);
         }
         Ok(made)
@@ -448,15 +449,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Reads something through the backend, as it will be used: setting one up proves nothing (some sandboxes grant the
 /// set-up and refuse every operation).
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
-    const TEXT: &[u8] = b"ringway";
-    let file = memory_file(TEXT).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+    let sample = Sample::new().map_err(|error| errno_of(&error))?;
     // Leaked if the answer does not come: the kernel may still write to it.
-    let buffer = Box::leak(Box::new([0u8; TEXT.len()]));
-    let read = op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len: TEXT.len(), offset: 0 };
-    let result = try_one(backend, op::Raw::Read(read))?;
+    let buffer = Box::leak(Box::new(pages(PAGE)));
+    let read = op::Read { fd: sample.file().as_raw_fd(), addr: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+    try_one(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
-    if result == TEXT.len() as i64 && *buffer == TEXT { Ok(()) } else { Err(libc::EIO) }
+    sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
 /// A direct read of a file of the caller's, on a ring that polls for completions.
@@ -473,16 +473,7 @@ fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
 
 /// One job through a backend that has nothing else to do; its result or errno.
 fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<i64, i32> {
-    let job = Job {
-        token: trial(),
-        raw,
-        file: FileKind::Storage,
-        direct: true,
-        fixed_file: None,
-        fixed_buffer: None,
-        link: false,
-        deadline: None,
-    };
+    let job = Job::new(trial(), raw, FileKind::Storage, true);
     // SAFETY: the callers leak what the job points at unless its answer has come.
     unsafe { backend.carry(&job) }.map_err(|_| libc::EAGAIN)?;
     let until = Instant::now() + PATIENCE;
@@ -491,24 +482,11 @@ fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<i64, i32> {
         if Instant::now() >= until {
             return Err(libc::ETIMEDOUT);
         }
-        backend.enter(1, Some(until), &mut events).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        backend.enter(1, Some(until), &mut events).map_err(|error| errno_of(&error))?;
     }
     match events[0].answer {
         Answer::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
         Answer::Result(result) => Ok(result),
         Answer::CannotCarry | Answer::Expired => Err(libc::EOPNOTSUPP),
     }
-}
-
-/// A small file with this content, in memory.
-fn memory_file(content: &[u8]) -> std::io::Result<OwnedFd> {
-    // SAFETY: the name is a C string; the call makes a new descriptor.
-    let fd = unsafe { libc::memfd_create(c"ringway".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor has just been made and is owned by nobody else.
-    let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    std::io::Write::write_all(&mut file, content)?;
-    Ok(file.into())
 }

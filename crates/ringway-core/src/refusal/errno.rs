@@ -141,6 +141,11 @@ pub const fn errno_name(errno: i32) -> Option<&'static str> {
     })
 }
 
+/// The error number; EIO for an error that did not come from the kernel.
+pub(crate) fn errno_of(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -117,7 +117,7 @@ fn row(cell: &Cell, run: Option<(usize, &Run, bool)>) -> String {
     let mut fields = vec![
         of.name.clone(),
         words::backend(of.backend).to_owned(),
-        words::fio_rw(of.access).to_owned(),
+        of.access.name().to_owned(),
         if words::is_mixed(of.access) { of.read_percent.to_string() } else { String::new() },
         of.block_size.to_string(),
         of.depth.to_string(),

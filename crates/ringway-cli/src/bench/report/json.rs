@@ -212,7 +212,7 @@ fn options(of: &Workload) -> Map<String, Value> {
             add("size", size.to_string())
         }
     };
-    add("rw", words::fio_rw(of.access).to_owned());
+    add("rw", of.access.name().to_owned());
     if words::is_mixed(of.access) {
         add("rwmixread", of.read_percent.to_string());
     }

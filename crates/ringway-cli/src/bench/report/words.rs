@@ -55,9 +55,9 @@ impl Setting {
     pub(super) fn short(self, of: &Workload) -> String {
         match self {
             Setting::Access if is_mixed(of.access) => {
-                format!("{} {}/{}", fio_rw(of.access), of.read_percent, 100 - of.read_percent.min(100))
+                format!("{} {}/{}", of.access.name(), of.read_percent, 100 - of.read_percent.min(100))
             }
-            Setting::Access => fio_rw(of.access).to_owned(),
+            Setting::Access => of.access.name().to_owned(),
             Setting::BlockSize => bytes(of.block_size),
             Setting::Depth => of.depth.to_string(),
             Setting::Jobs => of.jobs.to_string(),
@@ -157,18 +157,6 @@ pub(super) fn backend(backend: Backend) -> &'static str {
         Backend::Kaio => "kaio",
         Backend::Threads => "threads",
         Backend::Null => "null",
-    }
-}
-
-/// fio's name for an order and direction.
-pub(super) fn fio_rw(access: Access) -> &'static str {
-    match access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::ReadWrite => "rw",
-        Access::RandRead => "randread",
-        Access::RandWrite => "randwrite",
-        Access::RandRw => "randrw",
     }
 }
 

@@ -19,17 +19,8 @@ fn token(index: u32) -> Token {
 }
 
 fn job(index: u32, raw: impl Into<Raw>, file: FileKind) -> Job {
-    Job {
-        token: token(index),
-        raw: raw.into(),
-        file,
-        // Said of buffered files as well: their reads then go to a worker, cached or not.
-        direct: file == FileKind::Storage,
-        fixed_file: None,
-        fixed_buffer: None,
-        link: false,
-        deadline: None,
-    }
+    // Direct is said of buffered files as well: their reads then go to a worker, cached or not.
+    Job::new(token(index), raw.into(), file, file == FileKind::Storage)
 }
 
 /// Memory that is never freed, so that any job may be left in flight.
