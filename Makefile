@@ -7,7 +7,7 @@ DESTDIR ?=
 # How long `make soak` runs, and each fuzz target in `make fuzz`.
 SOAK ?= 10m
 FUZZ ?= 60
-# Further options of the command in `make bench` and `make probe`.
+# Further options of the command in `make bench`, `make compare` and `make probe`.
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -17,7 +17,7 @@ SETUP := ./scripts/setup.sh
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench probe build install test check fmt doc soak fuzz sanitize clean
+.PHONY: help bench compare probe build install test check fmt doc soak fuzz sanitize clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -26,6 +26,15 @@ help: ## this list
 bench: ## which way of doing I/O suits this machine, in about a minute; ARGS="..." for `ringway bench`
 	@$(SETUP) rust cc
 	$(CARGO) run --release -p ringway-cli --bin ringway -- bench $(ARGS)
+
+# Twice: tokio's own io_uring wants a build of its own, so that the other contestants have plain tokio.
+COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
+PEERS := $(abspath $(TARGET))/compare
+compare: ## ringway beside its peers and beside a bare ring, in about five minutes; ARGS="..." for `compare`
+	@$(SETUP) rust cc
+	$(CARGO) $(COMPARE) $(PEERS)
+	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring --features tokio-io-uring
+	$(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare $(ARGS)
 
 probe: ## what this machine, kernel and user can do, and why not; ARGS="..." for `ringway probe`
 	@$(SETUP) rust cc

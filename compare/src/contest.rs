@@ -1,0 +1,173 @@
+//! The parent: row after row, round after round, one contestant after the other.
+
+use crate::child;
+use crate::contestants::{self, Contestant};
+use crate::figures::{Figures, Median, Metric};
+use crate::job::Order;
+use crate::options::Options;
+use crate::report;
+use crate::scratch::Scratch;
+use crate::shape::{Shape, Work, size};
+use crate::suite;
+use anyhow::Context;
+use serde::Serialize;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is written to; small, for no more of it is written than the disk takes.
+const WRITE_SIZE: u64 = 256 << 20;
+/// What a further reader adds to the warm-up and to the measurement, so that each has its turn.
+const A_READER: Duration = Duration::from_micros(8);
+
+/// What came of one row.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub shape: Shape,
+    pub entries: Vec<Entry>,
+    /// Who took no part in it, and why.
+    pub left_out: Vec<(&'static str, String)>,
+}
+
+/// What came of one contestant in a row.
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    pub contestant: &'static str,
+    pub turns: Vec<Figures>,
+}
+
+impl Row {
+    pub fn entry(&self, contestant: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.contestant == contestant)
+    }
+
+    /// The median of the ratios of two contestants' turns that followed each other, so that a disk that changes its pace
+    /// changes it for both.
+    pub fn ratio(&self, of: &str, to: &str, metric: Metric) -> Option<Median> {
+        let (of, to) = (self.entry(of)?, self.entry(to)?);
+        let ratios = of.turns.iter().zip(&to.turns).map(|(of, to)| Some(metric.of(of)? / metric.of(to)?));
+        Median::of(ratios.collect::<Option<Vec<f64>>>()?)
+    }
+}
+
+impl Entry {
+    pub fn median(&self, metric: Metric) -> Option<Median> {
+        Median::of(self.turns.iter().map(|turn| metric.of(turn)).collect::<Option<Vec<f64>>>()?)
+    }
+}
+
+/// Measures and reports.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let wanted = contestants(&options.contestants)?;
+    let (shapes, too_large) = suite::chosen(options)?;
+    let mut arena = Arena::new(options, &shapes)?;
+    report::opening(options);
+    let mut rows = Vec::new();
+    for shape in shapes {
+        let row = arena.row(shape, &wanted)?;
+        report::row(&row, options);
+        rows.push(row);
+    }
+    report::closing(&rows, &too_large, options)
+}
+
+fn contestants(names: &[String]) -> anyhow::Result<Vec<&'static dyn Contestant>> {
+    if names.is_empty() {
+        return Ok(contestants::ALL.to_vec());
+    }
+    let find = |name: &String| contestants::by_name(name).with_context(|| format!("there is no contestant {name}"));
+    names.iter().map(find).collect()
+}
+
+/// What the rows have in common.
+struct Arena<'a> {
+    options: &'a Options,
+    program: PathBuf,
+    read: Option<Scratch>,
+    write: Option<Scratch>,
+    sum: Option<Scratch>,
+}
+
+impl<'a> Arena<'a> {
+    fn new(options: &'a Options, shapes: &[Shape]) -> anyhow::Result<Self> {
+        let wanted = |works: &[Work], bytes| {
+            let any = shapes.iter().any(|shape| works.contains(&shape.work));
+            any.then(|| {
+                eprintln!("a scratch file of {}", size(bytes));
+                Scratch::new(&options.scratch, bytes)
+            })
+        };
+        Ok(Self {
+            options,
+            program: env::current_exe()?,
+            read: wanted(&[Work::Read, Work::Ranges], options.size).transpose()?,
+            write: wanted(&[Work::Write], WRITE_SIZE).transpose()?,
+            sum: wanted(&[Work::Sum], options.sum_size).transpose()?,
+        })
+    }
+
+    fn row(&mut self, shape: Shape, wanted: &[&'static dyn Contestant]) -> anyhow::Result<Row> {
+        eprintln!("{shape}");
+        let mut left_out = Vec::new();
+        let mut part = Vec::new();
+        for contestant in wanted {
+            match self.leaves_out(*contestant, &shape) {
+                Some(why) => left_out.push((contestant.name(), why)),
+                None => part.push((*contestant, Vec::new())),
+            }
+        }
+        let scratch = self.scratch(shape.work)?;
+        scratch.prepare(!shape.direct)?;
+        let (file, size) = (scratch.path(), scratch.size());
+        for round in 1..=self.options.rounds {
+            eprint!("  round {round} of {}:", self.options.rounds);
+            part.retain_mut(|(contestant, turns)| {
+                eprint!(" {}", contestant.name());
+                match child::measure(self.program(*contestant), &self.order(*contestant, shape, &file, size)) {
+                    Ok(figures) => turns.push(figures),
+                    Err(error) => left_out.push((contestant.name(), format!("failed: {error:#}"))),
+                }
+                turns.len() == round as usize
+            });
+            eprintln!();
+        }
+        let entry = |(contestant, turns): (&'static dyn Contestant, _)| Entry { contestant: contestant.name(), turns };
+        Ok(Row { shape, entries: part.into_iter().map(entry).collect(), left_out })
+    }
+
+    fn leaves_out(&self, contestant: &dyn Contestant, shape: &Shape) -> Option<String> {
+        if contestant.needs_tokio_io_uring() && self.options.tokio_io_uring.is_none() {
+            return Some("wants a second build of this program (--tokio-io-uring)".into());
+        }
+        contestant.leaves_out(shape)
+    }
+
+    fn scratch(&mut self, work: Work) -> anyhow::Result<&mut Scratch> {
+        let scratch = match work {
+            Work::Read | Work::Ranges => &mut self.read,
+            Work::Write => &mut self.write,
+            Work::Sum => &mut self.sum,
+        };
+        let scratch = scratch.as_mut().context("the row's scratch file")?;
+        Ok(scratch)
+    }
+
+    fn program(&self, contestant: &dyn Contestant) -> &Path {
+        match &self.options.tokio_io_uring {
+            Some(program) if contestant.needs_tokio_io_uring() => program,
+            _ => &self.program,
+        }
+    }
+
+    fn order(&self, contestant: &dyn Contestant, shape: Shape, file: &Path, size: u64) -> Order {
+        let for_all = A_READER * shape.readers as u32;
+        Order {
+            contestant: contestant.name().into(),
+            shape,
+            file: file.into(),
+            size,
+            warm_up: self.options.warm_up + for_all,
+            time: self.options.time.max(for_all),
+        }
+    }
+}

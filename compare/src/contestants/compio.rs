@@ -1,0 +1,88 @@
+//! compio: a ring and an executor on each thread.
+
+use super::{Contestant, per_core};
+use crate::buffer::Buffer;
+use crate::figures::Figures;
+use crate::job::{Job, Reader};
+use crate::shape::{Shape, Work};
+use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
+use compio::fs::{File, OpenOptions};
+use compio::io::{AsyncReadAt, AsyncWriteAt};
+use compio::runtime::Runtime;
+use std::io;
+use std::mem::MaybeUninit;
+use std::slice;
+
+pub struct Compio;
+
+impl Contestant for Compio {
+    fn name(&self) -> &'static str {
+        "compio"
+    }
+
+    fn about(&self) -> &'static str {
+        "its io_uring driver on one thread; cached, on one for each core; its own settings"
+    }
+
+    fn leaves_out(&self, shape: &Shape) -> Option<String> {
+        per_core::leaves_out(shape)
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        per_core::measure(job, |_, job, readers| {
+            let runtime = Runtime::new().expect("a ring is granted");
+            runtime.block_on(async {
+                let mut options = OpenOptions::new();
+                options.read(true).write(job.shape.work == Work::Write).custom_flags(job.open_flags());
+                let file = options.open(&job.file).await.expect("the scratch file can be opened");
+                let tasks: Vec<_> = readers
+                    .into_iter()
+                    .map(|reader| compio::runtime::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))
+                    .collect();
+                for task in tasks {
+                    task.await.expect("no reader panics");
+                }
+            });
+        })
+    }
+
+    fn is_runtime(&self) -> bool {
+        true
+    }
+}
+
+async fn blocks(mut reader: Reader, mut file: File, mut buffer: Buffer) {
+    let work = reader.job().shape.work;
+    while reader.begin() {
+        let (result, back) = operate(&mut file, work, buffer, reader.offset()).await;
+        buffer = back;
+        reader.end(result);
+    }
+}
+
+async fn operate(file: &mut File, work: Work, buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
+    if work != Work::Write {
+        let BufResult(result, buffer) = file.read_at(buffer, offset).await;
+        return (result, buffer);
+    }
+    let BufResult(result, buffer) = file.write_at(buffer, offset).await;
+    (file.sync_data().await.and(result), buffer)
+}
+
+impl IoBuf for Buffer {
+    fn as_init(&self) -> &[u8] {
+        self
+    }
+}
+
+impl SetLen for Buffer {
+    unsafe fn set_len(&mut self, _: usize) {}
+}
+
+impl IoBufMut for Buffer {
+    fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        let (bytes, len) = (self.as_mut_ptr(), self.len());
+        // SAFETY: initialised bytes are possibly uninitialised ones, and nobody makes them so: a read only fills them.
+        unsafe { slice::from_raw_parts_mut(bytes.cast(), len) }
+    }
+}

@@ -1,0 +1,102 @@
+//! glommio: three rings and an executor on each thread, and buffers of its own.
+
+use super::{Contestant, per_core};
+use crate::figures::Figures;
+use crate::job::{Job, Reader};
+use crate::shape::{Shape, Work};
+use glommio::io::{BufferedFile, DmaFile, OpenOptions};
+use glommio::{LocalExecutorBuilder, Placement};
+use std::io;
+use std::rc::Rc;
+
+/// What it takes for its buffers unless told otherwise, and the most that it is given.
+const USUAL_MEMORY: usize = 10 << 20;
+const MOST_MEMORY: usize = 1 << 30;
+/// Entries of its rings unless told otherwise, and the most that it is given.
+const USUAL_DEPTH: usize = 128;
+const MOST_DEPTH: usize = 4096;
+
+pub struct Glommio;
+
+impl Contestant for Glommio {
+    fn name(&self) -> &'static str {
+        "glommio"
+    }
+
+    fn about(&self) -> &'static str {
+        "pinned to a core; cached, one for each core; rings and memory as large as the readers need; its own buffers"
+    }
+
+    fn leaves_out(&self, shape: &Shape) -> Option<String> {
+        per_core::leaves_out(shape)
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        per_core::measure(job, |core, job, readers| {
+            let executor = LocalExecutorBuilder::new(Placement::Fixed(core))
+                .io_memory((2 * job.shape.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))
+                .ring_depth(job.shape.readers.next_power_of_two().clamp(USUAL_DEPTH, MOST_DEPTH))
+                .make()
+                .expect("rings are granted");
+            executor.run(async {
+                let file = Rc::new(File::open(job).await.expect("the scratch file can be opened"));
+                let tasks: Vec<_> = readers
+                    .into_iter()
+                    .map(|reader| glommio::spawn_local(blocks(reader, file.clone())).detach())
+                    .collect();
+                for task in tasks {
+                    task.await;
+                }
+            });
+        })
+    }
+
+    fn is_runtime(&self) -> bool {
+        true
+    }
+}
+
+async fn blocks(mut reader: Reader, file: Rc<File>) {
+    let shape = reader.job().shape;
+    while reader.begin() {
+        let offset = reader.offset();
+        reader.end(file.operate(shape.work, shape.block, offset).await);
+    }
+}
+
+/// It has a type for each way.
+enum File {
+    Direct(DmaFile),
+    Buffered(BufferedFile),
+}
+
+impl File {
+    async fn open(job: &Job) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(job.shape.work == Work::Write);
+        Ok(if job.shape.direct {
+            Self::Direct(options.dma_open(&job.file).await?)
+        } else {
+            Self::Buffered(options.buffered_open(&job.file).await?)
+        })
+    }
+
+    async fn operate(&self, work: Work, block: usize, offset: u64) -> io::Result<usize> {
+        match (self, work == Work::Write) {
+            (Self::Direct(file), false) => Ok(file.read_at_aligned(offset, block).await?.len()),
+            (Self::Buffered(file), false) => Ok(file.read_at(offset, block).await?.len()),
+            (Self::Direct(file), true) => {
+                let mut buffer = file.alloc_dma_buffer(block);
+                buffer.as_bytes_mut().fill(1);
+                let written = file.write_at(buffer, offset).await?;
+                file.fdatasync().await?;
+                Ok(written)
+            }
+            (Self::Buffered(file), true) => {
+                let written = file.write_at(vec![1; block], offset).await?;
+                file.fdatasync().await?;
+                Ok(written)
+            }
+        }
+    }
+}

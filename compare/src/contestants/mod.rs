@@ -1,0 +1,69 @@
+//! Who takes part. Each has a file of its own, which does the same work by its own interface.
+
+mod bare;
+mod blocking;
+mod compio;
+mod glommio;
+mod monoio;
+mod per_core;
+mod spawn_blocking;
+mod sum;
+mod threads;
+mod tokio_fs;
+mod tokio_uring;
+
+use crate::figures::Figures;
+use crate::job::Job;
+use crate::shape::Shape;
+
+/// A way of reading files.
+pub trait Contestant: Sync {
+    /// As `--contestants` and the tables name it.
+    fn name(&self) -> &'static str;
+
+    /// What it is, and what was chosen for it.
+    fn about(&self) -> &'static str;
+
+    /// Why it takes no part in this row.
+    fn leaves_out(&self, shape: &Shape) -> Option<String>;
+
+    /// Does the work of `job` until that is over.
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures>;
+
+    /// Whether it owns its threads, and its users' tasks with them.
+    fn is_runtime(&self) -> bool {
+        false
+    }
+
+    /// Whether it needs the build with tokio's own io_uring.
+    fn needs_tokio_io_uring(&self) -> bool {
+        false
+    }
+}
+
+/// What the others are held against.
+pub const SPAWN_BLOCKING: &str = "spawn_blocking";
+pub const SPAWN_BLOCKING_ONCE: &str = "spawn_blocking-once";
+pub const BARE: &str = "bare";
+/// Whom the targets are for.
+pub const RINGWAY: &str = "ringway";
+
+/// All of them, in the order of the tables.
+pub static ALL: &[&dyn Contestant] = &[
+    &spawn_blocking::EACH,
+    &spawn_blocking::ONCE,
+    &tokio_fs::POOL,
+    &tokio_fs::IO_URING,
+    &tokio_uring::TokioUring,
+    &monoio::Monoio,
+    &glommio::Glommio,
+    &compio::Compio,
+    &bare::TEXTBOOK,
+    &bare::GROUPED,
+    &threads::Threads,
+];
+
+/// The one of this name.
+pub fn by_name(name: &str) -> Option<&'static dyn Contestant> {
+    ALL.iter().copied().find(|contestant| contestant.name() == name)
+}

@@ -1,0 +1,90 @@
+//! monoio: a ring and an executor on each thread.
+
+use super::{Contestant, per_core};
+use crate::buffer::Buffer;
+use crate::figures::Figures;
+use crate::job::{Job, Reader};
+use crate::shape::{Shape, Work};
+use monoio::buf::{IoBuf, IoBufMut};
+use monoio::fs::File;
+use monoio::{IoUringDriver, RuntimeBuilder};
+use std::io;
+use std::rc::Rc;
+
+pub struct Monoio;
+
+impl Contestant for Monoio {
+    fn name(&self) -> &'static str {
+        "monoio"
+    }
+
+    fn about(&self) -> &'static str {
+        "its io_uring driver on one thread; cached, on one for each core; its own settings"
+    }
+
+    fn leaves_out(&self, shape: &Shape) -> Option<String> {
+        per_core::leaves_out(shape)
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        per_core::measure(job, |_, job, readers| {
+            let mut runtime = RuntimeBuilder::<IoUringDriver>::new().build().expect("a ring is granted");
+            runtime.block_on(async {
+                let file = job.open().and_then(File::from_std).expect("it was opened before");
+                let file = Rc::new(file);
+                let tasks: Vec<_> = readers
+                    .into_iter()
+                    .map(|reader| monoio::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))
+                    .collect();
+                for task in tasks {
+                    task.await;
+                }
+            });
+        })
+    }
+
+    fn is_runtime(&self) -> bool {
+        true
+    }
+}
+
+async fn blocks(mut reader: Reader, file: Rc<File>, mut buffer: Buffer) {
+    let work = reader.job().shape.work;
+    while reader.begin() {
+        let (result, back) = operate(&file, work, buffer, reader.offset()).await;
+        buffer = back;
+        reader.end(result);
+    }
+}
+
+async fn operate(file: &File, work: Work, buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
+    if work != Work::Write {
+        return file.read_at(buffer, offset).await;
+    }
+    let (result, buffer) = file.write_at(buffer, offset).await;
+    (file.sync_data().await.and(result), buffer)
+}
+
+// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised, always.
+unsafe impl IoBuf for Buffer {
+    fn read_ptr(&self) -> *const u8 {
+        self.as_ptr()
+    }
+
+    fn bytes_init(&self) -> usize {
+        self.len()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Buffer {
+    fn write_ptr(&mut self) -> *mut u8 {
+        self.as_mut_ptr()
+    }
+
+    fn bytes_total(&mut self) -> usize {
+        self.len()
+    }
+
+    unsafe fn set_init(&mut self, _: usize) {}
+}

@@ -1,0 +1,34 @@
+//! Threads for the runtimes that have one for each core.
+
+use crate::figures::Figures;
+use crate::job::{Job, Reader};
+use crate::shape::{Shape, Work};
+use std::thread;
+
+pub const NO_RANGES: &str = "has no call that reads many ranges; reads by many tasks are rows of their own";
+
+/// Why they take no part in a row.
+pub fn leaves_out(shape: &Shape) -> Option<String> {
+    match shape.work {
+        Work::Ranges => Some(NO_RANGES.into()),
+        Work::Sum => Some("this row compares readers that speak tokio's AsyncRead".into()),
+        Work::Read | Work::Write => None,
+    }
+}
+
+/// Runs `body` on each thread, with its number and its share of the readers, and measures.
+///
+/// Processors are what cached data waits for, so each has a thread then, with its share of the tasks, as all of these
+/// runtimes recommend. A disk keeps one thread waiting: a second would have nothing to do but to cost.
+pub fn measure(job: &'static Job, body: fn(usize, &'static Job, Vec<Reader>)) -> anyhow::Result<Figures> {
+    let cores = thread::available_parallelism()?.get();
+    let threads = if job.shape.direct { 1 } else { cores.min(job.shape.readers) };
+    let mut shares: Vec<Vec<Reader>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, reader) in job.readers().into_iter().enumerate() {
+        shares[index % threads].push(reader);
+    }
+    for (number, share) in shares.into_iter().enumerate() {
+        thread::spawn(move || body(number, job, share));
+    }
+    job.measure()
+}

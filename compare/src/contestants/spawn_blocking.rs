@@ -1,0 +1,117 @@
+//! tokio's pool for blocking calls: what most programs on tokio do today.
+
+use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking};
+use crate::buffer::Buffer;
+use crate::figures::Figures;
+use crate::job::{Job, Reader};
+use crate::shape::{RANGES, Shape, Work};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+use tokio::task::spawn_blocking;
+
+pub struct SpawnBlocking {
+    name: &'static str,
+    about: &'static str,
+    /// One call for all ranges.
+    once: bool,
+}
+
+/// A call for each block.
+pub const EACH: SpawnBlocking = SpawnBlocking {
+    name: SPAWN_BLOCKING,
+    about: "multi-thread tokio; each read is a spawn_blocking with a pread in it",
+    once: false,
+};
+
+/// A call for each request of many blocks, which are read one after the other.
+pub const ONCE: SpawnBlocking = SpawnBlocking {
+    name: SPAWN_BLOCKING_ONCE,
+    about: "multi-thread tokio; one spawn_blocking makes all preads of a request",
+    once: true,
+};
+
+impl Contestant for SpawnBlocking {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn leaves_out(&self, shape: &Shape) -> Option<String> {
+        match shape.work {
+            Work::Ranges => None,
+            _ if self.once => Some("only for ranges".into()),
+            Work::Sum => Some("tokio-fs is spawn_blocking with a cursor".into()),
+            Work::Read | Work::Write => None,
+        }
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        let file = Arc::new(job.open()?);
+        let runtime = Runtime::new()?;
+        for reader in job.readers() {
+            let (file, block) = (file.clone(), job.shape.block);
+            match (job.shape.work, self.once) {
+                (Work::Ranges, true) => runtime.spawn(ranges_at_once(reader, file, Buffer::new(block * RANGES))),
+                (Work::Ranges, false) => runtime.spawn(ranges(reader, file)),
+                _ => runtime.spawn(blocks(reader, file, Buffer::new(block))),
+            };
+        }
+        job.measure()
+    }
+}
+
+async fn blocks(mut reader: Reader, file: Arc<File>, mut buffer: Buffer) {
+    let work = reader.job().shape.work;
+    while reader.begin() {
+        let (offset, file) = (reader.offset(), file.clone());
+        let call = move || (blocking::operate(&file, work, &mut buffer, offset), buffer);
+        let (result, back) = spawn_blocking(call).await.expect("the call does not panic");
+        buffer = back;
+        reader.end(result);
+    }
+}
+
+async fn ranges(mut reader: Reader, file: Arc<File>) {
+    let block = reader.job().shape.block;
+    let mut buffers: Vec<Buffer> = (0..RANGES).map(|_| Buffer::new(block)).collect();
+    while reader.begin() {
+        let calls: Vec<_> = buffers
+            .drain(..)
+            .map(|mut buffer| {
+                let (offset, file) = (reader.offset(), file.clone());
+                spawn_blocking(move || (blocking::operate(&file, Work::Ranges, &mut buffer, offset), buffer))
+            })
+            .collect();
+        let mut result = Ok(block);
+        for call in calls {
+            let (of_one, buffer) = call.await.expect("the call does not panic");
+            buffers.push(buffer);
+            result = result.and(of_one);
+        }
+        reader.end(result);
+    }
+}
+
+async fn ranges_at_once(mut reader: Reader, file: Arc<File>, mut buffer: Buffer) {
+    let block = reader.job().shape.block;
+    while reader.begin() {
+        let (offsets, file) = ([(); RANGES].map(|()| reader.offset()), file.clone());
+        let call = move || (read_all(&file, block, &offsets, &mut buffer), buffer);
+        let (result, back) = spawn_blocking(call).await.expect("the call does not panic");
+        buffer = back;
+        reader.end(result);
+    }
+}
+
+fn read_all(file: &File, block: usize, offsets: &[u64], buffer: &mut [u8]) -> io::Result<usize> {
+    let mut result = Ok(block);
+    for (part, offset) in buffer.chunks_mut(block).zip(offsets) {
+        result = result.and(blocking::operate(file, Work::Ranges, part, *offset));
+    }
+    result
+}

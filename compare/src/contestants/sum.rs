@@ -1,0 +1,47 @@
+//! What the row `sum` does with the bytes that each contestant reads.
+
+use crate::job::Job;
+use std::fs::File;
+use std::io::{self, Read};
+
+/// The sum of all bytes.
+pub fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum()
+}
+
+/// Holds each pass through the file against what the file's sum is.
+pub struct Check {
+    job: &'static Job,
+    expected: u64,
+    sum: u64,
+    bytes: u64,
+}
+
+impl Check {
+    /// Reads the file once, which also brings it into the page cache.
+    pub fn new(job: &'static Job) -> io::Result<Self> {
+        let mut file = File::open(&job.file)?;
+        let mut buffer = vec![0; job.shape.block];
+        let mut expected = 0;
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(Self { job, expected, sum: 0, bytes: 0 }),
+                bytes => expected += sum(&buffer[..bytes]),
+            }
+        }
+    }
+
+    /// Adds what was read. True at the file's end: the next pass is to begin.
+    pub fn add(&mut self, bytes: &[u8]) -> bool {
+        self.sum += sum(bytes);
+        self.bytes += bytes.len() as u64;
+        if self.bytes < self.job.size {
+            return false;
+        }
+        if self.sum != self.expected {
+            self.job.fail(format!("a sum of {} instead of {}", self.sum, self.expected));
+        }
+        (self.sum, self.bytes) = (0, 0);
+        true
+    }
+}

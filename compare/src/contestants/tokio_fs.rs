@@ -1,0 +1,101 @@
+//! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the same.
+
+use super::Contestant;
+use super::per_core::NO_RANGES;
+use super::sum::Check;
+use crate::buffer::Buffer;
+use crate::figures::Figures;
+use crate::job::{Job, Reader};
+use crate::shape::{Shape, Work};
+use std::io::{self, SeekFrom};
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+
+/// Files that the process needs beside those of its readers.
+const OTHER_FILES: u64 = 100;
+
+pub struct TokioFs {
+    io_uring: bool,
+}
+
+pub const POOL: TokioFs = TokioFs { io_uring: false };
+pub const IO_URING: TokioFs = TokioFs { io_uring: true };
+
+impl Contestant for TokioFs {
+    fn name(&self) -> &'static str {
+        if self.io_uring { "tokio-io-uring" } else { "tokio-fs" }
+    }
+
+    fn about(&self) -> &'static str {
+        if self.io_uring {
+            "multi-thread tokio built with its unstable io_uring; tokio::fs::File as in tokio-fs"
+        } else {
+            "multi-thread tokio; tokio::fs::File, seek and read, a file opened for each task (clones share the cursor)"
+        }
+    }
+
+    fn leaves_out(&self, shape: &Shape) -> Option<String> {
+        match shape.work {
+            Work::Ranges => Some(NO_RANGES.into()),
+            Work::Write if self.io_uring => Some("its writes do not use io_uring".into()),
+            _ if shape.direct => Some("it reads into a buffer of its own, which is not aligned for direct I/O".into()),
+            _ if shape.readers as u64 + OTHER_FILES > most_files() => {
+                Some(format!("needs a file for each task, and this process may open {}", most_files()))
+            }
+            _ => None,
+        }
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        let runtime = Runtime::new()?;
+        for reader in job.readers() {
+            let file = File::from_std(job.open()?);
+            if job.shape.work == Work::Sum {
+                runtime.spawn(sum(reader, file, Check::new(job)?));
+            } else {
+                runtime.spawn(blocks(reader, file, Buffer::new(job.shape.block)));
+            }
+        }
+        job.measure()
+    }
+
+    fn needs_tokio_io_uring(&self) -> bool {
+        self.io_uring
+    }
+}
+
+async fn blocks(mut reader: Reader, mut file: File, mut buffer: Buffer) {
+    let work = reader.job().shape.work;
+    while reader.begin() {
+        let offset = reader.offset();
+        reader.end(operate(&mut file, work, &mut buffer, offset).await);
+    }
+}
+
+async fn operate(file: &mut File, work: Work, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    file.seek(SeekFrom::Start(offset)).await?;
+    if work == Work::Write {
+        file.write_all(buffer).await?;
+        file.sync_data().await?;
+        return Ok(buffer.len());
+    }
+    file.read_exact(buffer).await
+}
+
+async fn sum(mut reader: Reader, mut file: File, mut check: Check) {
+    let mut buffer = vec![0; reader.job().shape.block];
+    while reader.begin() {
+        let result = file.read_exact(&mut buffer).await;
+        let result = if check.add(&buffer) { file.rewind().await.and(result) } else { result };
+        reader.end(result);
+    }
+}
+
+/// How many files this process may have open.
+fn most_files() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one `rlimit` into the live value.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}

@@ -1,0 +1,127 @@
+//! What is done in one row of the comparison: the same for each contestant.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Ranges that one request of the row `ranges` asks for.
+pub const RANGES: usize = 64;
+/// What the row `sum` reads at a time.
+pub const SUM_BLOCK: usize = 32 << 10;
+
+/// What one operation is.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// One block is read.
+    Read,
+    /// One block is written, and fdatasync after it.
+    Write,
+    /// So many scattered blocks are read, as one request.
+    Ranges,
+    /// The next block of a file that is read from its beginning to its end, and its bytes summed.
+    Sum,
+}
+
+/// Which block comes next.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    Random,
+    /// Each reader goes through a part of the file of its own.
+    Sequential,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Shape {
+    pub work: Work,
+    pub block: usize,
+    pub direct: bool,
+    pub readers: usize,
+    pub order: Order,
+}
+
+impl Shape {
+    /// Random reads.
+    pub const fn reads(block: usize, direct: bool, readers: usize) -> Self {
+        Self { work: Work::Read, block, direct, readers, order: Order::Random }
+    }
+
+    pub const fn ranges() -> Self {
+        Self { work: Work::Ranges, block: 4 << 10, direct: true, readers: 1, order: Order::Random }
+    }
+
+    pub const fn sum() -> Self {
+        Self { work: Work::Sum, block: SUM_BLOCK, direct: false, readers: 1, order: Order::Sequential }
+    }
+
+    /// What the buffers of all readers take.
+    pub const fn buffers(&self) -> usize {
+        self.block * self.readers
+    }
+
+    /// The words by which `--only` chooses it.
+    pub fn words(&self) -> Vec<String> {
+        let work = match self.work {
+            Work::Read => "read",
+            Work::Write => "write",
+            Work::Ranges => return vec!["ranges".into()],
+            Work::Sum => return vec!["sum".into()],
+        };
+        let order = match self.order {
+            Order::Random => "random",
+            Order::Sequential => "sequential",
+        };
+        let cache = if self.direct { "direct" } else { "cached" };
+        [work, &short_size(self.block), cache, order, &self.readers.to_string()].map(String::from).into()
+    }
+}
+
+/// A title, such as "4 KiB random reads, direct, 128 readers".
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = match self.order {
+            Order::Random => "random",
+            Order::Sequential => "sequential",
+        };
+        let work = match self.work {
+            Work::Read => "reads",
+            Work::Write => "writes with fdatasync",
+            Work::Ranges => return write!(f, "{RANGES} scattered 4 KiB direct reads as one request"),
+            Work::Sum => return write!(f, "sum of a cached file's bytes, read in {} KiB blocks", SUM_BLOCK >> 10),
+        };
+        let cache = match (self.direct, self.work) {
+            (true, _) => "direct",
+            (false, Work::Write) => "buffered",
+            (false, _) => "cached",
+        };
+        let tasks = if self.readers == 1 { "task" } else { "tasks" };
+        write!(f, "{} {order} {work}, {cache}, {} {tasks}", size(self.block as u64), grouped(self.readers as u64))
+    }
+}
+
+/// A number of bytes in words; it is a power of two, or a multiple of a large one.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) => format!("{} GiB", bytes >> 30),
+        _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} KiB", bytes >> 10),
+    }
+}
+
+fn short_size(bytes: usize) -> String {
+    if bytes >= 1 << 20 { format!("{}m", bytes >> 20) } else { format!("{}k", bytes >> 10) }
+}
+
+/// A number with commas between the thousands.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

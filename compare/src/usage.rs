@@ -1,0 +1,45 @@
+//! What this process has cost so far: all its threads, and the kernel's io_uring workers, which are threads of it too.
+
+use serde::{Deserialize, Serialize};
+use std::mem::MaybeUninit;
+use std::ops::Sub;
+
+/// Figures of `getrusage(2)`; times in seconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Usage {
+    pub user: f64,
+    pub system: f64,
+    pub voluntary_switches: i64,
+    pub involuntary_switches: i64,
+}
+
+impl Usage {
+    pub fn now() -> Self {
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the kernel writes one `rusage` into the live value, of which every bit pattern is valid.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Self {
+            user: seconds(usage.ru_utime),
+            system: seconds(usage.ru_stime),
+            voluntary_switches: usage.ru_nvcsw,
+            involuntary_switches: usage.ru_nivcsw,
+        }
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            user: self.user - earlier.user,
+            system: self.system - earlier.system,
+            voluntary_switches: self.voluntary_switches - earlier.voluntary_switches,
+            involuntary_switches: self.involuntary_switches - earlier.involuntary_switches,
+        }
+    }
+}
