@@ -1,0 +1,224 @@
+//! What direct I/O asks of offsets, lengths and addresses, as pure arithmetic.
+//!
+//! A direct read may be widened to whole blocks and trimmed afterwards; a direct write cannot be, for the rest of its
+//! blocks would have to be read first. So reads are enclosed here, and writes are checked.
+
+use ringway_core::device::DirectIo;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+/// The largest offset that a file can have: offsets are signed to the kernel.
+pub(crate) const LARGEST_OFFSET: u64 = i64::MAX as u64;
+
+/// A range of bytes, widened to whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Enclosed {
+    /// Where the first block begins.
+    pub start: u64,
+    /// Where the last block ends.
+    pub end: u64,
+    /// Bytes to trim at the front.
+    pub front: u64,
+    /// Bytes to trim at the back.
+    pub back: u64,
+}
+
+/// The smallest range of whole blocks of `align` bytes that holds `range`. Blocks of 0 bytes are taken for bytes. An
+/// empty range touches no block: it gives an empty one.
+///
+/// # Errors
+///
+/// When the range ends before it begins, or it or its last block ends beyond the largest offset.
+pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, BadRange> {
+    let Range { start, end } = *range;
+    let align = align.max(1);
+    if start > end {
+        return Err(BadRange::Backwards { start, end });
+    }
+    if end > LARGEST_OFFSET {
+        return Err(BadRange::TooFar { start, end });
+    }
+    let front = start % align;
+    if start == end {
+        return Ok(Enclosed { start: start - front, end: start - front, front: 0, back: 0 });
+    }
+    let last = end.checked_next_multiple_of(align).filter(|last| *last <= LARGEST_OFFSET);
+    let last = last.ok_or(BadRange::LastBlock { start, end, align })?;
+    Ok(Enclosed { start: start - front, end: last, front, back: last - end })
+}
+
+/// Why a range of bytes cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadRange {
+    /// It ends before it begins.
+    Backwards { start: u64, end: u64 },
+    /// It ends beyond the largest offset.
+    TooFar { start: u64, end: u64 },
+    /// It does not, but the block of `align` bytes that it ends in does.
+    LastBlock { start: u64, end: u64, align: u64 },
+}
+
+impl fmt::Display for BadRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backwards { start, end } => write!(f, "{start}..{end} ends before it begins"),
+            Self::TooFar { start, end } => {
+                write!(f, "{start}..{end} ends beyond {LARGEST_OFFSET}, the largest offset of a file")
+            }
+            Self::LastBlock { start, end, align } => write!(
+                f,
+                "{start}..{end} cannot be read directly: the block of {align} bytes that it ends in ends beyond \
+                 {LARGEST_OFFSET}, the largest offset of a file"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BadRange {}
+
+impl From<BadRange> for io::Error {
+    fn from(error: BadRange) -> Self {
+        io::Error::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+/// Whether `bytes` can be written to `offset` with direct I/O as they are.
+///
+/// # Errors
+///
+/// When offset, length or address is not a multiple of what the file asks for; the text names each that is not.
+pub(crate) fn check_write(direct: &DirectIo, offset: u64, bytes: &[u8]) -> Result<(), Misaligned> {
+    check(direct, offset, bytes.len() as u64, bytes.as_ptr().addr() as u64)
+}
+
+fn check(direct: &DirectIo, offset: u64, len: u64, address: u64) -> Result<(), Misaligned> {
+    let (block, memory) = (u64::from(direct.offset_align), u64::from(direct.memory_align));
+    // A multiple of nothing is nothing that a file asks for.
+    let wrong = |given: u64, align: u64| (align > 0 && !given.is_multiple_of(align)).then_some((given, align));
+    let found = Misaligned { offset: wrong(offset, block), len: wrong(len, block), address: wrong(address, memory) };
+    if found == Misaligned::default() { Ok(()) } else { Err(found) }
+}
+
+/// A direct write that the kernel would refuse: what was given, and what it is not a multiple of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Misaligned {
+    offset: Option<(u64, u64)>,
+    len: Option<(u64, u64)>,
+    address: Option<(u64, u64)>,
+}
+
+impl fmt::Display for Misaligned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("direct write")?;
+        let mut before = ": ";
+        if let Some((offset, align)) = self.offset {
+            write!(f, "{before}offset {offset} is not a multiple of {align}")?;
+            before = ", ";
+        }
+        if let Some((len, align)) = self.len {
+            write!(f, "{before}length {len} is not a multiple of {align}")?;
+            before = ", ";
+        }
+        if let Some((address, align)) = self.address {
+            write!(f, "{before}buffer address {address:#x} is not a multiple of {align}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Misaligned {}
+
+impl From<Misaligned> for io::Error {
+    fn from(error: Misaligned) -> Self {
+        io::Error::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use ringway_core::device::AlignmentSource;
+
+    const DIRECT: DirectIo =
+        DirectIo { supported: true, memory_align: 4, offset_align: 512, source: AlignmentSource::Statx };
+
+    #[test]
+    fn a_range_is_widened_to_blocks() {
+        assert_eq!(enclose(&(7..513), 512), Ok(Enclosed { start: 0, end: 1024, front: 7, back: 511 }));
+        assert_eq!(enclose(&(512..1024), 512), Ok(Enclosed { start: 512, end: 1024, front: 0, back: 0 }));
+        assert_eq!(enclose(&(7..9), 1), Ok(Enclosed { start: 7, end: 9, front: 0, back: 0 }));
+        assert_eq!(enclose(&(7..9), 0), enclose(&(7..9), 1));
+        assert_eq!(enclose(&(700..700), 512), Ok(Enclosed { start: 512, end: 512, front: 0, back: 0 }));
+    }
+
+    #[test]
+    fn the_end_of_all_offsets_is_an_error_only_behind_it() {
+        let last = LARGEST_OFFSET;
+        assert!(enclose(&(last - 1..last), 1).is_ok());
+        assert!(enclose(&(last..last), 4096).is_ok());
+        assert_eq!(enclose(&(last - 5000..last - 4095), 4096).unwrap().end, last - 4095);
+        let error = enclose(&(last - 1..last), 4096).unwrap_err();
+        assert_eq!(error, BadRange::LastBlock { start: last - 1, end: last, align: 4096 });
+        let error = enclose(&(0..last + 1), 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "0..9223372036854775808 ends beyond 9223372036854775807, the largest offset of a file"
+        );
+        let backwards = Range { start: 2, end: 1 };
+        assert_eq!(enclose(&backwards, 1).unwrap_err().to_string(), "2..1 ends before it begins");
+    }
+
+    #[test]
+    fn a_misaligned_write_is_told_what_is_wrong_with_it() {
+        assert_eq!(check(&DIRECT, 1024, 512, 0x1004), Ok(()));
+        assert_eq!(
+            check(&DIRECT, 7, 512, 0x1004).unwrap_err().to_string(),
+            "direct write: offset 7 is not a multiple of 512"
+        );
+        assert_eq!(
+            check(&DIRECT, 7, 100, 0x1001).unwrap_err().to_string(),
+            "direct write: offset 7 is not a multiple of 512, length 100 is not a multiple of 512, \
+             buffer address 0x1001 is not a multiple of 4"
+        );
+        let kind = io::Error::from(check_write(&DIRECT, 0, &[0; 3]).unwrap_err()).kind();
+        assert_eq!(kind, io::ErrorKind::InvalidInput);
+    }
+
+    proptest! {
+        /// Any two numbers and any block: an error or the tightest whole blocks, and never an overflow.
+        #[test]
+        fn blocks_enclose_tightly(start in ends(), end in ends(), align in prop_oneof![Just(1u64), 1u64..70_000, any::<u64>()]) {
+            match enclose(&Range { start, end }, align) {
+                Ok(blocks) => {
+                    let align = align.max(1);
+                    prop_assert!(blocks.start % align == 0 && blocks.end % align == 0);
+                    prop_assert!(blocks.end <= LARGEST_OFFSET);
+                    prop_assert!(blocks.front < align && blocks.back < align);
+                    if start == end {
+                        prop_assert_eq!(blocks.start, blocks.end);
+                    } else {
+                        prop_assert_eq!((blocks.start + blocks.front, blocks.end - blocks.back), (start, end));
+                    }
+                }
+                Err(BadRange::Backwards { .. }) => prop_assert!(start > end),
+                Err(BadRange::TooFar { .. }) => prop_assert!(end > LARGEST_OFFSET),
+                Err(BadRange::LastBlock { .. }) => prop_assert!(align > LARGEST_OFFSET - end),
+            }
+        }
+
+        #[test]
+        fn a_write_passes_when_all_are_multiples(offset in any::<u64>(), len in any::<u64>(), address in any::<u64>(), shift in 0u32..14) {
+            let direct = DirectIo { offset_align: 1 << shift, ..DIRECT };
+            let whole = |number: u64, align: u32| number.is_multiple_of(u64::from(align));
+            let expected = whole(offset, 1 << shift) && whole(len, 1 << shift) && whole(address, 4);
+            prop_assert_eq!(check(&direct, offset, len, address).is_ok(), expected);
+        }
+    }
+
+    /// Offsets near each other, near the largest, and anywhere.
+    fn ends() -> impl Strategy<Value = u64> {
+        prop_oneof![0u64..200_000, LARGEST_OFFSET - 100_000..=LARGEST_OFFSET + 10, any::<u64>()]
+    }
+}

@@ -1,0 +1,201 @@
+//! Bytes that ringway lends: the result of a read, shared without a copy.
+
+use crate::pool::Lent;
+use ringway_core::Buffer;
+use std::fmt;
+use std::ops::{Bound, Deref, RangeBounds};
+use std::sync::Arc;
+
+/// Bytes that were read, in memory that ringway lends. A slice of bytes in every respect.
+///
+/// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is dropped, the memory is
+/// used for another read. So a small slice that is kept keeps all of its read's memory: what is to be kept for long is
+/// better copied (`to_vec()`).
+///
+/// A block may outlive the engine that read it. With the feature `bytes`, it becomes a `bytes::Bytes` without a copy.
+///
+/// ```
+/// use ringway::Block;
+/// let block = Block::from(b"header, body".to_vec());
+/// let body = block.slice(8..);
+/// drop(block);
+/// assert_eq!(body, b"body");
+/// assert!(body.starts_with(b"bo"));
+/// ```
+#[derive(Clone, Default)]
+pub struct Block {
+    /// `None` where there are no bytes, so that an empty block keeps no memory.
+    lent: Option<Arc<Lent>>,
+    start: usize,
+    len: usize,
+}
+
+impl Block {
+    /// The first `len` bytes of what was lent, or all where there are fewer.
+    pub(crate) fn new(lent: Lent, len: usize) -> Self {
+        let len = len.min(lent.len());
+        if len == 0 {
+            return Self::default();
+        }
+        Self { lent: Some(Arc::new(lent)), start: 0, len }
+    }
+
+    /// A part of it that shares its memory; positions are those of this block.
+    ///
+    /// ```
+    /// # use ringway::Block;
+    /// let block = Block::from(vec![1, 2, 3, 4]);
+    /// assert_eq!(block.slice(1..).slice(..2), [2, 3]);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the range does not lie within the block, as slicing does.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        let start = match range.0 {
+            Bound::Included(start) => start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let len = self[range].len();
+        if len == 0 {
+            return Self::default();
+        }
+        Self { lent: self.lent.clone(), start: self.start + start, len }
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.lent {
+            Some(lent) => &lent[self.start..self.start + self.len],
+            None => &[],
+        }
+    }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Bytes of the caller's own, as if they had been read.
+impl From<Vec<u8>> for Block {
+    fn from(bytes: Vec<u8>) -> Self {
+        let len = bytes.len();
+        Self::new(Lent::of_nobody(Buffer::from(bytes)), len)
+    }
+}
+
+/// Without a copy: the memory comes back when the last of the `Bytes` is dropped.
+#[cfg(feature = "bytes")]
+impl From<Block> for bytes::Bytes {
+    fn from(block: Block) -> Self {
+        Self::from_owner(block)
+    }
+}
+
+impl Eq for Block {}
+
+impl PartialEq for Block {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialEq<[u8]> for Block {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}
+
+impl PartialEq<&[u8]> for Block {
+    fn eq(&self, other: &&[u8]) -> bool {
+        **self == **other
+    }
+}
+
+impl<const N: usize> PartialEq<[u8; N]> for Block {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        **self == *other
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Block {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialEq<Vec<u8>> for Block {
+    fn eq(&self, other: &Vec<u8>) -> bool {
+        **self == **other
+    }
+}
+
+/// How many bytes there are, and the first of them.
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 32;
+        let more = if self.len > SHOWN { "..." } else { "" };
+        write!(f, "Block({} bytes: \"{}\"{more})", self.len, self[..self.len.min(SHOWN)].escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_block_may_go_anywhere() {
+        fn anywhere<T: Send + Sync + Unpin + 'static>() {}
+        anywhere::<Block>();
+    }
+
+    #[test]
+    fn it_shows_how_it_begins() {
+        assert_eq!(format!("{:?}", Block::from(b"a\n".to_vec())), r#"Block(2 bytes: "a\n")"#);
+        let long = format!("{:?}", Block::from(vec![b'x'; 33]));
+        assert_eq!(long, format!("Block(33 bytes: \"{}\"...)", "x".repeat(32)));
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn a_range_outside_is_refused() {
+        // The memory has the byte, but this block does not.
+        Block::from(vec![0; 4]).slice(..2).slice(1..3);
+    }
+
+    #[cfg(feature = "bytes")]
+    #[test]
+    fn bytes_are_the_same_memory() {
+        let block = Block::from(vec![1, 2, 3, 4]).slice(1..3);
+        let first = block.as_ptr();
+        let bytes = bytes::Bytes::from(block);
+        assert_eq!((&bytes[..], bytes.as_ptr()), (&[2, 3][..], first));
+    }
+
+    proptest! {
+        /// Slices of slices are what they are of a plain slice, in the same memory.
+        #[test]
+        fn slices_of_slices(bytes in proptest::collection::vec(any::<u8>(), 0..100), cuts in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..5)) {
+            let mut block = Block::from(bytes.clone());
+            let mut plain = &bytes[..];
+            for (one, other) in cuts {
+                let (one, other) = (one.index(plain.len() + 1), other.index(plain.len() + 1));
+                let range = one.min(other)..one.max(other);
+                let first = block.as_ptr();
+                block = block.slice(range.clone());
+                prop_assert!(range.is_empty() || block.as_ptr() == first.wrapping_add(range.start));
+                plain = &plain[range];
+            }
+            prop_assert_eq!(&block, &plain);
+            prop_assert_eq!(block, plain.to_vec());
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Memory for reads that ringway lends: taken for a read, lent out with what came, and kept for the next one.
+//!
+//! Fresh memory has to be zeroed and its pages faulted in, which costs more than a cached read into it. So buffers are
+//! made in sizes that double, and those that come back are kept, up to a cap of bytes.
+//!
+//! They are kept on shelves, one for each processor, and a thread uses one of its own: so threads do not wait for each
+//! other's locks and cache lines. A thread whose shelf has nothing for it looks at the others before it asks for fresh memory. Half
+//! of the cap is shared out among the shelves, so that nobody can take all of it from the others; the other half is for
+//! whoever needs more.
+
+use crate::block::Block;
+use ringway_core::{AlignedBuffer, Arena, Buffer};
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+/// What buffers are aligned to: a multiple of every block size in use.
+const PAGE: usize = 4096;
+
+/// Sizes of which buffers are kept: 4 KiB, 8 KiB, ... 4 MiB. Larger ones are used seldom, and kept by nobody.
+const CLASSES: usize = 11;
+
+/// Lends memory for reads. What is lent may outlive it, and is freed then rather than kept.
+pub(crate) struct Pool {
+    shelves: Box<[Arc<Shelf>]>,
+    arena: Option<Arena>,
+}
+
+impl Pool {
+    /// A pool that keeps at most `cap` bytes of what is not in use. 0: it keeps nothing.
+    pub fn new(cap: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::with_shelves(cap, processors)
+    }
+
+    fn with_shelves(cap: usize, count: usize) -> Self {
+        let share = cap / 2 / count;
+        let common = Arc::new(AtomicUsize::new(cap - share * count));
+        let shelf = || Shelf { stock: Mutex::default(), share, common: common.clone() };
+        Self { shelves: (0..count).map(|_| Arc::new(shelf())).collect(), arena: None }
+    }
+
+    /// Asks this arena first, for whatever fits into a block of it. One whose blocks are not page aligned is not asked.
+    pub fn with_arena(self, arena: Arena) -> Self {
+        let aligned = arena.block_size().is_multiple_of(PAGE);
+        Self { arena: aligned.then_some(arena), ..self }
+    }
+
+    /// A page-aligned buffer of `len` bytes, with whatever was in it before.
+    ///
+    /// It is for [`lend`](Self::lend) or [`put`](Self::put) in the end; one that is dropped is freed.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` for more than 4 MiB that cannot be had.
+    pub fn take(&self, len: usize) -> io::Result<Buffer> {
+        let of_arena = self.arena.as_ref().filter(|arena| len <= arena.block_size()).and_then(Arena::take);
+        if let Some(block) = of_arena {
+            return Ok(Buffer::from(block).slice(..len));
+        }
+        let Some(class) = class_for(len) else { return large(len) };
+        let kept = self.own_shelf().take(class).or_else(|| self.shelves.iter().find_map(|other| other.try_take(class)));
+        let buffer = kept.unwrap_or_else(|| AlignedBuffer::new(size_of_class(class), PAGE));
+        Ok(Buffer::from(buffer).slice(..len))
+    }
+
+    /// The first `len` bytes of a buffer that was taken and read into, or all where there are fewer. The memory comes back
+    /// with the last clone and slice of them.
+    pub fn lend(&self, buffer: Buffer, len: usize) -> Block {
+        Block::new(Lent { buffer, shelf: Arc::downgrade(self.own_shelf()) }, len)
+    }
+
+    /// Takes back a buffer that is not needed after all.
+    pub fn put(&self, buffer: Buffer) {
+        self.own_shelf().put(buffer);
+    }
+
+    /// Bytes that are kept now.
+    pub fn kept(&self) -> usize {
+        self.shelves.iter().map(|shelf| shelf.stock().bytes).sum()
+    }
+
+    /// The shelf of the thread that calls.
+    fn own_shelf(&self) -> &Arc<Shelf> {
+        &self.shelves[thread_number() % self.shelves.len()]
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} bytes kept)", self.kept())
+    }
+}
+
+/// A buffer in a reader's hands. Dropping it puts it back, if its pool is still there.
+pub(crate) struct Lent {
+    buffer: Buffer,
+    shelf: Weak<Shelf>,
+}
+
+impl Lent {
+    /// A buffer that no pool waits for.
+    pub fn of_nobody(buffer: Buffer) -> Self {
+        Self { buffer, shelf: Weak::new() }
+    }
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.buffer.as_slice()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(shelf) = self.shelf.upgrade() {
+            shelf.put(std::mem::replace(&mut self.buffer, Buffer::from(Vec::new())));
+        }
+    }
+}
+
+/// What some threads keep.
+#[repr(align(128))] // Two cache lines, which processors fetch together.
+struct Shelf {
+    stock: Mutex<Stock>,
+    /// Bytes that may be kept here whatever other shelves keep.
+    share: usize,
+    /// Bytes that all shelves together may keep beyond their shares, those in use already not counted.
+    common: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct Stock {
+    /// Free buffers by class, the one used last on top: it is likely to be in the processor's cache.
+    free: [Vec<AlignedBuffer>; CLASSES],
+    /// Bytes of all of them.
+    bytes: usize,
+    /// So many of `bytes` are of the common part of the cap.
+    borrowed: usize,
+    /// When each class was last taken from or added to, as a number of `turns`.
+    used: [u64; CLASSES],
+    turns: u64,
+}
+
+impl Shelf {
+    fn take(&self, class: usize) -> Option<AlignedBuffer> {
+        self.take_from(self.stock(), class)
+    }
+
+    /// As `take`, if nobody is at the shelf.
+    fn try_take(&self, class: usize) -> Option<AlignedBuffer> {
+        match self.stock.try_lock() {
+            Ok(stock) => self.take_from(stock, class),
+            Err(TryLockError::Poisoned(stock)) => self.take_from(stock.into_inner(), class),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn take_from(&self, mut stock: MutexGuard<'_, Stock>, class: usize) -> Option<AlignedBuffer> {
+        stock.turn(class);
+        self.pop(&mut stock, class)
+    }
+
+    /// Keeps a buffer, if it is of a size to be kept. When the cap is reached, buffers of the class that has not been used
+    /// for longest make room; when there are none, it is freed.
+    fn put(&self, buffer: Buffer) {
+        // Dropping is how a block of an arena goes back to its arena.
+        let Ok(buffer) = AlignedBuffer::try_from(buffer) else { return };
+        let size = buffer.len();
+        let class = class_for(size).filter(|class| size_of_class(*class) == size && buffer.align() >= PAGE);
+        let Some(class) = class else { return };
+        // Freed at the end, when the lock is.
+        let mut evicted = Vec::new();
+        let mut stock = self.stock();
+        stock.turn(class);
+        while !self.make_room(&mut stock, size) {
+            let Some(other) = stock.oldest_but(class) else { return };
+            evicted.extend(self.pop(&mut stock, other));
+        }
+        stock.free[class].push(buffer);
+    }
+
+    /// Counts `size` bytes more, if the cap allows them.
+    fn make_room(&self, stock: &mut Stock, size: usize) -> bool {
+        if stock.bytes - stock.borrowed + size > self.share {
+            let rest = |common: usize| common.checked_sub(size);
+            if self.common.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_err() {
+                return false;
+            }
+            stock.borrowed += size;
+        }
+        stock.bytes += size;
+        true
+    }
+
+    /// A buffer off the shelf; what was borrowed for it is given back.
+    fn pop(&self, stock: &mut Stock, class: usize) -> Option<AlignedBuffer> {
+        let buffer = stock.free[class].pop()?;
+        stock.bytes -= buffer.len();
+        let repaid = stock.borrowed.min(buffer.len());
+        if repaid > 0 {
+            stock.borrowed -= repaid;
+            self.common.fetch_add(repaid, Ordering::Relaxed);
+        }
+        Some(buffer)
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        // The stock is right at every moment: a panic elsewhere cannot have left it half changed.
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stock {
+    /// The class that has not been used for longest, other than this one, of those that there is something of.
+    fn oldest_but(&self, class: usize) -> Option<usize> {
+        let others = (0..CLASSES).filter(|other| *other != class && !self.free[*other].is_empty());
+        others.min_by_key(|other| self.used[*other])
+    }
+
+    fn turn(&mut self, class: usize) {
+        self.turns += 1;
+        self.used[class] = self.turns;
+    }
+}
+
+thread_local!(static NUMBER: usize = {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+});
+
+/// This thread's number, which chooses its shelf.
+fn thread_number() -> usize {
+    NUMBER.with(|number| *number)
+}
+
+/// The class of the smallest buffers that hold `len` bytes; `None` for more than the largest hold.
+fn class_for(len: usize) -> Option<usize> {
+    (0..CLASSES).find(|class| len <= size_of_class(*class))
+}
+
+fn size_of_class(class: usize) -> usize {
+    PAGE << class
+}
+
+/// Memory that is not kept: a vector, in use from the page boundary in it on, since a vector can say that there is no memory
+/// rather than end the program.
+fn large(len: usize) -> io::Result<Buffer> {
+    let mut memory = Vec::new();
+    let bytes = len.saturating_add(PAGE);
+    memory.try_reserve_exact(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    memory.resize(bytes, 0);
+    let first = memory.as_ptr().addr();
+    let skip = first.next_multiple_of(PAGE) - first;
+    Ok(Buffer::from(memory).slice(skip..skip + len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_came_back_is_lent_again() {
+        let pool = Pool::new(1 << 20);
+        let buffer = pool.take(5000).unwrap();
+        assert_eq!((buffer.len(), buffer.as_slice().as_ptr().addr() % PAGE), (5000, 0));
+        let first = buffer.as_slice().as_ptr();
+        let block = pool.lend(buffer, 100);
+        let part = block.slice(50..60);
+        drop(block);
+        assert_eq!((part.len(), pool.kept()), (10, 0), "a slice is still there");
+        drop(part);
+        assert_eq!(pool.kept(), 8192);
+        assert_eq!(pool.take(8192).unwrap().as_slice().as_ptr(), first);
+        assert_eq!(pool.kept(), 0);
+    }
+
+    #[test]
+    fn half_of_the_cap_is_for_whoever_needs_it() {
+        let pool = Pool::with_shelves(8 * PAGE, 2);
+        let fill = |shelf: usize| {
+            (0..10).for_each(|_| pool.shelves[shelf].put(Buffer::from(AlignedBuffer::new(PAGE, PAGE))));
+            pool.shelves[shelf].stock().bytes / PAGE
+        };
+        assert_eq!((fill(0), fill(1)), (6, 2), "its share is left to the second");
+        assert!(pool.shelves[0].take(0).is_some());
+        assert_eq!((fill(1), fill(0)), (3, 5), "what the first does not need, the second may have");
+    }
+
+    #[test]
+    fn a_size_that_is_used_no_more_makes_room() {
+        let pool = Pool::with_shelves(8 * PAGE, 1);
+        let give = |pages: usize| pool.put(Buffer::from(AlignedBuffer::new(pages * PAGE, PAGE)));
+        (0..4).for_each(|_| give(1));
+        (0..2).for_each(|_| give(2));
+        give(4);
+        let stock = pool.shelves[0].stock();
+        assert_eq!([0, 1, 2].map(|class| stock.free[class].len()), [0, 2, 1]);
+        drop(stock);
+        give(16);
+        assert_eq!(pool.kept(), 0, "what is larger than the cap");
+    }
+
+    #[test]
+    fn another_threads_shelf_helps_out() {
+        let pool = Pool::with_shelves(1 << 20, 3);
+        pool.put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)));
+        for _ in 0..3 {
+            std::thread::scope(|scope| scope.spawn(|| pool.put(pool.take(1).unwrap())).join().unwrap());
+            assert_eq!(pool.kept(), PAGE, "it was never made anew");
+        }
+    }
+
+    #[test]
+    fn a_block_may_outlive_its_pool() {
+        let pool = Pool::new(1 << 20);
+        let block = pool.lend(pool.take(10).unwrap(), 10);
+        drop(pool);
+        assert_eq!(block.len(), 10);
+    }
+
+    #[test]
+    fn an_arena_is_asked_first() {
+        let arena = Arena::new(8192, 1);
+        let pool = Pool::new(1 << 20).with_arena(arena.clone());
+        let block = pool.lend(pool.take(5000).unwrap(), 5000);
+        assert_eq!(arena.free(), 0);
+        pool.put(pool.take(5000).unwrap());
+        assert_eq!(pool.kept(), 8192, "the arena had none left");
+        drop(block);
+        assert_eq!((arena.free(), pool.kept()), (1, 8192));
+        let odd = Pool::new(0).with_arena(Arena::new(5000, 2));
+        assert_eq!(odd.take(1).unwrap().as_slice().as_ptr().addr() % PAGE, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_an_error() {
+        let pool = Pool::new(1 << 20);
+        for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
+            assert_eq!(pool.take(len).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        }
+        let large = pool.take((4 << 20) + 1).unwrap();
+        assert_eq!((large.len(), large.as_slice().as_ptr().addr() % PAGE), ((4 << 20) + 1, 0));
+        drop(pool.lend(large, 4 << 20));
+        assert_eq!(pool.kept(), 0);
+    }
+
+    #[test]
+    fn other_buffers_are_not_kept() {
+        let pool = Pool::new(1 << 20);
+        pool.put(Buffer::from(vec![0; PAGE]));
+        pool.put(Buffer::from(AlignedBuffer::new(PAGE, 512)));
+        pool.put(Buffer::from(AlignedBuffer::new(5000, PAGE)));
+        pool.put(Buffer::from(AlignedBuffer::new(0, PAGE)));
+        assert_eq!(pool.kept(), 0);
+    }
+
+    #[test]
+    fn threads_share_what_is_kept() {
+        let pool = Pool::new(64 * PAGE);
+        std::thread::scope(|scope| {
+            for mark in 0..4u8 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for turn in 0..500 {
+                        let mut memory = AlignedBuffer::try_from(pool.take(PAGE << (turn % 3)).unwrap()).unwrap();
+                        memory.fill(mark);
+                        let len = memory.len();
+                        let block = pool.lend(Buffer::from(memory), len);
+                        assert!(block.iter().all(|byte| *byte == mark));
+                        assert!(pool.kept() <= 64 * PAGE);
+                    }
+                });
+            }
+        });
+    }
+
+    proptest! {
+        /// Any sizes, given back in any order to any shelf: none is lent twice at a time, what is lent is long enough, and
+        /// what is kept is counted right and within the cap.
+        #[test]
+        fn the_count_is_right(
+            cap in 0usize..40 * PAGE,
+            count in 1usize..4,
+            steps in proptest::collection::vec((0usize..6 * PAGE, any::<bool>()), 0..100),
+        ) {
+            let pool = Pool::with_shelves(cap, count);
+            let mut lent: Vec<Buffer> = Vec::new();
+            for (len, take) in steps {
+                if take {
+                    let buffer = pool.take(len).unwrap();
+                    prop_assert_eq!(buffer.len(), len);
+                    let first = buffer.as_slice().as_ptr();
+                    prop_assert!(lent.iter().all(|other| other.as_slice().as_ptr() != first));
+                    lent.push(buffer);
+                } else if !lent.is_empty() {
+                    pool.shelves[len % count].put(lent.swap_remove(len % lent.len()));
+                }
+                let mut borrowed = 0;
+                for shelf in &pool.shelves {
+                    let stock = shelf.stock();
+                    prop_assert_eq!(stock.bytes, stock.free.iter().flatten().map(|buffer| buffer.len()).sum::<usize>());
+                    prop_assert!(stock.bytes - stock.borrowed <= shelf.share);
+                    borrowed += stock.borrowed;
+                }
+                let common = pool.shelves[0].common.load(Ordering::Relaxed);
+                prop_assert_eq!(common + borrowed + pool.shelves[0].share * count, cap);
+                prop_assert!(pool.kept() <= cap);
+            }
+        }
+    }
+}
