@@ -30,6 +30,7 @@ pub fn measure(program: &Path, order: &Order) -> anyhow::Result<Figures> {
     let mut child = Command::new(program)
         .arg("run")
         .arg(serde_json::to_string(order)?)
+        .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -40,8 +41,8 @@ pub fn measure(program: &Path, order: &Order) -> anyhow::Result<Figures> {
     child.stdout.take().context("a pipe")?.read_to_string(&mut out)?;
     child.stderr.take().context("a pipe")?.read_to_string(&mut errors)?;
     if !status.success() {
-        let why = errors.lines().last().unwrap_or_default().trim_start_matches("compare: ");
-        bail!("{status}: {why}");
+        let why = errors.lines().rfind(|line| !line.is_empty() && !line.starts_with("note: "));
+        bail!("{status}: {}", why.unwrap_or_default().trim_start_matches("compare: "));
     }
     Ok(serde_json::from_str(&out)?)
 }

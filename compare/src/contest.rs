@@ -17,8 +17,12 @@ use std::time::Duration;
 
 /// What is written to; small, for no more of it is written than the disk takes.
 const WRITE_SIZE: u64 = 256 << 20;
-/// What a further reader adds to the warm-up and to the measurement, so that each has its turn.
-const A_READER: Duration = Duration::from_micros(8);
+/// What a further reader adds to the warm-up, and what is measured at least for each, so that most have their turn.
+const WARM_UP_A_READER: Duration = Duration::from_micros(8);
+const TIME_A_READER: Duration = Duration::from_micros(20);
+/// Where that makes turns long, there are fewer of them.
+const LONG: Duration = Duration::from_secs(1);
+const LONG_ROUNDS: u32 = 3;
 
 /// What came of one row.
 #[derive(Debug, Serialize)]
@@ -119,8 +123,9 @@ impl<'a> Arena<'a> {
         let scratch = self.scratch(shape.work)?;
         scratch.prepare(!shape.direct)?;
         let (file, size) = (scratch.path(), scratch.size());
-        for round in 1..=self.options.rounds {
-            eprint!("  round {round} of {}:", self.options.rounds);
+        let rounds = self.rounds(shape);
+        for round in 1..=rounds {
+            eprint!("  round {round} of {rounds}:");
             part.retain_mut(|(contestant, turns)| {
                 eprint!(" {}", contestant.name());
                 match child::measure(self.program(*contestant), &self.order(*contestant, shape, &file, size)) {
@@ -159,15 +164,23 @@ impl<'a> Arena<'a> {
         }
     }
 
+    fn time(&self, shape: Shape) -> Duration {
+        self.options.time.max(TIME_A_READER * shape.readers as u32)
+    }
+
+    fn rounds(&self, shape: Shape) -> u32 {
+        let most = if self.time(shape) > self.options.time.max(LONG) { LONG_ROUNDS } else { u32::MAX };
+        self.options.rounds.min(most)
+    }
+
     fn order(&self, contestant: &dyn Contestant, shape: Shape, file: &Path, size: u64) -> Order {
-        let for_all = A_READER * shape.readers as u32;
         Order {
             contestant: contestant.name().into(),
             shape,
             file: file.into(),
             size,
-            warm_up: self.options.warm_up + for_all,
-            time: self.options.time.max(for_all),
+            warm_up: self.options.warm_up + WARM_UP_A_READER * shape.readers as u32,
+            time: self.time(shape),
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct Figures {
     pub readers: usize,
     /// Operations of the reader that had fewest, as a share of the mean.
     pub least_share: f64,
+    /// Operations of the first half of the time, as a share of all.
+    pub first_half: f64,
 }
 
 /// In microseconds.

@@ -8,10 +8,12 @@ mod figures;
 mod job;
 mod offsets;
 mod options;
+mod reader;
 mod report;
 mod scratch;
 mod shape;
 mod suite;
+mod tally;
 mod usage;
 
 use clap::Parser;

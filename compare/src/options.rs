@@ -31,7 +31,7 @@ pub struct Options {
     pub rounds: u32,
 
     /// What is measured of each turn, in seconds.
-    #[arg(long, default_value = "0.4", value_parser = seconds)]
+    #[arg(long, default_value = "0.3", value_parser = seconds)]
     pub time: Duration,
 
     /// What comes before it, in seconds.

@@ -88,7 +88,7 @@ impl fmt::Display for Shape {
             Work::Read => "reads",
             Work::Write => "writes with fdatasync",
             Work::Ranges => return write!(f, "{RANGES} scattered 4 KiB direct reads as one request"),
-            Work::Sum => return write!(f, "sum of a cached file's bytes, read in {} KiB blocks", SUM_BLOCK >> 10),
+            Work::Sum => return write!(f, "Sum of a cached file's bytes, read in {} KiB blocks", SUM_BLOCK >> 10),
         };
         let cache = match (self.direct, self.work) {
             (true, _) => "direct",

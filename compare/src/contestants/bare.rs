@@ -3,7 +3,8 @@
 use super::{BARE, Contestant};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{RANGES, Shape, Work};
 use io_uring::squeue::Flags;
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types};

@@ -1,9 +1,10 @@
 //! compio: a ring and an executor on each thread.
 
-use super::{Contestant, per_core};
+use super::{Contestant, per_core, ranges};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
@@ -35,6 +36,20 @@ impl Contestant for Compio {
                 let mut options = OpenOptions::new();
                 options.read(true).write(job.shape.work == Work::Write).custom_flags(job.open_flags());
                 let file = options.open(&job.file).await.expect("the scratch file can be opened");
+                if job.shape.work == Work::Ranges {
+                    let start = |buffer, offset| {
+                        let mut file = file.clone();
+                        let task =
+                            compio::runtime::spawn(
+                                async move { operate(&mut file, Work::Ranges, buffer, offset).await },
+                            );
+                        async { task.await.ok() }
+                    };
+                    for reader in readers {
+                        ranges::by_tasks(reader, start).await;
+                    }
+                    return;
+                }
                 let tasks: Vec<_> = readers
                     .into_iter()
                     .map(|reader| compio::runtime::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))

@@ -6,6 +6,7 @@ mod compio;
 mod glommio;
 mod monoio;
 mod per_core;
+mod ranges;
 mod spawn_blocking;
 mod sum;
 mod threads;

@@ -1,9 +1,10 @@
 //! monoio: a ring and an executor on each thread.
 
-use super::{Contestant, per_core};
+use super::{Contestant, per_core, ranges};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
@@ -32,6 +33,17 @@ impl Contestant for Monoio {
             runtime.block_on(async {
                 let file = job.open().and_then(File::from_std).expect("it was opened before");
                 let file = Rc::new(file);
+                if job.shape.work == Work::Ranges {
+                    let start = |buffer, offset| {
+                        let file = file.clone();
+                        let task = monoio::spawn(async move { operate(&file, Work::Ranges, buffer, offset).await });
+                        async { Some(task.await) }
+                    };
+                    for reader in readers {
+                        ranges::by_tasks(reader, start).await;
+                    }
+                    return;
+                }
                 let tasks: Vec<_> = readers
                     .into_iter()
                     .map(|reader| monoio::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))

@@ -1,19 +1,14 @@
 //! Threads for the runtimes that have one for each core.
 
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use std::thread;
 
-pub const NO_RANGES: &str = "has no call that reads many ranges; reads by many tasks are rows of their own";
-
 /// Why they take no part in a row.
 pub fn leaves_out(shape: &Shape) -> Option<String> {
-    match shape.work {
-        Work::Ranges => Some(NO_RANGES.into()),
-        Work::Sum => Some("this row compares readers that speak tokio's AsyncRead".into()),
-        Work::Read | Work::Write => None,
-    }
+    (shape.work == Work::Sum).then(|| "this row compares readers that speak tokio's AsyncRead".into())
 }
 
 /// Runs `body` on each thread, with its number and its share of the readers, and measures.

@@ -1,9 +1,10 @@
 //! tokio's pool for blocking calls: what most programs on tokio do today.
 
-use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking};
+use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking, ranges};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{RANGES, Shape, Work};
 use std::fs::File;
 use std::io;
@@ -57,7 +58,12 @@ impl Contestant for SpawnBlocking {
             let (file, block) = (file.clone(), job.shape.block);
             match (job.shape.work, self.once) {
                 (Work::Ranges, true) => runtime.spawn(ranges_at_once(reader, file, Buffer::new(block * RANGES))),
-                (Work::Ranges, false) => runtime.spawn(ranges(reader, file)),
+                (Work::Ranges, false) => runtime.spawn(ranges::by_tasks(reader, move |mut buffer, offset| {
+                    let file = file.clone();
+                    let call = move || (blocking::operate(&file, Work::Ranges, &mut buffer, offset), buffer);
+                    let call = spawn_blocking(call);
+                    async { call.await.ok() }
+                })),
                 _ => runtime.spawn(blocks(reader, file, Buffer::new(block))),
             };
         }
@@ -65,34 +71,15 @@ impl Contestant for SpawnBlocking {
     }
 }
 
+// The pool refuses calls only when all is over, and the runtime goes.
+
 async fn blocks(mut reader: Reader, file: Arc<File>, mut buffer: Buffer) {
     let work = reader.job().shape.work;
     while reader.begin() {
         let (offset, file) = (reader.offset(), file.clone());
         let call = move || (blocking::operate(&file, work, &mut buffer, offset), buffer);
-        let (result, back) = spawn_blocking(call).await.expect("the call does not panic");
+        let Ok((result, back)) = spawn_blocking(call).await else { return };
         buffer = back;
-        reader.end(result);
-    }
-}
-
-async fn ranges(mut reader: Reader, file: Arc<File>) {
-    let block = reader.job().shape.block;
-    let mut buffers: Vec<Buffer> = (0..RANGES).map(|_| Buffer::new(block)).collect();
-    while reader.begin() {
-        let calls: Vec<_> = buffers
-            .drain(..)
-            .map(|mut buffer| {
-                let (offset, file) = (reader.offset(), file.clone());
-                spawn_blocking(move || (blocking::operate(&file, Work::Ranges, &mut buffer, offset), buffer))
-            })
-            .collect();
-        let mut result = Ok(block);
-        for call in calls {
-            let (of_one, buffer) = call.await.expect("the call does not panic");
-            buffers.push(buffer);
-            result = result.and(of_one);
-        }
         reader.end(result);
     }
 }
@@ -102,7 +89,7 @@ async fn ranges_at_once(mut reader: Reader, file: Arc<File>, mut buffer: Buffer)
     while reader.begin() {
         let (offsets, file) = ([(); RANGES].map(|()| reader.offset()), file.clone());
         let call = move || (read_all(&file, block, &offsets, &mut buffer), buffer);
-        let (result, back) = spawn_blocking(call).await.expect("the call does not panic");
+        let Ok((result, back)) = spawn_blocking(call).await else { return };
         buffer = back;
         reader.end(result);
     }

@@ -1,11 +1,11 @@
 //! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the same.
 
 use super::Contestant;
-use super::per_core::NO_RANGES;
 use super::sum::Check;
 use crate::buffer::Buffer;
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use std::io::{self, SeekFrom};
 use tokio::fs::File;
@@ -37,7 +37,7 @@ impl Contestant for TokioFs {
 
     fn leaves_out(&self, shape: &Shape) -> Option<String> {
         match shape.work {
-            Work::Ranges => Some(NO_RANGES.into()),
+            Work::Ranges => Some("has no reads at an offset".into()),
             Work::Write if self.io_uring => Some("its writes do not use io_uring".into()),
             _ if shape.direct => Some("it reads into a buffer of its own, which is not aligned for direct I/O".into()),
             _ if shape.readers as u64 + OTHER_FILES > most_files() => {

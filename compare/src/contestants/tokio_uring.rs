@@ -1,9 +1,10 @@
 //! tokio-uring: a current-thread tokio with a ring.
 
-use super::{Contestant, per_core};
+use super::{Contestant, per_core, ranges};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
-use crate::job::{Job, Reader};
+use crate::job::Job;
+use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use std::io;
 use std::rc::Rc;
@@ -29,6 +30,18 @@ impl Contestant for TokioUring {
         per_core::measure(job, |_, job, readers| {
             tokio_uring::start(async {
                 let file = Rc::new(File::from_std(job.open().expect("it was opened before")));
+                if job.shape.work == Work::Ranges {
+                    let start = |buffer, offset| {
+                        let file = file.clone();
+                        let task =
+                            tokio_uring::spawn(async move { operate(&file, Work::Ranges, buffer, offset).await });
+                        async { task.await.ok() }
+                    };
+                    for reader in readers {
+                        ranges::by_tasks(reader, start).await;
+                    }
+                    return;
+                }
                 let tasks: Vec<_> = readers
                     .into_iter()
                     .map(|reader| tokio_uring::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))

@@ -26,7 +26,8 @@ pub fn opening(options: &Options) {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     println!("Linux {}, {processors} processors", kernel.trim());
-    println!("{} rounds, contestants in turn; {:?} measured of each turn, or more", options.rounds, options.time);
+    println!("{} rounds, contestants in turn; {:?} measured of each turn", options.rounds, options.time);
+    println!("(with very many readers: longer, so that most have their turn, and fewer rounds)");
     println!(
         "Figures are medians, ratios those of turns that follow each other; ± is half the way from the least to the"
     );

@@ -9,6 +9,8 @@ use std::fmt::Write;
 
 /// A reader that has less than this of what the others have on average starves.
 const STARVING: f64 = 0.1;
+/// With more than this in one half of a turn, it depends on chance how much of a burst, or of a stall, the turn has seen.
+const UNEVEN: f64 = 0.65;
 /// With fewer operations a reader than this, chance alone leaves some behind.
 const ENOUGH: f64 = 20.0;
 
@@ -60,6 +62,11 @@ fn notes(text: &mut String, row: &Row, options: &Options) {
             && least.value < STARVING
         {
             let _ = writeln!(text, "{name}: starves readers; one had {:.1} % of the mean", 100.0 * least.value);
+        }
+        let uneven =
+            entry.turns.iter().filter(|turn| turn.first_half > UNEVEN || turn.first_half < 1.0 - UNEVEN).count();
+        if 2 * uneven > entry.turns.len() {
+            let _ = writeln!(text, "{name}: uneven; most operations fell into one half of the time");
         }
     }
     if row.entries.iter().any(|entry| entry.median(Metric::P50).is_none()) {
