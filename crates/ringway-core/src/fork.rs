@@ -7,18 +7,25 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The process in which it was made.
+/// The process in which it was made: what belongs to a process can tell that it is in a fork of it.
+///
+/// ```
+/// use ringway_core::Home;
+/// let home = Home::here();
+/// assert!(home.is_here()); // In a child of fork(2) it would not be.
+/// ```
 #[derive(Debug)]
-pub(crate) struct Home {
+pub struct Home {
     mark: u32,
 }
 
 impl Home {
+    /// This process.
     pub fn here() -> Self {
         Self { mark: mark() }
     }
 
-    /// True in the process that made it.
+    /// True in the process that made it. Mostly one load, no system call.
     #[inline]
     pub fn is_here(&self) -> bool {
         mark() == self.mark

@@ -47,6 +47,7 @@ pub use backend::faulty::FaultPlan;
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::File;
+pub use fork::Home;
 pub use op::{OpenOptions, Operation};
 pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, RawSettings, SqPoll, Stats};
 pub use refusal::Refusal;

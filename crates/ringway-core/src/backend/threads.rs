@@ -12,7 +12,7 @@
 //! A call that has begun runs to its end, whatever is cancelled. Opening a FIFO waits for its other end in a
 //! worker: there is no other way to open one for writing.
 
-mod nowait;
+pub(crate) mod nowait;
 mod pool;
 #[cfg(test)]
 mod tests;

@@ -111,6 +111,29 @@ impl Buffer {
         &self.storage()[self.start..self.start + self.len]
     }
 
+    /// The bytes of the part in use, to be changed; `None` where nobody may write (`Bytes`, a custom buffer that says so).
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        let (start, end) = (self.start, self.start + self.len);
+        let all: &mut [u8] = match &mut self.storage {
+            Storage::Vec(vec) => vec,
+            Storage::Boxed(boxed) => boxed,
+            #[cfg(feature = "bytes")]
+            Storage::Bytes(_) => return None,
+            #[cfg(feature = "bytes")]
+            Storage::BytesMut(bytes) => bytes,
+            Storage::Aligned(aligned) => aligned,
+            Storage::Block(block) => block,
+            Storage::Custom(custom) if custom.writable() => {
+                // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at `as_ptr` for as long as
+                // the value lives, and that nobody else reads or writes them where they are writable; `&mut self` makes
+                // this the only borrow.
+                unsafe { std::slice::from_raw_parts_mut(custom.as_ptr().cast_mut(), custom.len()) }
+            }
+            Storage::Custom(_) => return None,
+        };
+        Some(&mut all[start..end])
+    }
+
     /// The arena's block that it is, if it is one.
     pub(crate) fn block(&self) -> Option<&Block> {
         match &self.storage {
@@ -127,19 +150,7 @@ impl Buffer {
     /// The first byte of the part in use, for writing; `None` where nobody may write.
     #[inline]
     pub(crate) fn as_mut_ptr(&mut self) -> Option<*mut u8> {
-        let first = match &mut self.storage {
-            Storage::Vec(vec) => vec.as_mut_ptr(),
-            Storage::Boxed(boxed) => boxed.as_mut_ptr(),
-            #[cfg(feature = "bytes")]
-            Storage::Bytes(_) => return None,
-            #[cfg(feature = "bytes")]
-            Storage::BytesMut(bytes) => bytes.as_mut_ptr(),
-            Storage::Aligned(aligned) => aligned.as_mut_ptr(),
-            Storage::Block(block) => block.as_mut_ptr(),
-            Storage::Custom(custom) if custom.writable() => custom.as_ptr().cast_mut(),
-            Storage::Custom(_) => return None,
-        };
-        Some(first.wrapping_add(self.start))
+        self.as_mut_slice().map(<[u8]>::as_mut_ptr)
     }
 
     fn storage(&self) -> &[u8] {

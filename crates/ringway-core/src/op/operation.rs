@@ -78,6 +78,22 @@ impl Operation {
         self.raw.kind()
     }
 
+    /// The buffer of a read or a write that was not taken.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.held {
+            Held::Buffer(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// The buffers of a vectored read or write that was not taken.
+    pub fn into_vectored(self) -> Option<Vectored> {
+        match self.held {
+            Held::Vectored(buffers) => Some(buffers),
+            _ => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn make(raw: Raw, held: Held, file: Option<File>, fault: Option<Fault>) -> Self {
         Self { raw, held, file, user_data: 0, timeout: None, exact: false, drain: false, always: false, fault }

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 /// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Try {
+pub(crate) enum Try {
     /// It is done: at least 0, or minus errno.
     Done(i64),
     /// It would have to wait.
@@ -18,7 +18,7 @@ pub(super) enum Try {
 }
 
 /// Tries a transfer, and counts the calls made for it. Anything but a transfer is unsupported.
-pub(super) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
+pub(crate) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
     loop {
         *calls += 1;
         let result = match *raw {

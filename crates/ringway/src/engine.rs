@@ -1,0 +1,306 @@
+//! The engine: queues shared by a whole program, which futures are built on.
+
+mod builder;
+mod coop;
+#[cfg(feature = "tokio")]
+mod driver;
+mod flight;
+mod pace;
+mod reaper;
+mod shard;
+mod stats;
+mod sync;
+mod turnstile;
+mod waiters;
+
+pub use builder::{EngineBuilder, Reaping};
+pub use stats::{Batches, Latency, Stats};
+pub use waiters::Counts;
+
+pub(crate) use coop::go_on;
+pub(crate) use flight::{Flight, Flights};
+pub(crate) use shard::Turn;
+pub(crate) use waiters::Outcome;
+
+use crate::pool::Pool;
+use reaper::Reaper;
+use ringway_core::{BackendKind, Explanation, Home, Operation, Reason};
+use shard::{Place, Shard, Unattended};
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Context;
+use std::time::Duration;
+
+/// Queues shared by a whole program: files are opened with one, and every operation on them goes through it.
+///
+/// Most programs need none of their own: [`File::open`](crate::fs::File::open) uses the [`global`](Self::global) one. Clones share
+/// the engine, as files do that were opened with it; it is closed when the last of them has gone. Operations that nobody waits for any
+/// more are then cancelled, waited for in the background, and leaked if they do not end.
+///
+/// ```
+/// use ringway::Engine;
+/// # fn main() -> std::io::Result<()> {
+/// let engine = Engine::builder().in_flight(64).build()?;
+/// println!("{}", engine.explain());
+/// let text = futures::executor::block_on(async {
+///     let file = engine.open("/etc/passwd").await?;
+///     file.read(0..16).await
+/// })?;
+/// assert_eq!(text.len(), 16);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) shards: Arc<[Shard]>,
+    reaper: Option<Arc<Reaper>>,
+    /// For a program that reaps by itself.
+    by_hand: Option<ByHand>,
+    home: Home,
+    pub(crate) pool: Pool,
+    /// Reads that were answered at once, counted apart for each shard so that nobody waits for a cache line.
+    cached: Box<[Padded]>,
+    /// Whether reads of the page cache are tried at once.
+    pub(crate) try_cached: bool,
+    close_wait: Duration,
+    reaping: Reaping,
+}
+
+/// What a program needs that has a loop of its own.
+struct ByHand {
+    /// Readable when any shard is.
+    readable: OwnedFd,
+}
+
+/// A counter with a cache line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Padded(AtomicU64);
+
+static GLOBAL: OnceLock<Engine> = OnceLock::new();
+
+impl Engine {
+    /// For an engine of one's own.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::new()
+    }
+
+    /// The engine that is used where none is named; made at the first need, with the defaults of
+    /// [`EngineBuilder`], and never closed.
+    ///
+    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`]; the next call tries again.
+    pub fn global() -> io::Result<&'static Self> {
+        match GLOBAL.get() {
+            Some(engine) if engine.inner.home.is_here() => Ok(engine),
+            // In a fork of the process it was made in, it is the parent's.
+            Some(_) => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
+            None => {
+                let engine = Self::builder().build()?;
+                Ok(GLOBAL.get_or_init(|| engine))
+            }
+        }
+    }
+
+    /// How operations reach the kernel.
+    pub fn backend(&self) -> BackendKind {
+        self.inner.shards[0].explain().backend
+    }
+
+    /// Which backend the engine has, what that was granted, and what was refused, why, and what would mend it.
+    pub fn explain(&self) -> Explanation {
+        let mut shards = self.inner.shards.iter().map(Shard::explain);
+        let mut all = shards.next().unwrap_or_else(|| self.inner.shards[0].explain());
+        for other in shards {
+            // The same is refused to all of them, mostly.
+            let new =
+                other.refusals.into_iter().filter(|new| !all.refusals.iter().any(|old| old.feature == new.feature));
+            let new: Vec<_> = new.collect();
+            all.refusals.extend(new);
+        }
+        all
+    }
+
+    /// What the engine has done so far.
+    pub fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    /// For a program with a loop of its own ([`Reaping::ByHand`]): readable when there may be something to
+    /// [`reap`](Self::reap). A hint: it may be readable for nothing.
+    ///
+    /// Errors: EOPNOTSUPP for an engine that reaps by itself.
+    pub fn readable(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.inner.by_hand {
+            Some(by_hand) => Ok(by_hand.readable.as_fd()),
+            None => Err(io::Error::from_raw_os_error(libc_eopnotsupp())),
+        }
+    }
+
+    /// Submits what waits, picks up what has completed, and wakes the futures concerned. Does not block. How many
+    /// futures were woken.
+    ///
+    /// Any thread may call it, on any engine; one that reaps by itself has no need of it.
+    pub fn reap(&self) -> usize {
+        if !self.inner.home.is_here() {
+            return 0;
+        }
+        self.inner.shards.iter().map(|shard| shard.turn(None, None)).sum()
+    }
+}
+
+/// EOPNOTSUPP, as a number.
+fn libc_eopnotsupp() -> i32 {
+    rustix::io::Errno::OPNOTSUPP.raw_os_error()
+}
+
+thread_local! {
+    /// This thread's number, which chooses its shard.
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Threads take shards in turn.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.with(|number| match number.get() {
+        Some(number) => number,
+        None => {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            number.set(Some(next));
+            next
+        }
+    })
+}
+
+impl Inner {
+    /// The shard of the thread that calls.
+    fn here(&self) -> usize {
+        match self.shards.len() {
+            1 => 0,
+            shards => thread_number() % shards,
+        }
+    }
+
+    /// True in the process that the engine belongs to; a fork of it may not push.
+    fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// Takes a future's operations in, enters if it is time, and sees to it that somebody picks up what completes.
+    fn push(&self, turn: Turn, cx: &Context<'_>, fill: impl FnOnce(&mut Vec<Operation>)) -> (usize, waiters::Key) {
+        let index = self.here();
+        let shard = &self.shards[index];
+        let pushed = shard.push(turn, self.place(), cx.waker(), fill);
+        if pushed.due {
+            shard.turn(Some(pushed.key), None);
+        }
+        if let Some(reaper) = &self.reaper {
+            match pushed.unattended {
+                Unattended::No => reaper.watch(),
+                Unattended::Thread => reaper.ring(),
+                #[cfg(feature = "tokio")]
+                Unattended::Runtime(id) => {
+                    driver::start(&self.shards, index, id, reaper);
+                    reaper.watch();
+                }
+            }
+        }
+        (index, pushed.key)
+    }
+
+    /// Where the caller is polled.
+    fn place(&self) -> Place {
+        match self.reaping {
+            Reaping::ByHand => Place::ByHand,
+            Reaping::Thread => Place::Elsewhere,
+            #[cfg(feature = "tokio")]
+            Reaping::Automatic => driver::runtime().map_or(Place::Elsewhere, |handle| Place::Runtime(handle.id())),
+            #[cfg(not(feature = "tokio"))]
+            Reaping::Automatic => Place::Elsewhere,
+        }
+    }
+
+    /// A read was answered from the page cache.
+    #[inline]
+    pub(crate) fn count_cached(&self) {
+        self.cached[self.here()].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            counts: Counts::default(),
+            queued: 0,
+            cached: self.cached.iter().map(|count| count.0.load(Ordering::Relaxed)).sum(),
+            system_calls: 0,
+            batches: Batches::default(),
+            retries: 0,
+            continued: 0,
+            to_threads: 0,
+            failures: 0,
+            refusals: 0,
+            latency: Latency::new(),
+        };
+        if !self.home.is_here() {
+            return stats;
+        }
+        for shard in self.shards.iter() {
+            let (counts, queued) = shard.counts();
+            stats.counts += counts;
+            stats.queued += queued as u64;
+            stats.refusals += shard.explain().refusals.len();
+            shard.recorded(|queue, recorder| {
+                stats.system_calls += queue.system_calls;
+                stats.retries += queue.retries;
+                stats.continued += queue.continued;
+                stats.to_threads += queue.to_threads;
+                stats.failures += recorder.failures;
+                stats.batches.add(recorder.batches);
+                stats.latency.add(&recorder.latency);
+            });
+        }
+        stats
+    }
+}
+
+/// Whoever picks up completions for this shard need not come again.
+fn close_reapers(shard: &Shard) {
+    let drivers = shard.reapers(|reapers| {
+        reapers.closed = true;
+        #[cfg(feature = "tokio")]
+        return std::mem::take(&mut reapers.drivers);
+        #[cfg(not(feature = "tokio"))]
+        return Vec::<std::task::Waker>::new();
+    });
+    drivers.into_iter().for_each(std::task::Waker::wake);
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            return; // All of it is the parent's.
+        }
+        match &self.reaper {
+            // It waits for what is in flight, so that this thread need not.
+            Some(reaper) => reaper.close(),
+            None => {
+                for shard in self.shards.iter() {
+                    shard.close(self.close_wait);
+                    close_reapers(shard);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = self.stats();
+        f.debug_struct("Engine").field("backend", &self.backend()).field("counts", &stats.counts).finish()
+    }
+}

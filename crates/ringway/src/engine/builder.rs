@@ -1,0 +1,238 @@
+//! What an engine is to be.
+
+use super::reaper::Reaper;
+use super::shard::Shard;
+use super::{ByHand, Engine, Inner, Padded};
+use crate::pool::Pool;
+use ringway_core::{Arena, BackendKind, FaultPlan, Home, Options, SqPoll};
+use rustix::event::epoll;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who picks up completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reaping {
+    /// On tokio a task of the runtime that the future is polled in (feature `tokio`); elsewhere a thread of the engine's own.
+    /// The thread also watches over the tasks.
+    #[default]
+    Automatic,
+    /// The thread, everywhere. For runtimes without I/O.
+    Thread,
+    /// The program: it polls [`Engine::readable`] in its own loop, and calls [`Engine::reap`]. There is no thread.
+    ByHand,
+}
+
+/// What an engine is to be. From [`Engine::builder`].
+///
+/// ```
+/// use ringway::{BackendKind, Engine};
+/// # fn main() -> std::io::Result<()> {
+/// let engine = Engine::builder()
+///     .shards(1)
+///     .backend(BackendKind::Threads)
+///     .threads(8)
+///     .build()?;
+/// assert_eq!(engine.backend(), BackendKind::Threads);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an engine is made by `build`"]
+pub struct EngineBuilder {
+    options: Options,
+    shards: Option<usize>,
+    in_flight: u32,
+    waiting: u32,
+    fixed_buffers: Option<(usize, usize)>,
+    pool: usize,
+    try_cached: bool,
+    reaping: Reaping,
+    close_wait: Duration,
+}
+
+/// Kernel threads that one ring may have for files: enough for syncs and what the device refuses to take at once.
+const IO_WQ_WORKERS: u32 = 16;
+/// The most shards that are made unasked.
+const MOST_SHARDS: usize = 16;
+/// Processors for which one shard is enough.
+const PROCESSORS_A_SHARD: usize = 4;
+
+impl EngineBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            options: Options::new().entries(128).io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS),
+            shards: None,
+            in_flight: 256,
+            waiting: 4096,
+            fixed_buffers: None,
+            pool: 32 << 20,
+            try_cached: true,
+            reaping: Reaping::Automatic,
+            close_wait: Duration::from_secs(5),
+        }
+    }
+
+    /// How many queues the engine has; threads take them in turn. Default: one for four processors, at most 16.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// Entries of each shard's submission queue, which count as locked memory on uring. Default 128.
+    pub fn entries(mut self, entries: u32) -> Self {
+        self.options = self.options.entries(entries);
+        self
+    }
+
+    /// The most transfers of storage that each shard has with the kernel at a time; further ones wait in order. More than the
+    /// device can queue (`nr_requests`, usually 256) costs: the kernel hands them to threads. Default 256.
+    pub fn in_flight(mut self, transfers: u32) -> Self {
+        self.in_flight = transfers;
+        self
+    }
+
+    /// The most other operations (opens, syncs, reads of pipes, everything that may take for ever) that each shard has
+    /// with the kernel at a time. Default 4096.
+    pub fn waiting(mut self, operations: u32) -> Self {
+        self.waiting = operations;
+        self
+    }
+
+    /// This backend or an error; without it `RINGWAY_BACKEND` decides, and without that the best that is granted.
+    pub fn backend(mut self, backend: BackendKind) -> Self {
+        self.options = self.options.backend(backend);
+        self
+    }
+
+    /// A kernel thread polls each shard's submission queue (uring). It keeps a processor busy.
+    pub fn sqpoll(mut self, sqpoll: SqPoll) -> Self {
+        self.options = self.options.sqpoll(sqpoll);
+        self
+    }
+
+    /// The most io-wq workers of each shard's ring, for files and for the rest; 0 leaves the kernel's limit. Default 16 and 16.
+    pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
+        self.options = self.options.io_wq_workers(files, rest);
+        self
+    }
+
+    /// The most threads of each shard on the threads backend, and beside the others. Default 64.
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.options = self.options.threads(threads);
+        self
+    }
+
+    /// The most threads of each shard for syncs, which have a lane of their own. Default 4.
+    pub fn sync_threads(mut self, threads: u32) -> Self {
+        self.options = self.options.sync_threads(threads);
+        self
+    }
+
+    /// Blocks of `size` bytes, `count` of them, that reads into lent memory use first, registered with each shard's ring
+    /// (fixed buffers). Where the registration is refused they are blocks like any other, and `explain` says why.
+    pub fn fixed_buffers(mut self, size: usize, count: usize) -> Self {
+        self.fixed_buffers = Some((size, count));
+        self
+    }
+
+    /// Bytes of lent memory that are kept for the next read when they come back. Default 32 MiB.
+    pub fn pool(mut self, bytes: usize) -> Self {
+        self.pool = bytes;
+        self
+    }
+
+    /// Whether a buffered read is tried in the page cache first, where an answer needs no ring and no other thread. Default yes.
+    pub fn try_cached(mut self, yes: bool) -> Self {
+        self.try_cached = yes;
+        self
+    }
+
+    /// Who picks up completions.
+    pub fn reaping(mut self, reaping: Reaping) -> Self {
+        self.reaping = reaping;
+        self
+    }
+
+    /// Anything refused is an error, instead of being done without.
+    pub fn strict(mut self, yes: bool) -> Self {
+        self.options = self.options.strict(yes);
+        self
+    }
+
+    /// Injects faults: for tests of programs that must stand them.
+    pub fn faults(mut self, plan: FaultPlan) -> Self {
+        self.options = self.options.faults(plan);
+        self
+    }
+
+    /// How long closing the engine waits, in the background, for operations that will not be cancelled. What is in flight after that
+    /// is leaked. Default five seconds.
+    pub fn close_wait(mut self, wait: Duration) -> Self {
+        self.close_wait = wait;
+        self
+    }
+
+    /// Makes the engine. Blocks for some system calls, a real read for each shard among them.
+    ///
+    /// Errors: EINVAL for numbers out of range, or a name that `RINGWAY_BACKEND` cannot have; the errno of a
+    /// refusal when a backend was forced; EMFILE, and EAGAIN for a thread that cannot be started.
+    pub fn build(&self) -> io::Result<Engine> {
+        let count = self.shards.unwrap_or_else(|| {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            processors.div_ceil(PROCESSORS_A_SHARD).min(MOST_SHARDS)
+        });
+        let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        if count == 0 || count > 1024 {
+            return invalid("shards: 1 to 1024");
+        }
+        if self.in_flight == 0 || self.waiting == 0 {
+            return invalid("in_flight and waiting: at least 1");
+        }
+        let shards: io::Result<Arc<[Shard]>> =
+            (0..count).map(|_| Shard::new(&self.options, self.in_flight, self.waiting)).collect();
+        let shards = shards?;
+        let mut pool = Pool::new(self.pool);
+        if let Some((size, count)) = self.fixed_buffers {
+            if size == 0 || count == 0 || u32::try_from(count).is_err() || size.checked_mul(count).is_none() {
+                return invalid("fixed_buffers: at least one of at least a byte, and no more than memory can hold");
+            }
+            let arena = Arena::new(size, count);
+            for shard in shards.iter() {
+                // A refusal is kept in the queue's explanation, and the blocks are buffers like any other.
+                let _ = shard.with_queue(|queue| queue.register_arena(&arena));
+            }
+            pool = pool.with_arena(arena);
+        }
+        let by_hand = match self.reaping {
+            Reaping::ByHand => Some(ByHand { readable: one_for_all(&shards)? }),
+            _ => None,
+        };
+        let reaper = match self.reaping {
+            Reaping::ByHand => None,
+            _ => Some(Reaper::start(shards.clone(), self.close_wait)?),
+        };
+        Ok(Engine {
+            inner: Arc::new(Inner {
+                cached: (0..count).map(|_| Padded::default()).collect(),
+                shards,
+                reaper,
+                by_hand,
+                home: Home::here(),
+                pool,
+                try_cached: self.try_cached,
+                close_wait: self.close_wait,
+                reaping: self.reaping,
+            }),
+        })
+    }
+}
+
+/// A descriptor that is readable when that of any shard is.
+fn one_for_all(shards: &[Shard]) -> io::Result<std::os::fd::OwnedFd> {
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for shard in shards {
+        epoll::add(&all, shard.readable().as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(all)
+}

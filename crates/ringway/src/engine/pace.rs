@@ -1,0 +1,125 @@
+//! When operations that have gathered are entered together: the arithmetic, as pure data.
+//!
+//! Entering each operation by itself costs a system call each; entering all that have completed at once makes a convoy:
+//! the device stands idle while they are prepared, and then has them all. Groups of an eighth of what is in flight have
+//! neither fault. A lone operation is a group. There is no timer: what is held back waits for completions, of which
+//! there are at least eight on their way, or for the reaper, who has promised to come back.
+
+/// The share of what is in flight that makes a group.
+const SHARE: usize = 8;
+/// The largest group: as many as a submission queue takes at once.
+const LARGEST: usize = 64;
+
+/// How many make a group, of so many in flight.
+fn group(in_flight: usize) -> usize {
+    (in_flight / SHARE).clamp(1, LARGEST)
+}
+
+/// What decides whether it is time to enter.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Transfers that the queue has.
+    in_flight: usize,
+    /// The most of them.
+    cap: usize,
+    /// Completions since the last enter.
+    since: usize,
+    /// Tasks that were woken and will be followed by the reaper, who enters what they leave behind.
+    promised: usize,
+}
+
+impl Pace {
+    pub(crate) fn new(cap: usize) -> Self {
+        Self { in_flight: 0, cap: cap.max(1), since: 0, promised: 0 }
+    }
+
+    /// How many more the queue may have.
+    pub(crate) fn room(&self) -> usize {
+        self.cap.saturating_sub(self.in_flight)
+    }
+
+    /// Whether to enter, with so many waiting.
+    pub(crate) fn is_due(&self, waiting: usize) -> bool {
+        let ready = waiting.min(self.room());
+        // Nobody comes back for what waits behind fewer completions than a group has.
+        let overdue = self.promised == 0 && self.since >= group(self.in_flight);
+        ready > 0 && (overdue || ready >= group(self.in_flight + self.promised))
+    }
+
+    /// So many were given to the queue.
+    pub(crate) fn entered(&mut self, count: usize) {
+        self.in_flight += count;
+        self.since = 0;
+    }
+
+    /// So many have completed.
+    pub(crate) fn completed(&mut self, count: usize) {
+        self.in_flight = self.in_flight.saturating_sub(count);
+        self.since += count;
+    }
+
+    /// So many tasks are being woken, and the reaper comes back after them.
+    pub(crate) fn promise(&mut self, tasks: usize) {
+        self.promised = tasks;
+    }
+
+    /// The reaper is back.
+    pub(crate) fn redeem(&mut self) {
+        self.promised = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_lone_operation_is_entered_at_once() {
+        assert!(Pace::new(256).is_due(1));
+        assert!(!Pace::new(256).is_due(0));
+    }
+
+    #[test]
+    fn under_load_an_eighth_gathers() {
+        let mut pace = Pace::new(256);
+        pace.entered(128);
+        assert!(!pace.is_due(15));
+        assert!(pace.is_due(16));
+        // The reaper has woken the tasks of all that completed: what they ask for is entered in groups too.
+        pace.completed(128);
+        pace.promise(128);
+        assert!(!pace.is_due(15));
+        assert!(pace.is_due(16));
+        pace.redeem();
+        assert!(pace.is_due(1));
+    }
+
+    #[test]
+    fn no_more_than_there_is_room_for() {
+        let mut pace = Pace::new(8);
+        pace.entered(8);
+        assert!(!pace.is_due(1000));
+        pace.completed(1);
+        assert!(pace.is_due(1000));
+    }
+
+    proptest! {
+        /// Whatever is held back is entered, at the latest when all that it waits for has completed.
+        #[test]
+        fn nothing_is_held_back_for_ever(cap in 1usize..300, first in 0usize..300, waiting in 1usize..300) {
+            let mut pace = Pace::new(cap);
+            pace.entered(first.min(cap));
+            let mut left = first.min(cap);
+            while !pace.is_due(waiting) {
+                prop_assert!(left > 0, "held back with nothing in flight: {pace:?}");
+                pace.completed(1);
+                left -= 1;
+            }
+            // Never for more than an eighth of what was in flight, where there was room.
+            if first < cap {
+                prop_assert!(first - left <= first / SHARE + 1);
+            }
+        }
+    }
+}

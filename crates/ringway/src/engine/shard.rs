@@ -1,0 +1,505 @@
+//! A shard: one queue, the futures that wait on it, and the rule of who moves it along.
+//!
+//! A future puts its operations into the front, under a lock held for a moment. When it is time ([`Pace`]), whoever is there
+//! goes through the [`Turnstile`] and has the ring to itself: it gives the queue what waits, submits, takes what has
+//! completed, hands it to the waiters, and wakes them outside all locks. Who finds the turnstile taken leaves word
+//! and goes on. So nobody waits for anybody who is in the kernel.
+
+use super::pace::Pace;
+use super::stats::Recorder;
+use super::turnstile::Turnstile;
+use super::waiters::{Answered, Counts, GivenUp, Key, Next, Outcome, Refused, Waiters};
+use ringway_core::{Completion, Explanation, OpId, Operation, Options, Queue, Stats};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+/// How an operation takes its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A transfer of storage: it may gather with others into a group, and no more are in flight than the device can use.
+    Paced,
+    /// Anything else: it is entered at once, and may take for ever without keeping transfers from their turn.
+    Now,
+}
+
+pub(crate) struct Shard {
+    front: Mutex<Front>,
+    ring: Mutex<Ring>,
+    turnstile: Turnstile,
+    /// Readable when there may be something to reap.
+    readable: OwnedFd,
+    /// How often it has been moved along.
+    turns: AtomicU64,
+}
+
+/// What futures touch.
+struct Front {
+    waiters: Waiters,
+    /// Whose turn comes when a group has gathered, and when there is room.
+    paced: Inbox,
+    /// Whose turn is now.
+    now: Inbox,
+    /// How many more of these there is room for. They may take for ever, so they have room apart from the paced ones.
+    now_room: usize,
+    cancels: Vec<OpId>,
+    pace: Pace,
+    /// Everything is to be entered that there is room for.
+    flush: bool,
+    /// The reapers' business.
+    reapers: Reapers,
+}
+
+/// Who picks up completions, besides those who submit.
+#[derive(Default)]
+pub(crate) struct Reapers {
+    /// Runtimes in which a task does.
+    #[cfg(feature = "tokio")]
+    pub(crate) runtimes: Vec<tokio::runtime::Id>,
+    /// To be woken when the shard closes.
+    #[cfg(feature = "tokio")]
+    pub(crate) drivers: Vec<Waker>,
+    /// The thread does.
+    pub(crate) thread: bool,
+    /// The engine has gone.
+    pub(crate) closed: bool,
+}
+
+/// Waiters with operations whose turn has not come, in order.
+#[derive(Default)]
+struct Inbox {
+    keys: VecDeque<Key>,
+    /// Operations, those of futures that have gone not counted.
+    operations: usize,
+}
+
+/// Keys of futures that have gone are swept out when there are more than this, and most of all.
+const SWEEP: usize = 64;
+
+impl Inbox {
+    fn add(&mut self, key: Key, operations: usize) {
+        self.keys.push_back(key);
+        self.operations += operations;
+    }
+
+    /// The next operation in order.
+    fn take(&mut self, waiters: &mut Waiters) -> Option<(Key, Next)> {
+        loop {
+            let key = *self.keys.front()?;
+            let next = waiters.next(key);
+            if next.as_ref().is_none_or(|next| next.last) {
+                self.keys.pop_front();
+            }
+            if let Some(next) = next {
+                self.operations -= 1;
+                return Some((key, next));
+            }
+        }
+    }
+
+    /// A future with so many operations in here has gone.
+    fn forget(&mut self, operations: usize, waiters: &Waiters) {
+        self.operations -= operations;
+        if self.keys.len() > SWEEP && self.keys.len() > 4 * self.operations {
+            self.keys.retain(|key| waiters.waiting(*key) > 0);
+        }
+    }
+}
+
+/// What belongs to who is through the turnstile.
+struct Ring {
+    queue: Queue,
+    batch: Vec<(Key, Next, Turn)>,
+    carried: Vec<(u32, OpId)>,
+    outcomes: Vec<(Label, Outcome)>,
+    cancels: Vec<OpId>,
+    orphans: Vec<Answered>,
+    recorder: Recorder,
+}
+
+/// Which operation of which waiter: an operation's user data.
+#[derive(Clone, Copy)]
+struct Label(u64);
+
+/// Set for a paced operation.
+const PACED: u64 = 1 << 63;
+
+impl Label {
+    fn new(key: Key, place: u32, turn: Turn) -> Self {
+        let paced = if turn == Turn::Paced { PACED } else { 0 };
+        Self(u64::from(key.index()) | u64::from(place) << 32 | paced)
+    }
+
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn place(self) -> u32 {
+        ((self.0 & !PACED) >> 32) as u32
+    }
+
+    fn is_paced(self) -> bool {
+        self.0 & PACED != 0
+    }
+}
+
+/// What a push came to.
+pub(crate) struct Pushed {
+    pub(crate) key: Key,
+    /// It is time to enter.
+    pub(crate) due: bool,
+    /// Nobody picks up completions for this future yet.
+    pub(crate) unattended: Unattended,
+}
+
+/// Who is to be asked to pick up completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unattended {
+    No,
+    /// A task in the runtime that polls the future.
+    #[cfg(feature = "tokio")]
+    Runtime(tokio::runtime::Id),
+    /// The thread.
+    Thread,
+}
+
+/// Where a future is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a tokio runtime.
+    #[cfg(feature = "tokio")]
+    Runtime(tokio::runtime::Id),
+    /// Anywhere else.
+    Elsewhere,
+    /// In a program that reaps by itself.
+    ByHand,
+}
+
+impl Shard {
+    /// A shard of which at most `paced` transfers of storage and `now` other operations are in flight.
+    ///
+    /// Blocks for some system calls, as [`Options::build`] does.
+    pub(crate) fn new(options: &Options, paced: u32, now: u32) -> io::Result<Self> {
+        // Closing is the engine's business, which waits.
+        let options = options.clone().in_flight(paced.saturating_add(now)).close_wait(Duration::ZERO);
+        let mut queue = options.build()?;
+        let readable = queue.poll_fd()?.try_clone_to_owned()?;
+        Ok(Self {
+            front: Mutex::new(Front {
+                waiters: Waiters::default(),
+                paced: Inbox::default(),
+                now: Inbox::default(),
+                now_room: now as usize,
+                cancels: Vec::new(),
+                pace: Pace::new(paced as usize),
+                flush: false,
+                reapers: Reapers::default(),
+            }),
+            ring: Mutex::new(Ring {
+                queue,
+                batch: Vec::new(),
+                carried: Vec::new(),
+                outcomes: Vec::new(),
+                cancels: Vec::new(),
+                orphans: Vec::new(),
+                recorder: Recorder::new(),
+            }),
+            turnstile: Turnstile::new(),
+            readable,
+            turns: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes operations in for a future that is polled at `place`.
+    pub(crate) fn push(
+        &self,
+        turn: Turn,
+        place: Place,
+        waker: &Waker,
+        fill: impl FnOnce(&mut Vec<Operation>),
+    ) -> Pushed {
+        let mut front = self.front();
+        let front = &mut *front;
+        let key = front.waiters.insert(waker, fill);
+        let count = front.waiters.waiting(key);
+        match turn {
+            Turn::Paced => front.paced.add(key, count),
+            Turn::Now => front.now.add(key, count),
+        }
+        Pushed { key, due: front.is_due(), unattended: front.reapers.attend(place) }
+    }
+
+    /// The result of a waiter's one operation, if it is there.
+    pub(crate) fn take_one(&self, key: Key, waker: &Waker) -> Option<Outcome> {
+        self.front().waiters.take_one(key, waker)
+    }
+
+    /// The results of all of a waiter's operations, in their order, if all are there.
+    pub(crate) fn take_all(&self, key: Key, waker: &Waker) -> Option<Vec<Outcome>> {
+        self.front().waiters.take_all(key, waker)
+    }
+
+    /// A future has gone: what has not begun is dropped, what has is cancelled.
+    pub(crate) fn give_up(&self, key: Key) {
+        let (given_up, cancels): (Option<GivenUp>, bool) = {
+            let mut front = self.front();
+            let front = &mut *front;
+            let waiting = front.waiters.waiting(key);
+            let given_up = front.waiters.give_up(key, &mut front.cancels);
+            // Which of the two it stood in, its place there tells.
+            if waiting > 0 {
+                let inbox = if front.now.keys.contains(&key) { &mut front.now } else { &mut front.paced };
+                inbox.forget(waiting, &front.waiters);
+            }
+            (given_up, !front.cancels.is_empty())
+        };
+        drop(given_up);
+        if cancels {
+            self.turn(None, None);
+        }
+    }
+
+    /// Moves the shard along, if nobody is at it; else whoever is does it again. How many futures were woken.
+    ///
+    /// `own` is not woken: it looks for itself. `promise`: the caller will come back after the tasks that this wakes.
+    pub(crate) fn turn(&self, own: Option<Key>, promise: Option<Promise>) -> usize {
+        let mut woken = 0;
+        if !self.turnstile.enter() {
+            return woken;
+        }
+        let mut wakers = Vec::new();
+        loop {
+            let more = self.go_round(own, promise, &mut wakers);
+            let over = self.turnstile.leave();
+            woken += wakers.len();
+            wake_all(&mut wakers);
+            // Over, unless somebody has left word, or what completed made room or a group.
+            if over && !(more && self.turnstile.enter()) {
+                return woken;
+            }
+        }
+    }
+
+    /// One round; true if there is already reason for another.
+    fn go_round(&self, own: Option<Key>, promise: Option<Promise>, wakers: &mut Vec<Waker>) -> bool {
+        let mut ring = lock(&self.ring);
+        let ring = &mut *ring;
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.front().give_turns(ring);
+        ring.submit();
+        let more = {
+            let mut front = self.front();
+            let before = wakers.len();
+            front.hand_out(ring, own, wakers);
+            // One task alone needs nobody behind it.
+            if promise.is_some() && wakers.len() - before > 1 {
+                front.pace.promise(wakers.len() - before);
+            }
+            front.is_due() || !front.cancels.is_empty()
+        };
+        // What nobody waits for is dropped without a lock of the futures': it may free memory or close a file.
+        ring.orphans.clear();
+        more
+    }
+
+    /// Enters what has gathered: the reaper is back from waking tasks.
+    pub(crate) fn redeem(&self) {
+        let due = {
+            let mut front = self.front();
+            front.pace.redeem();
+            front.is_due()
+        };
+        if due {
+            self.turn(None, None);
+        }
+    }
+
+    /// Enters all that there is room for and takes what has completed, whatever the pace.
+    pub(crate) fn flush(&self) {
+        {
+            let mut front = self.front();
+            front.pace.redeem();
+            front.flush = true;
+        }
+        self.turn(None, None);
+    }
+
+    /// Something is in flight, or waits for its turn.
+    pub(crate) fn has_work(&self) -> bool {
+        self.front().waiters.in_flight() > 0
+    }
+
+    /// How often it has been moved along.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Readable when there may be something to reap.
+    pub(crate) fn readable(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+
+    /// Who picks up completions, to be changed.
+    pub(crate) fn reapers<R>(&self, change: impl FnOnce(&mut Reapers) -> R) -> R {
+        change(&mut self.front().reapers)
+    }
+
+    /// Cancels what is in flight and waits for it, at most for `wait`. How many operations are left; they are leaked.
+    pub(crate) fn close(&self, wait: Duration) -> usize {
+        let left = lock(&self.ring).queue.close(wait).unwrap_or(usize::MAX);
+        self.flush();
+        left
+    }
+
+    /// Operations counted, by the futures' side and by the queue's.
+    pub(crate) fn counts(&self) -> (Counts, usize) {
+        let front = self.front();
+        (front.waiters.counts(), front.paced.operations + front.now.operations)
+    }
+
+    /// What the queue has done, and what was recorded of it.
+    pub(crate) fn recorded<R>(&self, look: impl FnOnce(Stats, &Recorder) -> R) -> R {
+        let ring = lock(&self.ring);
+        look(ring.queue.stats(), &ring.recorder)
+    }
+
+    /// The queue's own explanation.
+    pub(crate) fn explain(&self) -> Explanation {
+        lock(&self.ring).queue.explain()
+    }
+
+    /// For what is registered with the queue.
+    pub(crate) fn with_queue<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
+        change(&mut lock(&self.ring).queue)
+    }
+
+    fn front(&self) -> MutexGuard<'_, Front> {
+        lock(&self.front)
+    }
+}
+
+/// The caller will come back to [`Shard::redeem`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise;
+
+impl Front {
+    fn is_due(&self) -> bool {
+        self.now.operations.min(self.now_room) > 0 || self.pace.is_due(self.paced.operations)
+    }
+
+    /// Takes out whose turn it is.
+    fn give_turns(&mut self, ring: &mut Ring) {
+        std::mem::swap(&mut self.cancels, &mut ring.cancels);
+        while self.now_room > 0
+            && let Some((key, next)) = self.now.take(&mut self.waiters)
+        {
+            ring.batch.push((key, next, Turn::Now));
+            self.now_room -= 1;
+        }
+        if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations) {
+            let before = ring.batch.len();
+            let mut room = self.pace.room();
+            while room > 0
+                && let Some((key, next)) = self.paced.take(&mut self.waiters)
+            {
+                ring.batch.push((key, next, Turn::Paced));
+                room -= 1;
+            }
+            self.pace.entered(ring.batch.len() - before);
+        }
+    }
+
+    /// Tells the waiters what the queue has taken, and what has become of it.
+    fn hand_out(&mut self, ring: &mut Ring, own: Option<Key>, wakers: &mut Vec<Waker>) {
+        for (index, id) in ring.carried.drain(..) {
+            if self.waiters.carried(index, id) {
+                self.cancels.push(id);
+            }
+        }
+        if ring.outcomes.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut paced = 0;
+        let all = ring.outcomes.len();
+        for (label, outcome) in ring.outcomes.drain(..) {
+            paced += usize::from(label.is_paced());
+            ring.recorder.latency(now.saturating_duration_since(self.waiters.begun(label.index())));
+            match self.waiters.answer(label.index(), label.place(), outcome) {
+                Answered::Complete(Some(waker)) if own.is_none_or(|own| own.index() != label.index()) => {
+                    wakers.push(waker)
+                }
+                Answered::Complete(waker) => drop(waker),
+                Answered::Partly => {}
+                orphaned @ Answered::Orphaned(_) => ring.orphans.push(orphaned),
+            }
+        }
+        self.pace.completed(paced);
+        self.now_room += all - paced;
+    }
+}
+
+impl Ring {
+    /// Gives the queue its batch, submits it with one system call, and takes what has completed.
+    fn submit(&mut self) {
+        self.recorder.batch(self.batch.len());
+        for (key, next, turn) in self.batch.drain(..) {
+            let label = Label::new(key, next.place, turn);
+            match self.queue.push(next.operation.user_data(label.0)) {
+                Ok(id) => self.carried.push((label.index(), id)),
+                Err(refused) => {
+                    let reason = refused.reason();
+                    let operations = refused.into_operations().into_iter();
+                    self.outcomes
+                        .extend(operations.map(|operation| (label, Err(Box::new(Refused { reason, operation })))));
+                }
+            }
+        }
+        for id in self.cancels.drain(..) {
+            self.queue.cancel(id);
+        }
+        match self.queue.reap(0) {
+            Ok(completions) => {
+                let label = |done: Completion| (Label(done.user_data), Ok(done));
+                self.outcomes.extend(completions.map(label));
+            }
+            // Nothing is lost by it: the next turn finds all of it.
+            Err(_) => self.recorder.failures += 1,
+        }
+    }
+}
+
+impl Reapers {
+    /// Somebody waits at `place`; whom to ask, where nobody picks up completions for it yet.
+    fn attend(&mut self, place: Place) -> Unattended {
+        match place {
+            #[cfg(feature = "tokio")]
+            Place::Runtime(id) if self.runtimes.contains(&id) => Unattended::No,
+            #[cfg(feature = "tokio")]
+            Place::Runtime(id) => {
+                self.runtimes.push(id);
+                Unattended::Runtime(id)
+            }
+            Place::Elsewhere if !std::mem::replace(&mut self.thread, true) => Unattended::Thread,
+            Place::Elsewhere | Place::ByHand => Unattended::No,
+        }
+    }
+}
+
+/// Wakes them all, even if one of them panics: what one task does harms no other.
+fn wake_all(wakers: &mut Vec<Waker>) {
+    for waker in wakers.drain(..) {
+        // The panic has been told of by the panic hook.
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
+}
+
+/// A lock whose holders leave what it guards right at every moment: a panic elsewhere poisons nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

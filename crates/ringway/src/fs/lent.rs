@@ -1,0 +1,127 @@
+//! Reading into memory that ringway lends: ranges of a file, at any offset and of any length.
+
+use super::File;
+use super::outcome::transfer;
+use crate::Block;
+use crate::align::enclose;
+use crate::engine::Flights;
+use crate::ranges::{Merge, Plan};
+use ringway_core::{Buffer, op};
+use std::io;
+use std::ops::Range;
+
+impl File {
+    /// Reads a range of bytes into memory that ringway lends. The block is shorter where the file ends before, and empty beyond.
+    ///
+    /// With direct I/O too the range may be any: what encloses it is read, and the rest trimmed off without a copy.
+    ///
+    /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or beyond `i64::MAX`. Dropped, the read is
+    /// cancelled.
+    pub async fn read(&self, range: Range<u64>) -> io::Result<Block> {
+        let enclosed = enclose(&range, self.granularity())?;
+        let (front, wanted) = (enclosed.front as usize, (range.end - range.start) as usize);
+        let pool = &self.engine().inner.pool;
+        let mut buffer = pool.take((enclosed.end - enclosed.start) as usize)?;
+        let read = if !self.is_direct() && self.read_cached(&mut buffer, enclosed.start).await {
+            buffer.len()
+        } else {
+            let read = op::read(self.core(), buffer, enclosed.start).exact();
+            let (result, back) = transfer(self.fly(read).await);
+            buffer = back;
+            match result {
+                Ok(read) => read,
+                Err(error) => {
+                    pool.put(buffer);
+                    return Err(error);
+                }
+            }
+        };
+        let end = read.min(front + wanted);
+        Ok(pool.lend(buffer, read).slice(front.min(end)..end))
+    }
+
+    /// Reads many ranges of bytes, each into memory that ringway lends, in the order given: one future, one submission,
+    /// ranges near each other read together ([`Merge::default`]).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// let parts = file.read_ranges(&[100..110, 0..4]).await?;
+    /// assert_eq!(&parts[1][..], b"root");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: the first that any of them met; to have each range's own, use [`read_ranges_each`](Self::read_ranges_each).
+    pub async fn read_ranges(&self, ranges: &[Range<u64>]) -> io::Result<Vec<Block>> {
+        self.read_ranges_each(ranges, &Merge::default()).await?.into_iter().collect()
+    }
+
+    /// As [`read_ranges`](Self::read_ranges), with a policy of one's own for what is read together, and each range with a result of
+    /// its own.
+    ///
+    /// Errors: InvalidInput, with nothing read, for a range that ends before it begins or beyond `i64::MAX`; else the results tell.
+    pub async fn read_ranges_each(&self, ranges: &[Range<u64>], merge: &Merge) -> io::Result<Vec<io::Result<Block>>> {
+        let plan = Plan::new(ranges, merge, self.granularity())?;
+        let mut reads = Vec::with_capacity(plan.reads().len());
+        for read in plan.reads() {
+            reads.push(self.engine().inner.pool.take(read.len())?);
+        }
+        let blocks = self.read_planned(&plan, reads).await;
+        let part = |part: &Option<crate::ranges::Part>| match part {
+            // It asked for nothing.
+            None => Ok(Block::from(Vec::new())),
+            Some(part) => match &blocks[part.read] {
+                Ok(block) => Ok(block.slice(part.within(block.len()))),
+                Err(error) => Err(again(error)),
+            },
+        };
+        Ok(plan.parts().iter().map(part).collect())
+    }
+
+    /// Carries out a plan's reads: those in the page cache at once, the others together.
+    async fn read_planned(&self, plan: &Plan, buffers: Vec<Buffer>) -> Vec<io::Result<Block>> {
+        let pool = &self.engine().inner.pool;
+        let mut blocks: Vec<Option<io::Result<Block>>> = Vec::with_capacity(buffers.len());
+        let mut operations = Vec::new();
+        for (read, mut buffer) in plan.reads().iter().zip(buffers) {
+            if !self.is_direct() && self.read_cached(&mut buffer, read.start).await {
+                let len = buffer.len();
+                blocks.push(Some(Ok(pool.lend(buffer, len))));
+            } else {
+                operations.push(op::read(self.core(), buffer, read.start).exact());
+                blocks.push(None);
+            }
+        }
+        let mut outcomes = Flights::new(&self.engine().inner, self.turn(), operations).await.into_iter();
+        let mut carried = || {
+            let (result, buffer) = transfer(outcomes.next()?);
+            Some(match result {
+                Ok(len) => Ok(pool.lend(buffer, len)),
+                Err(error) => {
+                    pool.put(buffer);
+                    Err(error)
+                }
+            })
+        };
+        // (A forked child has no results: its parent has.)
+        let missing = || Err(io::Error::from_raw_os_error(ringway_core::Reason::Forked.errno()));
+        blocks.into_iter().map(|block| block.or_else(&mut carried).unwrap_or_else(missing)).collect()
+    }
+
+    /// What offsets and lengths of reads must be multiples of.
+    fn granularity(&self) -> u64 {
+        match self.is_direct() {
+            true => u64::from(self.alignment().offset_align.max(1)),
+            false => 1,
+        }
+    }
+}
+
+/// The same error for each of those that it concerns.
+fn again(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}

@@ -1,0 +1,189 @@
+//! Reading into and writing from buffers that the caller gives.
+
+use super::File;
+use super::cache::AT_ONCE;
+use super::outcome::{transfer, vectored};
+use crate::align::check_write;
+use crate::buffer::{IoBuffer, given_back};
+use crate::engine::{Flight, go_on};
+use ringway_core::op::{self, At, Vectored};
+use ringway_core::{Buffer, Operation};
+use std::future::poll_fn;
+use std::io;
+
+impl File {
+    /// Reads at an offset (or at the file's own position, [`At::Cursor`]) into `buffer`, and hands it back. How many bytes
+    /// came: fewer than its length at the end of the file, and 0 beyond.
+    ///
+    /// What is in the page cache is copied at once. With direct I/O the offset, the length and the buffer need no
+    /// alignment; where they have none, ringway reads what encloses it and copies.
+    ///
+    /// Errors: those of `pread(2)`; InvalidInput for an offset beyond `i64::MAX` and a buffer that cannot be written to. Dropped,
+    /// the read is cancelled, and the buffer is freed when the kernel has let go of it.
+    pub async fn read_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<usize>, B) {
+        let (result, buffer) = self.read_buffer(buffer.into(), at.into(), false).await;
+        (result, given_back(buffer))
+    }
+
+    /// As [`read_at`](Self::read_at), and fills the buffer.
+    ///
+    /// Errors: UnexpectedEof where the file ends before; the buffer has what was there.
+    pub async fn read_exact_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
+        let buffer = buffer.into();
+        let len = buffer.len();
+        let (result, buffer) = self.read_buffer(buffer, at.into(), true).await;
+        let result = result.and_then(|read| match read == len {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        });
+        (result, given_back(buffer))
+    }
+
+    /// Writes `buffer` at an offset (or at the file's own position, [`At::Cursor`]), and hands it back. How many bytes were
+    /// written, which may be fewer (on a full disk, say).
+    ///
+    /// Errors: those of `pwrite(2)`; InvalidInput, naming the alignment, for direct I/O that is not aligned. Dropped, the write is
+    /// cancelled if the kernel has not begun it: it may be written, or not, or in part.
+    pub async fn write_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<usize>, B) {
+        let (result, buffer) = self.write_buffer(buffer.into(), at.into(), false).await;
+        (result, given_back(buffer))
+    }
+
+    /// As [`write_at`](Self::write_at), and goes on until all of it is written.
+    ///
+    /// Errors: what stopped it; a part may have been written.
+    pub async fn write_all_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
+        let buffer = buffer.into();
+        let len = buffer.len();
+        let (result, buffer) = self.write_buffer(buffer, at.into(), true).await;
+        let result = result.and_then(|written| match written == len {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        });
+        (result, given_back(buffer))
+    }
+
+    /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at), but for direct I/O,
+    /// where all of it must be aligned (EINVAL).
+    pub async fn read_vectored_at<B: IoBuffer>(
+        &self,
+        buffers: Vec<B>,
+        at: impl Into<At>,
+    ) -> (io::Result<usize>, Vec<B>) {
+        self.run_vectored(op::readv(self.core(), Vectored::new(buffers), at)).await
+    }
+
+    /// As [`read_vectored_at`](Self::read_vectored_at), and goes on until all are full or the file ends; how many bytes
+    /// came tells which.
+    pub async fn read_all_vectored_at<B: IoBuffer>(
+        &self,
+        buffers: Vec<B>,
+        at: impl Into<At>,
+    ) -> (io::Result<usize>, Vec<B>) {
+        self.run_vectored(op::readv(self.core(), Vectored::new(buffers), at).exact()).await
+    }
+
+    /// Writes several buffers, one after the other: `pwritev(2)`. As [`write_at`](Self::write_at); with direct I/O all of
+    /// it must be aligned (EINVAL).
+    pub async fn write_vectored_at<B: IoBuffer>(
+        &self,
+        buffers: Vec<B>,
+        at: impl Into<At>,
+    ) -> (io::Result<usize>, Vec<B>) {
+        self.run_vectored(op::writev(self.core(), Vectored::new(buffers), at)).await
+    }
+
+    /// As [`write_vectored_at`](Self::write_vectored_at), and goes on until all of it is written.
+    ///
+    /// Errors: what stopped it; a part may have been written.
+    pub async fn write_all_vectored_at<B: IoBuffer>(
+        &self,
+        buffers: Vec<B>,
+        at: impl Into<At>,
+    ) -> (io::Result<()>, Vec<B>) {
+        let buffers = Vectored::new(buffers);
+        let len = buffers.len();
+        let (result, buffers) = self.run_vectored(op::writev(self.core(), buffers, at).exact()).await;
+        let result = result.and_then(|written| match written as u64 == len {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        });
+        (result, buffers)
+    }
+
+    async fn run_vectored<B: IoBuffer>(&self, operation: Operation) -> (io::Result<usize>, Vec<B>) {
+        let (result, buffers) = vectored(self.fly(operation).await);
+        (result, buffers.into_iter().map(given_back).collect())
+    }
+
+    /// A transfer, in its turn.
+    pub(super) fn fly(&self, operation: Operation) -> Flight<'_> {
+        Flight::new(&self.engine().inner, self.turn(), operation)
+    }
+
+    pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
+        if let At::Offset(offset) = at {
+            if self.is_direct() {
+                if !self.is_aligned(&buffer, offset) {
+                    return self.read_around(buffer, offset).await;
+                }
+            } else if self.read_cached(&mut buffer, offset).await {
+                let len = buffer.len();
+                return (Ok(len), buffer);
+            }
+        }
+        let read = op::read(self.core(), buffer, at);
+        transfer(self.fly(if exact { read.exact() } else { read }).await)
+    }
+
+    async fn write_buffer(&self, buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
+        if let At::Offset(offset) = at
+            && self.is_direct()
+            && let Err(misaligned) = check_write(&self.alignment(), offset, buffer.as_slice())
+        {
+            return (Err(misaligned.into()), buffer);
+        }
+        let write = op::write(self.core(), buffer, at);
+        transfer(self.fly(if exact { write.exact() } else { write }).await)
+    }
+
+    /// Fills the buffer out of the page cache; false when it is not all there.
+    pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> bool {
+        let tries = self.engine().inner.try_cached && self.core().is_storage() && self.cache().is_worth_a_try();
+        let Some(bytes) = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty()) else { return false };
+        for (number, piece) in bytes.chunks_mut(AT_ONCE).enumerate() {
+            // Before the read, so that a task that gives way does not hold what it has read.
+            poll_fn(|cx| go_on(cx)).await;
+            let at = offset.saturating_add((number * AT_ONCE) as u64);
+            if !self.core().read_now(piece, at) {
+                self.cache().miss();
+                return false;
+            }
+        }
+        self.cache().hit();
+        self.engine().inner.count_cached();
+        true
+    }
+
+    /// Whether a direct read may go straight into the buffer.
+    fn is_aligned(&self, buffer: &Buffer, offset: u64) -> bool {
+        check_write(&self.alignment(), offset, buffer.as_slice()).is_ok()
+    }
+
+    /// A direct read of what is not aligned: the enclosing range into lent memory, and a copy.
+    async fn read_around(&self, mut buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
+        let Some(bytes) = buffer.as_mut_slice() else {
+            // The queue says what is wrong.
+            return transfer(self.fly(op::read(self.core(), buffer, offset)).await);
+        };
+        let result = match offset.checked_add(bytes.len() as u64) {
+            Some(end) => self.read(offset..end).await,
+            None => Err(super::outcome::invalid("an offset over i64::MAX")),
+        };
+        let result = result.map(|block| {
+            bytes[..block.len()].copy_from_slice(&block);
+            block.len()
+        });
+        (result, buffer)
+    }
+}

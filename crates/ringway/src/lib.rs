@@ -1,0 +1,60 @@
+//! # ringway: asynchronous file I/O for the program you already have
+//!
+//! Reading a file blocks, so every runtime hides it behind a pool of threads. ringway takes the pool away: one engine over io_uring,
+//! Linux AIO or threads, whichever this kernel and this container allow, under the runtime that the program already uses. The
+//! futures are `Send`, on plain tokio and on any executor; nothing has to be started, and nothing is blocked.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let file = ringway::fs::File::open("/etc/passwd").await?;
+//! let (result, buf) = file.read_at(vec![0; 4096], 0).await;      // a buffer given, and handed back
+//! println!("{} bytes: {:?}", result?, buf.first());
+//! let block = file.read(0..4096).await?;                         // a buffer lent by ringway
+//! println!("{} bytes", block.len());
+//! let parts = file.read_ranges(&[0..10, 100..200]).await?;       // one future, one submission
+//! println!("{} parts", parts.len());
+//! # Ok(()) }
+//! ```
+//!
+//! ## Buffers
+//!
+//! The kernel writes to a buffer for as long as a read is on its way, whatever becomes of the future. So an operation owns its buffer:
+//! one that is given goes along and comes back with the result ([`IoBuffer`]), one that is lent ([`Block`]) comes with
+//! it. A borrowed slice cannot be passed; that is what makes dropping a future at any point safe:
+//!
+//! ```compile_fail
+//! # async fn example(file: ringway::fs::File) {
+//! let mut buf = [0u8; 4096];
+//! file.read_at(&mut buf[..], 0).await;
+//! # }
+//! ```
+//!
+//! ## Cancelling
+//!
+//! Dropping a future cancels its operation. What the kernel has begun may still happen: a dropped write may have been written,
+//! in part or whole. Its buffer is gone with it, and its capacity is free again when the kernel has let go.
+//!
+//! ## Executors
+//!
+//! On tokio (any flavour, with I/O enabled) a task of the runtime picks up completions. Elsewhere (smol, `futures::executor`, anything that polls
+//! futures) a thread of ringway's own does. A program with a loop of its own may do it itself ([`Reaping::ByHand`]).
+//! Files and engines belong to no runtime: open in one, read in another.
+
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+mod align;
+mod block;
+mod buffer;
+mod engine;
+pub mod fs;
+mod pool;
+mod ranges;
+
+pub use block::Block;
+pub use buffer::IoBuffer;
+pub use engine::{Batches, Counts, Engine, EngineBuilder, Latency, Reaping, Stats};
+pub use ranges::Merge;
+pub use ringway_core::op::{Advice, At, Metadata};
+pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll};

@@ -1,0 +1,61 @@
+//! The door in everyday use, on tokio: what is written is read, and errors are what the kernel says.
+
+use ringway::fs::{self, File, OpenOptions};
+use ringway::{At, Merge};
+use std::io;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_is_read() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    let file = OpenOptions::new().read(true).write(true).create(true).open(&path).await?;
+    let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+    let (written, back) = file.write_all_at(content.clone(), 0).await;
+    written?;
+    assert_eq!(back, content);
+    file.sync_data().await?;
+    let (read, buf) = file.read_at(vec![0; 1000], 50).await;
+    assert_eq!((read?, &buf[..]), (1000, &content[50..1050]));
+    assert_eq!(&file.read(99_990..200_000).await?[..], &content[99_990..]);
+    assert!(file.read(100_000..100_001).await?.is_empty());
+    let parts = file.read_ranges(&[10..20, 90_000..90_001, 0..5, 5..5]).await?;
+    let wanted = [&content[10..20], &content[90_000..90_001], &content[0..5], &[]];
+    assert!(parts.iter().zip(wanted).all(|(part, wanted)| part[..] == *wanted));
+    let (read, buf) = file.read_at(vec![0; 10], At::Cursor).await;
+    assert_eq!((read?, &buf[..]), (10, &content[..10]));
+    assert_eq!(file.metadata().await?.len(), 100_000);
+    file.close().await?;
+    assert_eq!(fs::read(&path).await?, content);
+    Ok(())
+}
+
+#[tokio::test]
+async fn direct_reads_may_be_anywhere() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    let content: Vec<u8> = (0..30_001u32).map(|at| (at % 251) as u8).collect();
+    fs::write(&path, content.clone()).await?;
+    File::open(&path).await?.sync_all().await?;
+    let file = OpenOptions::new().read(true).direct(true).open(&path).await?;
+    for range in [0..1, 511..513, 4095..9000, 29_999..40_000, 30_001..30_002] {
+        let wanted = &content[range.start as usize..content.len().min(range.end as usize)];
+        assert_eq!(&file.read(range.clone()).await?[..], wanted, "{range:?}");
+        let (read, buf) = file.read_at(vec![0; (range.end - range.start) as usize], range.start).await;
+        assert_eq!(&buf[..read?], wanted, "{range:?}");
+    }
+    let ranges: Vec<_> = (0..300).map(|at| at * 100..at * 100 + 7).collect();
+    for (part, range) in file.read_ranges_each(&ranges, &Merge::never()).await?.into_iter().zip(&ranges) {
+        assert_eq!(part?[..], content[range.start as usize..range.end as usize]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_are_the_kernels() {
+    assert_eq!(File::open("/no/such").await.unwrap_err().raw_os_error(), Some(2));
+    let file = File::open("/etc/passwd").await.unwrap();
+    let (written, buf) = file.write_at(b"x".to_vec(), 0).await;
+    assert_eq!((written.unwrap_err().raw_os_error(), &buf[..]), (Some(9), &b"x"[..]));
+    let (read, buf) = file.read_at(vec![0; 3], u64::MAX - 1).await;
+    assert_eq!((read.unwrap_err().kind(), buf.len()), (io::ErrorKind::InvalidInput, 3));
+}
