@@ -3,11 +3,12 @@
 use clap::{Parser, Subcommand};
 use ringway_cli::bench::options::{BenchArgs, join_switches};
 use ringway_cli::probe::ProbeArgs;
-use ringway_cli::{bench, probe};
+use ringway_cli::sum::options::SumArgs;
+use ringway_cli::{bench, probe, sum};
 use std::io;
 use std::process::ExitCode;
 
-/// Asynchronous file I/O for Linux: what this machine can do, and what each way of doing it costs.
+/// Asynchronous file I/O for Linux: what this machine can do, what each way of doing it costs, and checksums.
 #[derive(Parser)]
 #[command(name = "ringway", version, arg_required_else_help = true, max_term_width = 110)]
 struct Cli {
@@ -28,6 +29,11 @@ enum Command {
     /// Without options: every backend that this machine grants, on a scratch file, in about a minute; then a table and
     /// a verdict. It never writes to a file or device that it did not make, unless --overwrite is given.
     Bench(Box<BenchArgs>),
+    /// Checksums of files and trees, and checks of them
+    ///
+    /// Reads many files at a time and far ahead in each, and hashes on all processors. Its lines are those of b3sum and
+    /// sha256sum, and it reads theirs.
+    Sum(Box<SumArgs>),
 }
 
 const PROBE_EXAMPLES: &str = "\
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse_from(args).command {
         Command::Probe(args) => probe::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args, command),
+        Command::Sum(args) => sum::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         // A reader that has seen enough (`| head`) is no failure.

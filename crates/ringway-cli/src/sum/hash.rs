@@ -1,0 +1,128 @@
+//! The hash of one input: blocks are read ahead, made parts of the digest on whatever core has them, and added in order.
+
+use super::digest::{Algorithm, Crc32c, Digest};
+use super::options::SumArgs;
+use super::progress::Progress;
+use super::source::{Input, Source, Stream};
+use super::tree::Tree;
+use ringway::Block;
+use ringway::fs::File;
+use sha2::Sha256;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use tokio::task::JoinHandle;
+use twox_hash::XxHash3_64;
+
+/// How inputs are read.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pub(super) direct: bool,
+    /// Blocks on their way from each file.
+    pub(super) depth: usize,
+    /// Bytes of a block: a power of two, and at least 1024.
+    pub(super) block: usize,
+    pub(super) progress: Progress,
+}
+
+impl Reading {
+    /// As the options say.
+    pub(super) fn new(args: &SumArgs, progress: &Progress) -> Self {
+        let (depth, block) = (args.depth.into(), args.block.bytes());
+        Self { direct: args.direct, depth, block, progress: progress.clone() }
+    }
+}
+
+/// What came of an input.
+#[derive(Debug)]
+pub(super) struct Hashed {
+    pub(super) hash: Vec<u8>,
+    /// Why it was not read directly, when it should have been.
+    pub(super) not_direct: Option<io::Error>,
+}
+
+/// Hashes an input.
+///
+/// # Errors
+///
+/// Those of opening and reading it.
+pub(super) async fn hash(input: &Input, algorithm: Algorithm, reading: &Reading) -> io::Result<Hashed> {
+    let (source, not_direct) = Source::open(input, reading.direct).await?;
+    let hash = match algorithm {
+        Algorithm::Blake3 => digest::<Tree>(source, reading).await,
+        Algorithm::Sha256 => digest::<Sha256>(source, reading).await,
+        Algorithm::Crc32c => digest::<Crc32c>(source, reading).await,
+        Algorithm::Xxh3 => digest::<XxHash3_64>(source, reading).await,
+    }?;
+    Ok(Hashed { hash, not_direct })
+}
+
+async fn digest<D: Digest>(source: Source, reading: &Reading) -> io::Result<Vec<u8>> {
+    match source {
+        Source::File(file, len) => of_file::<D>(file, len, reading).await,
+        Source::Stream(stream) => of_stream::<D>(stream, reading).await,
+    }
+}
+
+/// `len` is where the end was when it was opened. It is read to where its end is found, as by those who read in order.
+async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Result<Vec<u8>> {
+    let block = reading.block as u64;
+    if len < block {
+        // Most files are small: one read, and no task for it. A byte more than there should be shows whether it has grown.
+        let (part, read) = part::<D>(&file, 0..len + 1, reading).await?;
+        if read <= len {
+            let mut digest = D::default();
+            digest.add(part);
+            return Ok(digest.finish());
+        }
+    }
+    let mut digest = D::default();
+    let mut offset = 0;
+    let mut ahead = Ahead(VecDeque::new());
+    loop {
+        while ahead.0.len() < reading.depth && (offset < len || ahead.0.is_empty()) {
+            let (file, range, reading) = (file.clone(), offset..offset + block, reading.clone());
+            ahead.0.push_back(tokio::spawn(async move { part::<D>(&file, range, &reading).await }));
+            offset += block;
+        }
+        let Some(next) = ahead.0.pop_front() else { return Ok(digest.finish()) };
+        let (part, read) = next.await.map_err(io::Error::other)??;
+        digest.add(part);
+        if read < block {
+            return Ok(digest.finish());
+        }
+    }
+}
+
+/// The part of the digest that is in `range`, and how many bytes there were.
+async fn part<D: Digest>(file: &File, range: Range<u64>, reading: &Reading) -> io::Result<(D::Part<Block>, u64)> {
+    let offset = range.start;
+    let block = file.read(range).await?;
+    let read = block.len();
+    reading.progress.read(read);
+    Ok((D::part(offset, block), read as u64))
+}
+
+/// Blocks on their way. What is still on its way when nobody wants it any more is given up.
+struct Ahead<T>(VecDeque<JoinHandle<T>>);
+
+impl<T> Drop for Ahead<T> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn of_stream<D: Digest>(mut stream: Stream, reading: &Reading) -> io::Result<Vec<u8>> {
+    let mut digest = D::default();
+    let mut offset = 0;
+    loop {
+        let block = stream.fill(reading.block).await?;
+        let read = block.len();
+        digest.add(D::part(offset, block));
+        reading.progress.read(read);
+        offset += read as u64;
+        if read < reading.block {
+            return Ok(digest.finish());
+        }
+    }
+}

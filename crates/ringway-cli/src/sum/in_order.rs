@@ -1,0 +1,97 @@
+//! Many jobs at a time, whose results come in the order of the jobs.
+
+use anyhow::Context;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc};
+
+/// Results that wait for an earlier one, which may be that of a file of terabytes. Jobs go on until there are so many.
+const WAITING: usize = 4096;
+
+/// Does the `jobs`, `at_once` at a time, begun in their order, and hands their results to `done`, in their order.
+///
+/// # Errors
+///
+/// That of `done`, which ends it; a job that panicked.
+pub(super) async fn in_order<J, W, F>(
+    mut jobs: mpsc::Receiver<J>,
+    at_once: usize,
+    mut work: W,
+    mut done: impl FnMut(F::Output) -> anyhow::Result<()>,
+) -> anyhow::Result<()>
+where
+    J: Send + 'static,
+    W: FnMut(J) -> F + Send + 'static,
+    F: Future<Output: Send> + Send + 'static,
+{
+    let (begun, mut results) = mpsc::channel(WAITING);
+    tokio::spawn(async move {
+        let room = Arc::new(Semaphore::new(at_once));
+        while let Some(job) = jobs.recv().await {
+            // The semaphore is never closed.
+            let Ok(place) = room.clone().acquire_owned().await else { return };
+            let job = work(job);
+            let task = tokio::spawn(async move {
+                let result = job.await;
+                drop(place);
+                result
+            });
+            if begun.send(task).await.is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(task) = results.recv().await {
+        done(task.await.context("a task of the program's own")?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn results_keep_the_order_and_jobs_the_bound() {
+        let (send, jobs) = mpsc::channel(1);
+        tokio::spawn(async move {
+            for job in 0..100u64 {
+                send.send(job).await.unwrap();
+            }
+        });
+        let running = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        let counted = (running.clone(), most.clone());
+        let work = move |job: u64| {
+            let (running, most) = counted.clone();
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_micros(job * 37 % 10 * 100)).await;
+                running.fetch_sub(1, Ordering::Relaxed);
+                job
+            }
+        };
+        let mut results = Vec::new();
+        let collect = |result| {
+            results.push(result);
+            Ok(())
+        };
+        in_order(jobs, 4, work, collect).await.unwrap();
+        assert_eq!(results, (0..100).collect::<Vec<_>>());
+        assert_eq!(most.load(Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_it() {
+        let (send, jobs) = mpsc::channel(1);
+        let feed = tokio::spawn(async move { while send.send(()).await.is_ok() {} });
+        let mut left = 3;
+        let done = |()| {
+            left -= 1;
+            if left == 0 { anyhow::bail!("enough") } else { Ok(()) }
+        };
+        assert_eq!(in_order(jobs, 4, |()| async {}, done).await.unwrap_err().to_string(), "enough");
+        feed.await.unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! What can be asked of `ringway sum` on the command line.
+
+use super::digest::Algorithm;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Lines are those of b3sum and sha256sum (`HASH  name`, a backslash in front where the name is escaped), in the order of the
+arguments; trees are sorted by name, directory by directory. Symbolic links are followed when they are named on the
+command line, and left out inside trees, as are FIFOs, sockets and devices; -v names them.
+
+Examples:
+  ringway sum *.iso > SUMS
+  ringway sum --check SUMS
+  ringway sum -r --algo sha256 photos > SHA256SUMS
+      `sha256sum -c SHA256SUMS` reads it
+  ringway sum -r --direct /backup
+      Leaves the page cache to others
+  tar c . | ringway sum
+
+Memory for data is at most files × depth × block.
+Exit status: 0, or 1 when something could not be read or does not match, 2 for a mistake in the command line.";
+
+/// The options of `ringway sum`.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub struct SumArgs {
+    /// Files, or directories with -r; `-` or none: standard input
+    #[arg(value_name = "FILE")]
+    pub inputs: Vec<PathBuf>,
+    /// Go through directories
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// The digest [default: blake3; with --check as each line says]
+    #[arg(long, value_name = "NAME")]
+    pub algo: Option<Algorithm>,
+    /// Print lines in BSD's form, which names the digest
+    #[arg(long, conflicts_with = "check")]
+    pub tag: bool,
+    /// End lines with NUL, and escape nothing
+    #[arg(long, short)]
+    pub zero: bool,
+
+    /// Read hashes from the FILEs and check them
+    #[arg(long, short, conflicts_with = "recursive", help_heading = CHECK)]
+    pub check: bool,
+    /// Pass over files that do not exist
+    #[arg(long, requires = "check", help_heading = CHECK)]
+    pub ignore_missing: bool,
+    /// Print no OK
+    #[arg(long, requires = "check", help_heading = CHECK)]
+    pub quiet: bool,
+    /// Print nothing: the exit status tells
+    #[arg(long, requires = "check", help_heading = CHECK)]
+    pub status: bool,
+    /// Fail for lines that are not understood
+    #[arg(long, requires = "check", help_heading = CHECK)]
+    pub strict: bool,
+    /// Name each line that is not understood
+    #[arg(long, short, requires = "check", help_heading = CHECK)]
+    pub warn: bool,
+
+    /// Read past the page cache (O_DIRECT), where the file system can
+    #[arg(long, help_heading = READING)]
+    pub direct: bool,
+    /// Files read at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = READING)]
+    pub files: u16,
+    /// Blocks on their way from each file
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = READING)]
+    pub depth: u16,
+    /// Bytes read at a time
+    #[arg(long, value_name = "SIZE", default_value = "512k", help_heading = READING)]
+    pub block: BlockSize,
+
+    /// Show no progress on the terminal
+    #[arg(long, help_heading = SHOWN)]
+    pub no_progress: bool,
+    /// Name what is left out of trees, and what is not read directly
+    #[arg(long, short, help_heading = SHOWN)]
+    pub verbose: bool,
+}
+
+const CHECK: &str = "To check";
+const READING: &str = "How files are read";
+const SHOWN: &str = "What is shown";
+
+/// The size of a block: a power of two, so that a block is a whole part of BLAKE3's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum BlockSize {
+    /// 64 KiB.
+    #[value(name = "64k")]
+    K64,
+    /// 128 KiB.
+    #[value(name = "128k")]
+    K128,
+    /// 256 KiB.
+    #[value(name = "256k")]
+    K256,
+    /// 512 KiB.
+    #[value(name = "512k")]
+    K512,
+    /// 1 MiB.
+    #[value(name = "1m")]
+    M1,
+    /// 2 MiB.
+    #[value(name = "2m")]
+    M2,
+    /// 4 MiB.
+    #[value(name = "4m")]
+    M4,
+}
+
+impl BlockSize {
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        (64 << 10) << self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Parser, ValueEnum};
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        sum: SumArgs,
+    }
+
+    fn parse(line: &str) -> Result<SumArgs, String> {
+        let args = std::iter::once("sum").chain(line.split_whitespace());
+        Cli::try_parse_from(args).map(|cli| cli.sum).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_block_is_as_large_as_its_name() {
+        let size = |name| BlockSize::from_str(name, false).unwrap().bytes();
+        assert_eq!((size("64k"), size("512k"), size("1m"), size("4m")), (64 << 10, 512 << 10, 1 << 20, 4 << 20));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in
+            ["--quiet a", "--status a", "--check --tag a", "-rc a", "--files 0 a", "--block 3k a", "--algo md5 a"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert!(parse("-c --quiet --strict -w --ignore-missing -z --algo sha256 a -").is_ok());
+    }
+}

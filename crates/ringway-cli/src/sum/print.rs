@@ -1,0 +1,66 @@
+//! The hashes of all inputs, a line for each.
+
+use super::hash::{Reading, hash};
+use super::in_order::in_order;
+use super::line::{self, Form};
+use super::options::SumArgs;
+use super::progress::Progress;
+use super::walk::{self, Found};
+use std::os::unix::ffi::OsStrExt;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+/// What was found and has not begun to be read.
+const FOUND: usize = 256;
+
+/// Prints the hashes; whether everything could be read.
+///
+/// # Errors
+///
+/// Those of writing.
+pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<bool> {
+    let (found, jobs) = mpsc::channel(FOUND);
+    let (arguments, recursive) = (args.inputs.clone(), args.recursive);
+    if progress.is_shown() {
+        let (arguments, progress) = (arguments.clone(), progress.clone());
+        spawn_blocking(move || progress.total(walk::total(&arguments, recursive)));
+    }
+    spawn_blocking(move || walk::all(&arguments, recursive).try_for_each(|next| found.blocking_send(next)));
+
+    let form = Form { algorithm: args.algo.unwrap_or_default(), tag: args.tag, zero: args.zero };
+    let reading = Reading::new(args, progress);
+    let work = move |found| {
+        let reading = reading.clone();
+        async move {
+            match found {
+                Found::Input(input) => {
+                    let hashed = hash(&input, form.algorithm, &reading).await;
+                    (Found::Input(input), Some(hashed))
+                }
+                other => (other, None),
+            }
+        }
+    };
+    let mut all_is_well = true;
+    in_order(jobs, args.files.into(), work, |(found, hashed)| {
+        match (&found, hashed) {
+            (Found::Input(input), Some(Ok(hashed))) => {
+                progress.not_direct(input.name(), hashed.not_direct.filter(|_| args.verbose));
+                progress.print(&line::write(form, &hashed.hash, input.name().as_os_str().as_bytes()))?;
+            }
+            (Found::Input(input), Some(Err(error))) => {
+                progress.failed(input.name(), &error);
+                all_is_well = false;
+            }
+            (Found::Failed(path, error), _) => {
+                progress.failed(path, error);
+                all_is_well = false;
+            }
+            (Found::LeftOut(path, what), _) if args.verbose => progress.say_of(path, &format!("left out: {what}")),
+            _ => {}
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(all_is_well)
+}

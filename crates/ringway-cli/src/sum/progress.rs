@@ -1,0 +1,108 @@
+//! What the user sees: a bar on the terminal, and the lines that must not be written across it.
+
+use super::line::escape;
+use indicatif::{ProgressBar, ProgressStyle};
+use ringway_core::refusal::errno_text;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Until the total is known; it may never be, as that of a pipe.
+const UNKNOWN: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
+const KNOWN: &str = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+
+/// The bar, if there is one, on standard error. Clones are the same bar.
+#[derive(Clone)]
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar, where standard error is a terminal and `wanted`.
+    pub(super) fn new(wanted: bool) -> Self {
+        if !wanted || !io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        Self(ProgressBar::no_length().with_style(style(UNKNOWN)))
+    }
+
+    /// Whether anybody sees it.
+    pub(super) fn is_shown(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    /// Tells how much there is to read.
+    pub(super) fn total(&self, bytes: u64) {
+        if bytes > 0 {
+            self.0.set_style(style(KNOWN));
+            self.0.set_length(bytes);
+        }
+    }
+
+    /// Tells of bytes that were read.
+    pub(super) fn read(&self, bytes: usize) {
+        self.0.inc(bytes as u64);
+    }
+
+    /// Takes the bar away.
+    pub(super) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+
+    /// Writes to standard output.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub(super) fn print(&self, bytes: &[u8]) -> io::Result<()> {
+        self.0.suspend(|| io::stdout().write_all(bytes))
+    }
+
+    /// Writes a line to standard error.
+    pub(super) fn say(&self, text: &str) {
+        self.say_bytes(text.as_bytes());
+    }
+
+    /// Writes a line about a path to standard error.
+    pub(super) fn say_of(&self, path: &Path, text: &str) {
+        let name = escape(path.as_os_str().as_bytes());
+        self.say_bytes(&[&name[..], b": ", text.as_bytes()].concat());
+    }
+
+    /// Writes to standard error what went wrong with a path.
+    pub(super) fn failed(&self, path: &Path, error: &io::Error) {
+        self.say_of(path, &error_text(error));
+    }
+
+    /// Tells, where there is an error, that a path was not read directly because of it.
+    pub(super) fn not_direct(&self, path: &Path, error: Option<io::Error>) {
+        if let Some(error) = error {
+            self.say_of(path, &format!("not read directly: {}", error_text(&error)));
+        }
+    }
+
+    fn say_bytes(&self, line: &[u8]) {
+        // Where standard error is closed, nobody can be told so.
+        let _ = self.0.suspend(|| io::stderr().write_all(&[b"ringway: ", line, b"\n"].concat()));
+    }
+}
+
+/// The text of the errno, or what else it is.
+fn error_text(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), errno_text)
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_templates_are_right() {
+        for template in [UNKNOWN, KNOWN] {
+            assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+        }
+    }
+}

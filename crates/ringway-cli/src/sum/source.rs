@@ -1,0 +1,151 @@
+//! Where bytes come from: all that is opened and read goes through ringway's door here.
+
+use ringway::Block;
+use ringway::fs::{self, File, OpenOptions};
+use ringway_core::op::At;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Something to read.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    /// What has this path.
+    Path(PathBuf),
+    /// Standard input.
+    Stdin,
+    /// Standard input once more: nothing is left of it.
+    Spent,
+}
+
+impl Input {
+    /// As it was named.
+    pub(super) fn name(&self) -> &Path {
+        match self {
+            Input::Path(path) => path,
+            Input::Stdin | Input::Spent => Path::new("-"),
+        }
+    }
+}
+
+/// Makes inputs of names. Several are read at a time, but only the first that asks for it may have standard input.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inputs {
+    stdin_is_spent: bool,
+}
+
+impl Inputs {
+    /// What this name means.
+    pub(super) fn of(&mut self, name: &Path) -> Input {
+        if name.as_os_str() != "-" {
+            Input::Path(name.to_owned())
+        } else if std::mem::replace(&mut self.stdin_is_spent, true) {
+            Input::Spent
+        } else {
+            Input::Stdin
+        }
+    }
+
+    /// What the arguments mean: standard input where there are none.
+    pub(super) fn all(&mut self, names: &[PathBuf]) -> Vec<Input> {
+        if names.is_empty() { vec![self.of(Path::new("-"))] } else { names.iter().map(|name| self.of(name)).collect() }
+    }
+}
+
+/// An input that is open.
+pub(super) enum Source {
+    /// It can be read at any offset, and had this length when it was opened.
+    File(File, u64),
+    /// It can only be read in order.
+    Stream(Stream),
+}
+
+impl Source {
+    /// Opens an input; with the reason why it is not read directly, if it should be.
+    ///
+    /// # Errors
+    ///
+    /// Those of `open(2)`; EISDIR.
+    pub(super) async fn open(input: &Input, direct: bool) -> io::Result<(Self, Option<io::Error>)> {
+        let (file, not_direct) = match input {
+            Input::Spent => return Ok((Source::Stream(Stream(None)), None)),
+            Input::Stdin => (File::from_std(io::stdin().as_fd().try_clone_to_owned()?.into())?, None),
+            Input::Path(path) => open(path, direct).await?,
+        };
+        let metadata = file.metadata().await?;
+        let source = match metadata.mode() & libc::S_IFMT {
+            libc::S_IFDIR => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            // Standard input begins where others have stopped.
+            libc::S_IFREG if !matches!(input, Input::Stdin) => Source::File(file, metadata.len()),
+            libc::S_IFBLK if !matches!(input, Input::Stdin) => {
+                let len = len_of_device(&file)?;
+                Source::File(file, len)
+            }
+            _ => Source::Stream(Stream(Some(file))),
+        };
+        Ok((source, not_direct))
+    }
+}
+
+async fn open(path: &Path, direct: bool) -> io::Result<(File, Option<io::Error>)> {
+    // Looked at before: a FIFO that is opened and closed again has cost its writer the reader.
+    if !direct || !has_direct_io(fs::metadata(path).await?.mode()) {
+        return Ok((File::open(path).await?, None));
+    }
+    match OpenOptions::new().read(true).direct(true).open(path).await {
+        Ok(file) if file.alignment().supported => Ok((file, None)),
+        Ok(_) => Ok((File::open(path).await?, Some(io::ErrorKind::Unsupported.into()))),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            Ok((File::open(path).await?, Some(error)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn has_direct_io(mode: u32) -> bool {
+    matches!(mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
+}
+
+/// The metadata of a device say nothing of it. The position, which is moved here, is used by nobody.
+fn len_of_device(file: &File) -> io::Result<u64> {
+    std::fs::File::from(file.as_fd().try_clone_to_owned()?).seek(SeekFrom::End(0))
+}
+
+/// The bytes that there are to read of a path, as far as its metadata tell.
+pub(super) async fn len(path: &Path) -> u64 {
+    fs::metadata(path).await.map_or(0, |metadata| metadata.len())
+}
+
+/// What is read in order, by one reader.
+pub(super) struct Stream(Option<File>);
+
+impl Stream {
+    /// The next `len` bytes: fewer at the end, and none after it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read(2)`.
+    pub(super) async fn fill(&mut self, len: usize) -> io::Result<Block> {
+        let Some(file) = &self.0 else { return Ok(Block::default()) };
+        let mut filled = Vec::with_capacity(len);
+        // A pipe gives what it has, which may be a part.
+        while filled.len() < len {
+            let (read, piece) = file.read_at(vec![0; len - filled.len()], At::Cursor).await;
+            match read? {
+                0 => break,
+                read if filled.is_empty() && read == len => return Ok(piece.into()),
+                read => filled.extend_from_slice(&piece[..read]),
+            }
+        }
+        Ok(filled.into())
+    }
+}
+
+impl From<Source> for Stream {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::File(file, _) => Stream(Some(file)),
+            Source::Stream(stream) => stream,
+        }
+    }
+}
