@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// What is written to; small, for no more of it is written than the disk takes.
 const WRITE_SIZE: u64 = 256 << 20;
-/// What a further reader adds to the warm-up, and what is measured at least for each, so that most have their turn.
-const WARM_UP_A_READER: Duration = Duration::from_micros(8);
-const TIME_A_READER: Duration = Duration::from_micros(20);
+/// What is measured at least for each reader, and for each KiB that it reads, so that most have their turn.
+const A_READER: Duration = Duration::from_micros(20);
+const A_KIB: Duration = Duration::from_nanos(500);
 /// Where that makes turns long, there are fewer of them.
 const LONG: Duration = Duration::from_secs(1);
 const LONG_ROUNDS: u32 = 3;
@@ -165,7 +165,8 @@ impl<'a> Arena<'a> {
     }
 
     fn time(&self, shape: Shape) -> Duration {
-        self.options.time.max(TIME_A_READER * shape.readers as u32)
+        let each = A_READER + A_KIB * (shape.block >> 10) as u32;
+        self.options.time.max(each * shape.readers as u32)
     }
 
     fn rounds(&self, shape: Shape) -> u32 {
@@ -179,7 +180,7 @@ impl<'a> Arena<'a> {
             shape,
             file: file.into(),
             size,
-            warm_up: self.options.warm_up + WARM_UP_A_READER * shape.readers as u32,
+            warm_up: self.options.warm_up.max(self.time(shape) / 3),
             time: self.time(shape),
         }
     }

@@ -7,6 +7,7 @@ mod glommio;
 mod monoio;
 mod per_core;
 mod ranges;
+mod ringway;
 mod spawn_blocking;
 mod sum;
 mod threads;
@@ -51,6 +52,7 @@ pub const RINGWAY: &str = "ringway";
 
 /// All of them, in the order of the tables.
 pub static ALL: &[&dyn Contestant] = &[
+    &ringway::Ringway,
     &spawn_blocking::EACH,
     &spawn_blocking::ONCE,
     &tokio_fs::POOL,

@@ -91,7 +91,7 @@ fn targets() -> Vec<Target> {
 /// Every target of the rows that there are.
 pub fn table(rows: &[Row]) -> String {
     let mut text = "Targets of ringway\n\n".to_string();
-    let _ = writeln!(text, "{:<52} {:<28} {:>9} {:>9} {:>6}", "row", "against", "wanted", "measured", "spread");
+    let _ = writeln!(text, "{:<52} {:<31} {:>9} {:>9} {:>6}", "row", "against", "wanted", "measured", "spread");
     for Target { shape, against, metric, bound } in targets() {
         if let Some(row) = rows.iter().find(|row| row.shape == shape) {
             line(&mut text, &shape, against, metric, bound, row.ratio(RINGWAY, against, metric));
@@ -118,7 +118,7 @@ fn line(text: &mut String, shape: &Shape, against: &str, metric: Metric, bound: 
     };
     let against = format!("{metric} vs {against}");
     let (shape, wanted, ratio) = (shape.to_string(), bound.text(), value(ratio, factor));
-    let _ = writeln!(text, "{shape:<52} {against:<28} {wanted:>9} {ratio:>9} {spread:>6}  {verdict}");
+    let _ = writeln!(text, "{shape:<52} {against:<31} {wanted:>9} {ratio:>9} {spread:>6}  {verdict}");
 }
 
 fn spread(ratio: Median) -> String {
