@@ -51,6 +51,7 @@ mod engine;
 pub mod fs;
 mod pool;
 mod ranges;
+mod stream;
 
 pub use block::Block;
 pub use buffer::IoBuffer;
@@ -58,3 +59,4 @@ pub use engine::{Batches, Counts, Engine, EngineBuilder, Latency, Reaping, Stats
 pub use ranges::Merge;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll};
+pub use stream::Reader;

@@ -142,6 +142,11 @@ impl File {
         }
     }
 
+    /// True for what has offsets and answers by itself; false for pipes, sockets and terminals.
+    pub(crate) fn is_storage(&self) -> bool {
+        self.core().is_storage()
+    }
+
     pub(super) fn core(&self) -> &CoreFile {
         &self.inner.core
     }
@@ -152,7 +157,7 @@ impl File {
 
     /// How transfers take their turn: those of a pipe or a terminal may take for ever.
     pub(super) fn turn(&self) -> Turn {
-        if self.core().is_storage() { Turn::Paced } else { Turn::Now }
+        if self.is_storage() { Turn::Paced } else { Turn::Now }
     }
 
     async fn run(&self, operation: Operation) -> Outcome {

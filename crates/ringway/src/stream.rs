@@ -1,0 +1,40 @@
+//! Streams: a file read or written from one end to the other, with chunks on their way before they are asked for.
+//!
+//! [`Reader`] and [`Writer`] know no runtime and no trait; `tokio.rs` and `futures.rs` beside them lend them to the traits
+//! of either.
+
+mod ahead;
+#[cfg(feature = "futures")]
+mod futures;
+mod reader;
+mod started;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+pub use reader::Reader;
+
+use crate::fs::File;
+use rustix::io::Errno;
+use std::io;
+
+/// Bytes of a chunk where nothing is said.
+const CHUNK: usize = 256 << 10;
+/// Chunks on their way where nothing is said.
+const DEPTH: usize = 4;
+
+/// What a chunk of so many bytes is for this file: direct I/O wants whole blocks, and nobody can do with none.
+fn chunk_for(file: &File, bytes: usize) -> u64 {
+    let block = if file.is_direct() { u64::from(file.alignment().offset_align.max(1)) } else { 1 };
+    (bytes.max(1) as u64).next_multiple_of(block)
+}
+
+/// Where the chunk ends that has the byte at `offset`: chunks begin and end at multiples of their size, so that all but the
+/// first and the last are whole blocks and pages.
+fn end_of_chunk(offset: u64, chunk: u64) -> u64 {
+    (offset / chunk + 1).saturating_mul(chunk)
+}
+
+/// A stream says itself where it reads and writes, which a pipe or a terminal cannot be told.
+fn has_offsets(file: &File) -> io::Result<()> {
+    if file.is_storage() { Ok(()) } else { Err(Errno::SPIPE.into()) }
+}

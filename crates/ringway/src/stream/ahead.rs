@@ -1,0 +1,86 @@
+//! The reads that a reader has on their way: one chunk after the other, without a gap.
+
+use super::started::Started;
+use crate::Block;
+use crate::fs::File;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::task::{Context, Poll, Waker, ready};
+
+/// Reads in the order of their offsets. Dropping them cancels them.
+#[derive(Default)]
+pub(super) struct Ahead {
+    reads: VecDeque<Read>,
+}
+
+struct Read {
+    range: Range<u64>,
+    block: Started<io::Result<Block>>,
+    at_once: bool,
+}
+
+/// What came of a read.
+pub(super) struct Came {
+    /// What was asked for.
+    pub range: Range<u64>,
+    pub result: io::Result<Block>,
+    /// It was answered when it was begun: out of the page cache.
+    pub at_once: bool,
+}
+
+impl Ahead {
+    /// Begins a read that somebody waits for. Where there are others, it has to follow the last of them.
+    pub(super) fn begin(&mut self, file: &File, range: Range<u64>, cx: &mut Context<'_>) {
+        debug_assert!(self.end().is_none_or(|end| end == range.start), "a gap in what is read ahead");
+        let (file, wanted) = (file.clone(), range.clone());
+        let block = Started::new(async move { file.read(wanted).await }, cx);
+        self.reads.push_back(Read { range, at_once: block.is_over(), block });
+    }
+
+    /// Begins a read before its turn. It wakes nobody: only for the first of all reads does anybody wait.
+    pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
+        self.begin(file, range, &mut Context::from_waker(Waker::noop()));
+    }
+
+    /// What came of the first read; there must be one.
+    pub(super) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+        let Some(first) = self.reads.front_mut() else { unreachable!("nothing is on its way") };
+        let result = ready!(first.block.poll(cx));
+        let (range, at_once) = (first.range.clone(), first.at_once);
+        self.reads.pop_front();
+        Poll::Ready(Came { range, result, at_once })
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// True when there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    /// Where the last of them ends.
+    pub(super) fn end(&self) -> Option<u64> {
+        self.reads.back().map(|last| last.range.end)
+    }
+
+    /// The last of them was answered at once, so those behind it may well be, too, when they are asked for.
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.reads.back().is_some_and(|last| last.at_once)
+    }
+
+    /// The next byte wanted is that at `offset`: drops the reads before it, and all where none has it.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        while self.reads.front().is_some_and(|first| !first.range.contains(&offset)) {
+            self.reads.pop_front();
+        }
+    }
+
+    /// Drops all.
+    pub(super) fn clear(&mut self) {
+        self.reads.clear();
+    }
+}

@@ -1,0 +1,33 @@
+//! The streams as the traits of `futures-io`.
+
+use super::Reader;
+use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
+use std::io::{self, SeekFrom};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+impl AsyncRead for Reader {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Reader::poll_read(&mut self, cx, buf)
+    }
+}
+
+impl AsyncBufRead for Reader {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        self.get_mut().poll_fill(cx)
+    }
+
+    fn consume(mut self: Pin<&mut Self>, bytes: usize) {
+        Reader::consume(&mut self, bytes);
+    }
+}
+
+impl AsyncSeek for Reader {
+    fn poll_seek(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
+        // A seek that is on its way is this one, or one whose future has been dropped.
+        if self.seeking() != Some(to) {
+            self.start_seek(to)?;
+        }
+        Reader::poll_seek(&mut self, cx)
+    }
+}

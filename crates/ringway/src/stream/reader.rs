@@ -1,0 +1,326 @@
+//! Reading a file from one end to the other.
+
+use super::ahead::Ahead;
+use super::started::Started;
+use super::{CHUNK, DEPTH, chunk_for, end_of_chunk, has_offsets};
+use crate::Block;
+use crate::align::LARGEST_OFFSET;
+use crate::fs::File;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, SeekFrom};
+use std::ops::{Bound, RangeBounds};
+use std::task::{Context, Poll, Waker, ready};
+
+/// Reads a file in order, some chunks ahead of who consumes it. From [`File::reader`].
+///
+/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy. For everything else it is tokio's `AsyncRead`,
+/// `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`). It has a position of its own, so
+/// readers of one file are independent of each other; it needs no task and no `BufReader`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let file = ringway::fs::File::open("/etc/passwd").await?;
+/// let mut reader = file.reader().chunk(1 << 20);
+/// let mut lines = 0;
+/// while let Some(block) = reader.next_block().await? {
+///     lines += block.iter().filter(|byte| **byte == b'\n').count();
+/// }
+/// assert!(lines > 0);
+/// # Ok(()) }
+/// ```
+///
+/// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as well, as many as
+/// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read ahead: it is copied when it
+/// is asked for, into the caller's own buffer where that is a large one. No more than a chunk times (`read_ahead` + 1) of lent
+/// memory is held, besides the blocks that the caller keeps.
+///
+/// **The end.** It is told once each time that it is met. Who reads on is told what the file has grown by since.
+///
+/// **Errors.** They are those of [`File::read`]; ESPIPE for a pipe, a socket or a terminal, which have no offsets. An error
+/// is told once, when its chunk's turn comes. The reader stays where it is: the next read tries the same chunk again,
+/// and [`seek_to`](Self::seek_to) may go round it.
+///
+/// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point, and nothing is lost.
+pub struct Reader {
+    file: File,
+    chunk: usize,
+    depth: usize,
+    /// Offset of the next byte to be handed out: in `current`, or right behind it.
+    at: u64,
+    /// Offset of the first byte that is not to be handed out.
+    end: u64,
+    current: Block,
+    /// Offset of the first byte of `current`.
+    current_at: u64,
+    ahead: Ahead,
+    /// The end of the file follows `current`, and has to be told.
+    ended: bool,
+    seek: Option<Seek>,
+}
+
+/// A seek that waits for the length of the file.
+struct Seek {
+    to: SeekFrom,
+    len: Started<io::Result<u64>>,
+}
+
+/// From so many bytes on, a buffer is read into at once rather than by way of a chunk: then the second copy costs more than
+/// a system call for so little.
+const LARGE: usize = 8 << 10;
+
+impl File {
+    /// Reads the file in order from its beginning; see [`Reader`]. Nothing is read yet.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            file: self.clone(),
+            chunk: CHUNK,
+            depth: DEPTH,
+            at: 0,
+            end: LARGEST_OFFSET,
+            current: Block::default(),
+            current_at: 0,
+            ahead: Ahead::default(),
+            ended: false,
+            seek: None,
+        }
+    }
+}
+
+impl Reader {
+    /// Bytes that are read at a time; for direct I/O rounded up to whole blocks. Chunks begin and end at multiples of it, but for
+    /// the first and the last. Default 256 KiB.
+    pub fn chunk(mut self, bytes: usize) -> Self {
+        self.chunk = bytes;
+        self
+    }
+
+    /// How many chunks are read ahead of the one that is being consumed; 0: none, each is read when it is asked for. Default 4.
+    pub fn read_ahead(mut self, chunks: usize) -> Self {
+        self.depth = chunks;
+        self
+    }
+
+    /// Only these bytes of the file: it begins at the first, and ends behind the last as a file does. Positions
+    /// are the file's all the same.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// let mut reader = file.reader().range(1..4);
+    /// assert_eq!(reader.next_block().await?.unwrap(), b"oot");
+    /// assert!(reader.next_block().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn range(mut self, bytes: impl RangeBounds<u64>) -> Self {
+        let start = match bytes.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match bytes.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => LARGEST_OFFSET,
+        };
+        self.ahead.clear();
+        self.end = end.min(LARGEST_OFFSET);
+        self.current = Block::default();
+        self.seek_to(start);
+        self
+    }
+
+    /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in it, and cancelled if not.
+    /// Does not wait, and does not fail: beyond the end there is nothing to read.
+    pub fn seek_to(&mut self, offset: u64) {
+        self.seek = None;
+        self.ended = false;
+        let held = self.current_at..self.current_at + self.current.len() as u64;
+        self.at = offset;
+        if !held.contains(&offset) {
+            self.let_go();
+            self.ahead.skip_to(offset);
+        }
+    }
+
+    /// Offset in the file of the next byte to be handed out.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// The file that is read.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The next bytes, as many as there are in one piece: the rest of the chunk that is being consumed, or else the next chunk.
+    /// `None` at the end.
+    ///
+    /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
+    pub async fn next_block(&mut self) -> io::Result<Option<Block>> {
+        let left = poll_fn(|cx| self.poll_fill(cx).map_ok(<[u8]>::len)).await?;
+        if left == 0 {
+            return Ok(None);
+        }
+        let block = self.current.slice(self.current.len() - left..);
+        self.consume(left);
+        // It is the caller's now, and to be used again when the caller lets go of it.
+        self.let_go();
+        Ok(Some(block))
+    }
+
+    /// What is left of the current chunk, or else the next one; empty at the end.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        if self.left().is_empty() {
+            ready!(self.poll_chunk(cx))?;
+        }
+        Poll::Ready(Ok(self.left()))
+    }
+
+    /// So many bytes of what is left have been used.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.at += bytes.min(self.left().len()) as u64;
+    }
+
+    /// Copies what comes next into `bytes`, as much as there is at hand; how many bytes that was, 0 at the end.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let largest = self.largest_at_once().min(bytes.len());
+        if largest >= LARGE {
+            let read = ready!(self.file.poll_cached(cx, &mut bytes[..largest], self.at));
+            if read > 0 {
+                self.at += read as u64;
+                self.let_go();
+                return Poll::Ready(Ok(read));
+            }
+        }
+        let left = ready!(self.poll_fill(cx))?;
+        let len = left.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&left[..len]);
+        self.consume(len);
+        Poll::Ready(Ok(len))
+    }
+
+    /// Begins a seek. One that is not to be waited for is over at once.
+    pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
+        match to {
+            SeekFrom::Start(offset) => self.seek_to(checked(Some(offset))?),
+            SeekFrom::Current(distance) => self.seek_to(checked(self.at.checked_add_signed(distance))?),
+            SeekFrom::End(_) => {
+                let file = self.file.clone();
+                let len = async move { Ok(file.metadata().await?.len()) };
+                self.seek = Some(Seek { to, len: Started::new(len, &mut Context::from_waker(Waker::noop())) });
+                // Nothing is to be read from the old place any more.
+                self.let_go();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the seek that was begun, if one was; the position.
+    pub(super) fn poll_seek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        if let Some(Seek { to, len }) = &mut self.seek {
+            let (to, len) = (*to, ready!(len.poll(cx)));
+            self.seek = None;
+            if let SeekFrom::End(distance) = to {
+                self.seek_to(checked(len?.min(self.end).checked_add_signed(distance))?);
+            }
+        }
+        Poll::Ready(Ok(self.at))
+    }
+
+    /// The seek that has been begun and is not over.
+    #[cfg(feature = "futures")]
+    pub(super) fn seeking(&self) -> Option<SeekFrom> {
+        self.seek.as_ref().map(|seek| seek.to)
+    }
+
+    /// How many bytes, at most, may be copied out of the page cache at once; 0 while there are others that come first.
+    fn largest_at_once(&self) -> usize {
+        let busy = self.ended || self.seek.is_some() || !self.ahead.is_empty() || !self.left().is_empty();
+        match busy || self.file.is_direct() {
+            true => 0,
+            false => self.end.saturating_sub(self.at).min(self.chunk as u64) as usize,
+        }
+    }
+
+    fn left(&self) -> &[u8] {
+        &self.current[(self.at - self.current_at) as usize..]
+    }
+
+    /// Gives the current chunk's memory back. What was left of it is read again.
+    fn let_go(&mut self) {
+        self.current = Block::default();
+        self.current_at = self.at;
+    }
+
+    /// Makes the next chunk the current one, or none at the end.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_seek(cx))?;
+        // Before the next is read, which then has the same memory, still in the processor's cache.
+        self.let_go();
+        if std::mem::take(&mut self.ended) || self.at >= self.end {
+            return Poll::Ready(Ok(()));
+        }
+        if self.ahead.is_empty() {
+            has_offsets(&self.file)?;
+            self.ahead.begin(&self.file, self.at..self.chunk_end(self.at), cx);
+        }
+        let Poll::Ready(came) = self.ahead.poll_first(cx) else {
+            self.read_ahead_more(None);
+            return Poll::Pending;
+        };
+        let block = came.result.inspect_err(|_| self.ahead.clear())?;
+        let came_to = came.range.start + block.len() as u64;
+        let short = came_to < came.range.end;
+        if short {
+            // Anything behind is of a file that has grown meanwhile, and would leave a gap.
+            self.ahead.clear();
+        } else if !came.at_once {
+            self.read_ahead_more(Some(came.range.end));
+        }
+        if self.at < came_to {
+            (self.current, self.current_at, self.ended) = (block, came.range.start, short);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Begins reads behind those on their way (or else behind the one that has come, to its `end`), up to as many as there
+    /// may be, or until one is answered at once.
+    fn read_ahead_more(&mut self, end: Option<u64>) {
+        let Some(mut start) = self.ahead.end().or(end) else { return };
+        while start < self.end && self.ahead.len() < self.depth && !self.ahead.has_caught_up() {
+            let end = self.chunk_end(start);
+            self.ahead.begin_early(&self.file, start..end);
+            start = end;
+        }
+    }
+
+    fn chunk_size(&self) -> u64 {
+        chunk_for(&self.file, self.chunk)
+    }
+
+    fn chunk_end(&self, start: u64) -> u64 {
+        end_of_chunk(start, self.chunk_size()).min(self.end)
+    }
+}
+
+/// An offset that a file can have.
+fn checked(offset: Option<u64>) -> io::Result<u64> {
+    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "seek to before the beginning or beyond i64::MAX");
+    offset.filter(|offset| *offset <= LARGEST_OFFSET).ok_or_else(outside)
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("position", &self.at)
+            .field("at_hand", &self.left().len())
+            .field("on_their_way", &self.ahead.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,39 @@
+//! The streams as tokio's traits.
+
+use super::Reader;
+use std::io::{self, SeekFrom};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
+
+/// At most so much of a buffer that was never written to is zeroed for a read.
+const ZEROED: usize = 256 << 10;
+
+impl AsyncRead for Reader {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let room = buf.remaining().min(ZEROED.max(buf.initialized().len() - buf.filled().len()));
+        let read = ready!(Reader::poll_read(&mut self, cx, buf.initialize_unfilled_to(room)))?;
+        buf.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncBufRead for Reader {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        self.get_mut().poll_fill(cx)
+    }
+
+    fn consume(mut self: Pin<&mut Self>, bytes: usize) {
+        Reader::consume(&mut self, bytes);
+    }
+}
+
+impl AsyncSeek for Reader {
+    fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        Reader::start_seek(&mut self, to)
+    }
+
+    fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        self.poll_seek(cx)
+    }
+}
