@@ -1,10 +1,9 @@
 //! compio: a ring and an executor on each thread.
 
-use super::{Contestant, per_core, ranges};
+use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
@@ -36,24 +35,27 @@ impl Contestant for Compio {
                 let mut options = OpenOptions::new();
                 options.read(true).write(job.shape.work == Work::Write).custom_flags(job.open_flags());
                 let file = options.open(&job.file).await.expect("the scratch file can be opened");
-                if job.shape.work == Work::Ranges {
-                    let start = |buffer, offset| {
-                        let mut file = file.clone();
-                        let task =
-                            compio::runtime::spawn(
-                                async move { operate(&mut file, Work::Ranges, buffer, offset).await },
-                            );
-                        async { task.await.ok() }
-                    };
-                    for reader in readers {
-                        ranges::by_tasks(reader, start).await;
+                let work = job.shape.work;
+                let mut tasks = Vec::new();
+                for reader in readers {
+                    let mut file = file.clone();
+                    if work == Work::Ranges {
+                        let start = move |buffer, offset| {
+                            let mut file = file.clone();
+                            let task =
+                                compio::runtime::spawn(async move { operate(&mut file, work, buffer, offset).await });
+                            async { task.await.ok() }
+                        };
+                        tasks.push(compio::runtime::spawn(tasks::ranges(reader, start)));
+                    } else {
+                        let operate = async move |buffer, offset| Some(operate(&mut file, work, buffer, offset).await);
+                        tasks.push(compio::runtime::spawn(tasks::blocks(
+                            reader,
+                            Buffer::new(job.shape.block),
+                            operate,
+                        )));
                     }
-                    return;
                 }
-                let tasks: Vec<_> = readers
-                    .into_iter()
-                    .map(|reader| compio::runtime::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))
-                    .collect();
                 for task in tasks {
                     task.await.expect("no reader panics");
                 }
@@ -63,15 +65,6 @@ impl Contestant for Compio {
 
     fn is_runtime(&self) -> bool {
         true
-    }
-}
-
-async fn blocks(mut reader: Reader, mut file: File, mut buffer: Buffer) {
-    let work = reader.job().shape.work;
-    while reader.begin() {
-        let (result, back) = operate(&mut file, work, buffer, reader.offset()).await;
-        buffer = back;
-        reader.end(result);
     }
 }
 

@@ -1,10 +1,9 @@
 //! monoio: a ring and an executor on each thread.
 
-use super::{Contestant, per_core, ranges};
+use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
@@ -33,21 +32,22 @@ impl Contestant for Monoio {
             runtime.block_on(async {
                 let file = job.open().and_then(File::from_std).expect("it was opened before");
                 let file = Rc::new(file);
-                if job.shape.work == Work::Ranges {
-                    let start = |buffer, offset| {
-                        let file = file.clone();
-                        let task = monoio::spawn(async move { operate(&file, Work::Ranges, buffer, offset).await });
-                        async { Some(task.await) }
-                    };
-                    for reader in readers {
-                        ranges::by_tasks(reader, start).await;
+                let work = job.shape.work;
+                let mut tasks = Vec::new();
+                for reader in readers {
+                    let file = file.clone();
+                    if work == Work::Ranges {
+                        let start = move |buffer, offset| {
+                            let file = file.clone();
+                            let task = monoio::spawn(async move { operate(&file, work, buffer, offset).await });
+                            async { Some(task.await) }
+                        };
+                        tasks.push(monoio::spawn(tasks::ranges(reader, start)));
+                    } else {
+                        let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
+                        tasks.push(monoio::spawn(tasks::blocks(reader, Buffer::new(job.shape.block), operate)));
                     }
-                    return;
                 }
-                let tasks: Vec<_> = readers
-                    .into_iter()
-                    .map(|reader| monoio::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))
-                    .collect();
                 for task in tasks {
                     task.await;
                 }
@@ -57,15 +57,6 @@ impl Contestant for Monoio {
 
     fn is_runtime(&self) -> bool {
         true
-    }
-}
-
-async fn blocks(mut reader: Reader, file: Rc<File>, mut buffer: Buffer) {
-    let work = reader.job().shape.work;
-    while reader.begin() {
-        let (result, back) = operate(&file, work, buffer, reader.offset()).await;
-        buffer = back;
-        reader.end(result);
     }
 }
 

@@ -1,6 +1,6 @@
 //! ringway on plain tokio: no runtime of its own, no settings.
 
-use super::{Contestant, RINGWAY};
+use super::{Contestant, RINGWAY, tasks};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
@@ -27,16 +27,18 @@ impl Contestant for Ringway {
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let runtime = Runtime::new()?;
+        let (runtime, work) = (Runtime::new()?, job.shape.work);
         let mut options = OpenOptions::new();
-        options.read(true).write(job.shape.work == Work::Write).direct(job.shape.direct);
+        options.read(true).write(work == Work::Write).direct(job.shape.direct);
         let file = Arc::new(runtime.block_on(options.open(&job.file))?);
         for reader in job.readers() {
             let file = file.clone();
-            match job.shape.work {
-                Work::Ranges => runtime.spawn(ranges(reader, file)),
-                _ => runtime.spawn(blocks(reader, file, buffer(job.shape.block))),
-            };
+            if work == Work::Ranges {
+                runtime.spawn(ranges(reader, file));
+            } else {
+                let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
+                runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate));
+            }
         }
         job.measure()
     }
@@ -47,15 +49,6 @@ fn buffer(len: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::new(len, 4096);
     buffer.fill(1);
     buffer
-}
-
-async fn blocks(mut reader: Reader, file: Arc<File>, mut buffer: AlignedBuffer) {
-    let work = reader.job().shape.work;
-    while reader.begin() {
-        let (result, back) = operate(&file, work, buffer, reader.offset()).await;
-        buffer = back;
-        reader.end(result);
-    }
 }
 
 async fn operate(file: &File, work: Work, buffer: AlignedBuffer, offset: u64) -> (io::Result<usize>, AlignedBuffer) {

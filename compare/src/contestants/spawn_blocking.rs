@@ -1,6 +1,6 @@
 //! tokio's pool for blocking calls: what most programs on tokio do today.
 
-use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking, ranges};
+use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 pub struct SpawnBlocking {
     name: &'static str,
@@ -54,38 +54,33 @@ impl Contestant for SpawnBlocking {
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let file = Arc::new(job.open()?);
         let runtime = Runtime::new()?;
+        let Shape { work, block, .. } = job.shape;
         for reader in job.readers() {
-            let (file, block) = (file.clone(), job.shape.block);
-            match (job.shape.work, self.once) {
-                (Work::Ranges, true) => runtime.spawn(ranges_at_once(reader, file, Buffer::new(block * RANGES))),
-                (Work::Ranges, false) => runtime.spawn(ranges::by_tasks(reader, move |mut buffer, offset| {
-                    let file = file.clone();
-                    let call = move || (blocking::operate(&file, Work::Ranges, &mut buffer, offset), buffer);
-                    let call = spawn_blocking(call);
+            let file = file.clone();
+            if self.once {
+                runtime.spawn(ranges_at_once(reader, file));
+            } else if work == Work::Ranges {
+                runtime.spawn(tasks::ranges(reader, move |buffer, offset| {
+                    let call = call(&file, work, buffer, offset);
                     async { call.await.ok() }
-                })),
-                _ => runtime.spawn(blocks(reader, file, Buffer::new(block))),
-            };
+                }));
+            } else {
+                let operate = async move |buffer, offset| call(&file, work, buffer, offset).await.ok();
+                runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
+            }
         }
         job.measure()
     }
 }
 
-// The pool refuses calls only when all is over, and the runtime goes.
-
-async fn blocks(mut reader: Reader, file: Arc<File>, mut buffer: Buffer) {
-    let work = reader.job().shape.work;
-    while reader.begin() {
-        let (offset, file) = (reader.offset(), file.clone());
-        let call = move || (blocking::operate(&file, work, &mut buffer, offset), buffer);
-        let Ok((result, back)) = spawn_blocking(call).await else { return };
-        buffer = back;
-        reader.end(result);
-    }
+fn call(file: &Arc<File>, work: Work, mut buffer: Buffer, offset: u64) -> JoinHandle<(io::Result<usize>, Buffer)> {
+    let file = file.clone();
+    spawn_blocking(move || (blocking::operate(&file, work, &mut buffer, offset), buffer))
 }
 
-async fn ranges_at_once(mut reader: Reader, file: Arc<File>, mut buffer: Buffer) {
+async fn ranges_at_once(mut reader: Reader, file: Arc<File>) {
     let block = reader.job().shape.block;
+    let mut buffer = Buffer::new(block * RANGES);
     while reader.begin() {
         let (offsets, file) = ([(); RANGES].map(|()| reader.offset()), file.clone());
         let call = move || (read_all(&file, block, &offsets, &mut buffer), buffer);

@@ -1,10 +1,9 @@
 //! tokio-uring: a current-thread tokio with a ring.
 
-use super::{Contestant, per_core, ranges};
+use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use std::io;
 use std::rc::Rc;
@@ -30,22 +29,22 @@ impl Contestant for TokioUring {
         per_core::measure(job, |_, job, readers| {
             tokio_uring::start(async {
                 let file = Rc::new(File::from_std(job.open().expect("it was opened before")));
-                if job.shape.work == Work::Ranges {
-                    let start = |buffer, offset| {
-                        let file = file.clone();
-                        let task =
-                            tokio_uring::spawn(async move { operate(&file, Work::Ranges, buffer, offset).await });
-                        async { task.await.ok() }
-                    };
-                    for reader in readers {
-                        ranges::by_tasks(reader, start).await;
+                let work = job.shape.work;
+                let mut tasks = Vec::new();
+                for reader in readers {
+                    let file = file.clone();
+                    if work == Work::Ranges {
+                        let start = move |buffer, offset| {
+                            let file = file.clone();
+                            let task = tokio_uring::spawn(async move { operate(&file, work, buffer, offset).await });
+                            async { task.await.ok() }
+                        };
+                        tasks.push(tokio_uring::spawn(tasks::ranges(reader, start)));
+                    } else {
+                        let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
+                        tasks.push(tokio_uring::spawn(tasks::blocks(reader, Buffer::new(job.shape.block), operate)));
                     }
-                    return;
                 }
-                let tasks: Vec<_> = readers
-                    .into_iter()
-                    .map(|reader| tokio_uring::spawn(blocks(reader, file.clone(), Buffer::new(job.shape.block))))
-                    .collect();
                 for task in tasks {
                     task.await.expect("no reader panics");
                 }
@@ -55,15 +54,6 @@ impl Contestant for TokioUring {
 
     fn is_runtime(&self) -> bool {
         true
-    }
-}
-
-async fn blocks(mut reader: Reader, file: Rc<File>, mut buffer: Buffer) {
-    let work = reader.job().shape.work;
-    while reader.begin() {
-        let (result, back) = operate(&file, work, buffer, reader.offset()).await;
-        buffer = back;
-        reader.end(result);
     }
 }
 
