@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// Bytes that were read, in memory that ringway lends. A slice of bytes in every respect.
 ///
-/// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is dropped, the memory is
-/// used for another read. So a small slice that is kept keeps all of its read's memory: what is to be kept for long is
-/// better copied (`to_vec()`).
+/// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is dropped, the memory
+/// is used for another read. So a small slice keeps all of its read's memory: what is to be kept for long is better
+/// copied (`to_vec()`).
 ///
 /// A block may outlive the engine that read it. With the feature `bytes`, it becomes a `bytes::Bytes` without a copy.
 ///
@@ -183,7 +183,10 @@ mod tests {
     proptest! {
         /// Slices of slices are what they are of a plain slice, in the same memory.
         #[test]
-        fn slices_of_slices(bytes in proptest::collection::vec(any::<u8>(), 0..100), cuts in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..5)) {
+        fn slices_of_slices(
+            bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            cuts in proptest::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..5),
+        ) {
             let mut block = Block::from(bytes.clone());
             let mut plain = &bytes[..];
             for (one, other) in cuts {

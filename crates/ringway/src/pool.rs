@@ -1,20 +1,21 @@
 //! Memory for reads that ringway lends: taken for a read, lent out with what came, and kept for the next one.
 //!
-//! Fresh memory has to be zeroed and its pages faulted in, which costs more than a cached read into it. So buffers are
-//! made in sizes that double, and those that come back are kept, up to a cap of bytes.
+//! Fresh memory has to be zeroed and its pages faulted in, which for a large buffer costs ten times what a cached read
+//! into it does. So buffers are made in sizes that double, and those that come back are kept, up to a cap of bytes.
 //!
-//! They are kept on shelves, one for each processor, and a thread uses one of its own: so threads do not wait for each
-//! other's locks and cache lines. A thread whose shelf has nothing for it looks at the others before it asks for fresh memory. Half
-//! of the cap is shared out among the shelves, so that nobody can take all of it from the others; the other half is for
-//! whoever needs more.
+//! They are kept on shelves, one for each processor, and a thread uses one of its own, so that threads seldom share a
+//! cache line. A thread whose shelf has nothing for it looks at the others before it asks for fresh memory. Half of the
+//! cap is shared out among the shelves, so that nobody can take all of it; the other half is for whoever needs more.
+//!
+//! Nobody waits for a shelf: one that is in use is passed over, and what would go back to it is freed. So neither does
+//! a forked child wait for a thread that it does not have.
 
 use crate::block::Block;
 use ringway_core::{AlignedBuffer, Arena, Buffer};
-use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 /// What buffers are aligned to: a multiple of every block size in use.
 const PAGE: usize = 4096;
@@ -61,13 +62,13 @@ impl Pool {
             return Ok(Buffer::from(block).slice(..len));
         }
         let Some(class) = class_for(len) else { return large(len) };
-        let kept = self.own_shelf().take(class).or_else(|| self.shelves.iter().find_map(|other| other.try_take(class)));
+        let kept = self.own_shelf().take(class).or_else(|| self.shelves.iter().find_map(|other| other.take(class)));
         let buffer = kept.unwrap_or_else(|| AlignedBuffer::new(size_of_class(class), PAGE));
         Ok(Buffer::from(buffer).slice(..len))
     }
 
-    /// The first `len` bytes of a buffer that was taken and read into, or all where there are fewer. The memory comes back
-    /// with the last clone and slice of them.
+    /// The first `len` bytes of a buffer that was taken and read into, or all where there are fewer. The memory comes
+    /// back with the last clone and slice of them.
     pub fn lend(&self, buffer: Buffer, len: usize) -> Block {
         Block::new(Lent { buffer, shelf: Arc::downgrade(self.own_shelf()) }, len)
     }
@@ -77,20 +78,9 @@ impl Pool {
         self.own_shelf().put(buffer);
     }
 
-    /// Bytes that are kept now.
-    pub fn kept(&self) -> usize {
-        self.shelves.iter().map(|shelf| shelf.stock().bytes).sum()
-    }
-
     /// The shelf of the thread that calls.
     fn own_shelf(&self) -> &Arc<Shelf> {
         &self.shelves[thread_number() % self.shelves.len()]
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} bytes kept)", self.kept())
     }
 }
 
@@ -129,7 +119,7 @@ struct Shelf {
     stock: Mutex<Stock>,
     /// Bytes that may be kept here whatever other shelves keep.
     share: usize,
-    /// Bytes that all shelves together may keep beyond their shares, those in use already not counted.
+    /// Bytes that shelves may still keep beyond their shares, all of them together.
     common: Arc<AtomicUsize>,
 }
 
@@ -139,7 +129,7 @@ struct Stock {
     free: [Vec<AlignedBuffer>; CLASSES],
     /// Bytes of all of them.
     bytes: usize,
-    /// So many of `bytes` are of the common part of the cap.
+    /// Those of `bytes` that exceed the share, and count towards the common part of the cap.
     borrowed: usize,
     /// When each class was last taken from or added to, as a number of `turns`.
     used: [u64; CLASSES],
@@ -147,57 +137,56 @@ struct Stock {
 }
 
 impl Shelf {
+    /// A buffer of this class, if there is one and nobody else is at the shelf.
     fn take(&self, class: usize) -> Option<AlignedBuffer> {
-        self.take_from(self.stock(), class)
-    }
-
-    /// As `take`, if nobody is at the shelf.
-    fn try_take(&self, class: usize) -> Option<AlignedBuffer> {
-        match self.stock.try_lock() {
-            Ok(stock) => self.take_from(stock, class),
-            Err(TryLockError::Poisoned(stock)) => self.take_from(stock.into_inner(), class),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn take_from(&self, mut stock: MutexGuard<'_, Stock>, class: usize) -> Option<AlignedBuffer> {
+        let mut stock = self.stock()?;
         stock.turn(class);
         self.pop(&mut stock, class)
     }
 
-    /// Keeps a buffer, if it is of a size to be kept. When the cap is reached, buffers of the class that has not been used
-    /// for longest make room; when there are none, it is freed.
+    /// Keeps a buffer, if it is of a size to be kept. When the cap is reached, buffers of the class that has not been
+    /// used for longest make room; when there are none, it is freed.
     fn put(&self, buffer: Buffer) {
         // Dropping is how a block of an arena goes back to its arena.
         let Ok(buffer) = AlignedBuffer::try_from(buffer) else { return };
         let size = buffer.len();
         let class = class_for(size).filter(|class| size_of_class(*class) == size && buffer.align() >= PAGE);
         let Some(class) = class else { return };
-        // Freed at the end, when the lock is.
+        // Freed at the end, when the shelf is unlocked.
         let mut evicted = Vec::new();
-        let mut stock = self.stock();
+        let Some(mut stock) = self.stock() else { return };
         stock.turn(class);
-        while !self.make_room(&mut stock, size) {
+        let others = stock.bytes - stock.free[class].len() * size;
+        if size > self.room(&stock) + others {
+            return; // They would make room in vain.
+        }
+        while !self.count(&mut stock, size) {
             let Some(other) = stock.oldest_but(class) else { return };
             evicted.extend(self.pop(&mut stock, other));
         }
         stock.free[class].push(buffer);
     }
 
-    /// Counts `size` bytes more, if the cap allows them.
-    fn make_room(&self, stock: &mut Stock, size: usize) -> bool {
-        if stock.bytes - stock.borrowed + size > self.share {
-            let rest = |common: usize| common.checked_sub(size);
+    /// Bytes that could be kept besides those that are.
+    fn room(&self, stock: &Stock) -> usize {
+        self.share - (stock.bytes - stock.borrowed) + self.common.load(Ordering::Relaxed)
+    }
+
+    /// Counts `size` bytes more: what exceeds the share is borrowed. False, and nothing done, when the cap is reached.
+    fn count(&self, stock: &mut Stock, size: usize) -> bool {
+        let excess = (stock.bytes - stock.borrowed + size).saturating_sub(self.share);
+        if excess > 0 {
+            let rest = |common: usize| common.checked_sub(excess);
             if self.common.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_err() {
                 return false;
             }
-            stock.borrowed += size;
         }
+        stock.borrowed += excess;
         stock.bytes += size;
         true
     }
 
-    /// A buffer off the shelf; what was borrowed for it is given back.
+    /// A buffer off the shelf; what is borrowed is given back first.
     fn pop(&self, stock: &mut Stock, class: usize) -> Option<AlignedBuffer> {
         let buffer = stock.free[class].pop()?;
         stock.bytes -= buffer.len();
@@ -209,9 +198,14 @@ impl Shelf {
         Some(buffer)
     }
 
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        // The stock is right at every moment: a panic elsewhere cannot have left it half changed.
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is here; `None` while somebody else is at it.
+    fn stock(&self) -> Option<MutexGuard<'_, Stock>> {
+        match self.stock.try_lock() {
+            Ok(stock) => Some(stock),
+            // The stock is right at every moment: a panic elsewhere cannot have left it half changed.
+            Err(TryLockError::Poisoned(stock)) => Some(stock.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -240,15 +234,16 @@ fn thread_number() -> usize {
 
 /// The class of the smallest buffers that hold `len` bytes; `None` for more than the largest hold.
 fn class_for(len: usize) -> Option<usize> {
-    (0..CLASSES).find(|class| len <= size_of_class(*class))
+    let pages = len.div_ceil(PAGE).next_power_of_two();
+    Some(pages.trailing_zeros() as usize).filter(|class| *class < CLASSES)
 }
 
 fn size_of_class(class: usize) -> usize {
     PAGE << class
 }
 
-/// Memory that is not kept: a vector, in use from the page boundary in it on, since a vector can say that there is no memory
-/// rather than end the program.
+/// Memory that is not kept: a vector, in use from the first page boundary in it on. Unlike an aligned buffer, a vector
+/// can say that there is no memory, rather than end the program.
 fn large(len: usize) -> io::Result<Buffer> {
     let mut memory = Vec::new();
     let bytes = len.saturating_add(PAGE);
@@ -263,6 +258,13 @@ fn large(len: usize) -> io::Result<Buffer> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Pool {
+        /// Bytes that are kept now.
+        fn kept(&self) -> usize {
+            self.shelves.iter().map(|shelf| shelf.stock.lock().unwrap().bytes).sum()
+        }
+    }
 
     #[test]
     fn what_came_back_is_lent_again() {
@@ -285,7 +287,7 @@ mod tests {
         let pool = Pool::with_shelves(8 * PAGE, 2);
         let fill = |shelf: usize| {
             (0..10).for_each(|_| pool.shelves[shelf].put(Buffer::from(AlignedBuffer::new(PAGE, PAGE))));
-            pool.shelves[shelf].stock().bytes / PAGE
+            pool.shelves[shelf].stock().unwrap().bytes / PAGE
         };
         assert_eq!((fill(0), fill(1)), (6, 2), "its share is left to the second");
         assert!(pool.shelves[0].take(0).is_some());
@@ -299,11 +301,11 @@ mod tests {
         (0..4).for_each(|_| give(1));
         (0..2).for_each(|_| give(2));
         give(4);
-        let stock = pool.shelves[0].stock();
+        let stock = pool.shelves[0].stock().unwrap();
         assert_eq!([0, 1, 2].map(|class| stock.free[class].len()), [0, 2, 1]);
         drop(stock);
         give(16);
-        assert_eq!(pool.kept(), 0, "what is larger than the cap");
+        assert_eq!(pool.kept(), 8 * PAGE, "nothing makes room for what is larger than the cap");
     }
 
     #[test]
@@ -314,6 +316,16 @@ mod tests {
             std::thread::scope(|scope| scope.spawn(|| pool.put(pool.take(1).unwrap())).join().unwrap());
             assert_eq!(pool.kept(), PAGE, "it was never made anew");
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_shelf() {
+        let pool = Pool::with_shelves(1 << 20, 1);
+        pool.put(pool.take(1).unwrap());
+        let stock = pool.shelves[0].stock().unwrap();
+        let buffer = pool.take(1).unwrap();
+        drop(pool.lend(buffer, 1));
+        assert_eq!(stock.bytes, PAGE, "another was lent, and freed");
     }
 
     #[test]
@@ -381,8 +393,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any sizes, given back in any order to any shelf: none is lent twice at a time, what is lent is long enough, and
-        /// what is kept is counted right and within the cap.
+        /// Any sizes, given back in any order to any shelf: none is lent twice at a time, what is lent is long enough,
+        /// and what is kept is counted right and within the cap.
         #[test]
         fn the_count_is_right(
             cap in 0usize..40 * PAGE,
@@ -403,7 +415,7 @@ mod tests {
                 }
                 let mut borrowed = 0;
                 for shelf in &pool.shelves {
-                    let stock = shelf.stock();
+                    let stock = shelf.stock().unwrap();
                     prop_assert_eq!(stock.bytes, stock.free.iter().flatten().map(|buffer| buffer.len()).sum::<usize>());
                     prop_assert!(stock.bytes - stock.borrowed <= shelf.share);
                     borrowed += stock.borrowed;
