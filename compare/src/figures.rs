@@ -17,6 +17,8 @@ pub struct Figures {
     pub least_share: f64,
     /// Operations of the first half of the time, as a share of all.
     pub first_half: f64,
+    /// Processors that other programs kept busy meanwhile, on average.
+    pub others: f64,
 }
 
 /// In microseconds.

@@ -5,7 +5,7 @@ use crate::offsets::Offsets;
 use crate::reader::Reader;
 use crate::shape::{Shape, Work};
 use crate::tally::{self, Tally};
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -120,13 +120,14 @@ impl Job {
         self.wait_for_readers()?;
         let all_begun = Instant::now();
         thread::sleep(self.warm_up);
-        let (usage, opened) = (Usage::now(), Instant::now());
+        let (machine, usage, opened) = (usage::of_machine(), Usage::now(), Instant::now());
         // Unless a reader has failed.
         let _ = self.phase.compare_exchange(WARMING_UP, MEASURING, Ordering::Relaxed, Ordering::Relaxed);
         thread::sleep(self.time / 2);
         let first_half = self.operations();
         thread::sleep(self.time / 2);
         let (usage, seconds) = (Usage::now() - usage, opened.elapsed().as_secs_f64());
+        let machine = usage::of_machine().zip(machine).map_or(0.0, |(now, earlier)| now - earlier);
         self.phase.store(OVER, Ordering::Relaxed);
         self.check()?;
 
@@ -146,6 +147,7 @@ impl Job {
             readers,
             least_share: least as f64 / mean,
             first_half: first_half as f64 / operations as f64,
+            others: ((machine - usage.user - usage.system) / seconds).max(0.0),
         })
     }
 

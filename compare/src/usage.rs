@@ -1,6 +1,7 @@
 //! What this process has cost so far: all its threads, and the kernel's io_uring workers, which are threads of it too.
 
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::mem::MaybeUninit;
 use std::ops::Sub;
 
@@ -42,4 +43,15 @@ impl Sub for Usage {
             involuntary_switches: self.involuntary_switches - earlier.involuntary_switches,
         }
     }
+}
+
+/// Seconds of processor time that the whole machine has spent, or lost to others beside it; none where it does not tell.
+pub fn of_machine() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let times: Vec<f64> = stat.lines().next()?.split_whitespace().skip(1).map_while(|time| time.parse().ok()).collect();
+    let busy: f64 = times.iter().take(8).sum::<f64>() - times.get(3)? - times.get(4)?;
+    // SAFETY: sysconf reads a constant of the system.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Some(busy / per_second as f64)
 }

@@ -11,6 +11,8 @@ use std::fmt::Write;
 const STARVING: f64 = 0.1;
 /// With more than this in one half of a turn, it depends on chance how much of a burst, or of a stall, the turn has seen.
 const UNEVEN: f64 = 0.65;
+/// With more of this machine's processors busy with something else, little can be told.
+const BUSY: f64 = 0.15;
 /// With fewer operations a reader than this, chance alone leaves some behind.
 const ENOUGH: f64 = 20.0;
 
@@ -49,31 +51,35 @@ fn line(text: &mut String, row: &Row, entry: &Entry) {
 }
 
 fn notes(text: &mut String, row: &Row, options: &Options) {
-    for entry in &row.entries {
-        let name = entry.contestant;
-        let readers = entry.turns.iter().map(|turn| turn.readers).max().unwrap_or(0);
-        if readers < row.shape.readers {
-            let _ = writeln!(text, "{name}: {readers} readers");
-        }
-        if row.shape.work == Work::Sum {
-            let _ = writeln!(text, "{name}: {}", whole_file(entry, options.sum_size));
-        }
-        if let Some(least) = Median::of(entry.turns.iter().filter(|turn| is_enough(turn)).map(|turn| turn.least_share))
-            && least.value < STARVING
-        {
-            let _ = writeln!(text, "{name}: starves readers; one had {:.1} % of the mean", 100.0 * least.value);
-        }
-        let uneven =
-            entry.turns.iter().filter(|turn| turn.first_half > UNEVEN || turn.first_half < 1.0 - UNEVEN).count();
-        if 2 * uneven > entry.turns.len() {
-            let _ = writeln!(text, "{name}: uneven; most operations fell into one half of the time");
-        }
+    row.entries.iter().for_each(|entry| notes_on(text, row, entry, options));
+    let others = row.entries.iter().flat_map(|entry| &entry.turns).map(|turn| turn.others);
+    if let Some(others) = Median::of(others).filter(|others| others.value > BUSY) {
+        let _ = writeln!(text, "the machine is busy: other programs took {:.1} processors meanwhile", others.value);
     }
     if row.entries.iter().any(|entry| entry.median(Metric::P50).is_none()) {
         *text += "no latencies: not every reader had its turn twice\n";
     }
     for (name, why) in &row.left_out {
         let _ = writeln!(text, "{name}: left out; {why}");
+    }
+}
+
+fn notes_on(text: &mut String, row: &Row, entry: &Entry, options: &Options) {
+    let (name, turns) = (entry.contestant, &entry.turns);
+    let readers = turns.iter().map(|turn| turn.readers).max().unwrap_or(0);
+    if readers < row.shape.readers {
+        let _ = writeln!(text, "{name}: {readers} readers");
+    }
+    if row.shape.work == Work::Sum {
+        let _ = writeln!(text, "{name}: {}", whole_file(entry, options.sum_size));
+    }
+    let least = Median::of(turns.iter().filter(|turn| is_enough(turn)).map(|turn| turn.least_share));
+    if let Some(least) = least.filter(|least| least.value < STARVING) {
+        let _ = writeln!(text, "{name}: starves readers; one had {:.1} % of the mean", 100.0 * least.value);
+    }
+    let is_uneven = |turn: &&Figures| turn.first_half > UNEVEN || turn.first_half < 1.0 - UNEVEN;
+    if 2 * turns.iter().filter(is_uneven).count() > turns.len() {
+        let _ = writeln!(text, "{name}: uneven; most operations fell into one half of the time");
     }
 }
 
