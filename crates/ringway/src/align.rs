@@ -24,7 +24,7 @@ pub(crate) struct Enclosed {
     pub back: u64,
 }
 
-/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none, when the file ended before.
+/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none, when the file ended.
 pub(crate) fn part(skip: usize, len: usize, got: usize) -> Range<usize> {
     skip.min(got)..skip.saturating_add(len).min(got)
 }
