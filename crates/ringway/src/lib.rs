@@ -51,6 +51,7 @@ mod engine;
 pub mod fs;
 mod pool;
 mod ranges;
+mod thread;
 mod stream;
 
 pub use block::Block;
@@ -59,4 +60,4 @@ pub use engine::{Batches, Counts, Engine, EngineBuilder, Latency, Reaping, Stats
 pub use ranges::Merge;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll};
-pub use stream::Reader;
+pub use stream::{Reader, Writer};

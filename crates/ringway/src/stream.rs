@@ -4,14 +4,17 @@
 //! of either.
 
 mod ahead;
+mod behind;
 #[cfg(feature = "futures")]
 mod futures;
 mod reader;
 mod started;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod writer;
 
 pub use reader::Reader;
+pub use writer::Writer;
 
 use crate::fs::File;
 use rustix::io::Errno;
@@ -22,10 +25,14 @@ const CHUNK: usize = 256 << 10;
 /// Chunks on their way where nothing is said.
 const DEPTH: usize = 4;
 
-/// What a chunk of so many bytes is for this file: direct I/O wants whole blocks, and nobody can do with none.
+/// What a chunk of so many bytes is for this file: whole blocks, and at least one.
 fn chunk_for(file: &File, bytes: usize) -> u64 {
-    let block = if file.is_direct() { u64::from(file.alignment().offset_align.max(1)) } else { 1 };
-    (bytes.max(1) as u64).next_multiple_of(block)
+    (bytes.max(1) as u64).next_multiple_of(block_of(file))
+}
+
+/// Bytes of the blocks that the file is written in: of one byte, but for direct I/O.
+fn block_of(file: &File) -> u64 {
+    if file.is_direct() { u64::from(file.alignment().offset_align.max(1)) } else { 1 }
 }
 
 /// Where the chunk ends that has the byte at `offset`: chunks begin and end at multiples of their size, so that all but the

@@ -4,3 +4,5 @@
 mod common;
 #[path = "streams/reader.rs"]
 mod reader;
+#[path = "streams/writer.rs"]
+mod writer;

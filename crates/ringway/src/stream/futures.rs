@@ -1,7 +1,7 @@
 //! The streams as the traits of `futures-io`.
 
-use super::Reader;
-use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
+use super::{Reader, Writer};
+use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -29,5 +29,20 @@ impl AsyncSeek for Reader {
             self.start_seek(to)?;
         }
         Reader::poll_seek(&mut self, cx)
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Writer::poll_write(&mut self, cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Writer::poll_flush(&mut self, cx)
+    }
+
+    /// Flushes. It may be written to again.
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(self, cx)
     }
 }

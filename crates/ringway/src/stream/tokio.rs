@@ -1,10 +1,10 @@
 //! The streams as tokio's traits.
 
-use super::Reader;
+use super::{Reader, Writer};
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 /// At most so much of a buffer that was never written to is zeroed for a read.
 const ZEROED: usize = 256 << 10;
@@ -35,5 +35,20 @@ impl AsyncSeek for Reader {
 
     fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         self.poll_seek(cx)
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Writer::poll_write(&mut self, cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Writer::poll_flush(&mut self, cx)
+    }
+
+    /// Flushes. It may be written to again.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(self, cx)
     }
 }

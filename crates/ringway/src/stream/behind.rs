@@ -1,0 +1,190 @@
+//! The writes that a writer has on their way, and what is to be written again.
+
+use super::started::Started;
+use crate::fs::File;
+use ringway_core::Buffer;
+use std::collections::VecDeque;
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+/// One chunk to be written.
+pub(super) struct Job {
+    pub start: u64,
+    pub buffer: Buffer,
+    /// The file is to end here, for the bytes behind are nothing but the rest of a block.
+    pub cut: Option<Cut>,
+}
+
+/// The end of a file that is written in whole blocks.
+pub(super) struct Cut {
+    pub end: u64,
+    /// The file was found to have nothing behind.
+    pub checked: bool,
+}
+
+/// Writes in the order of their offsets. Dropping them cancels them.
+pub(super) struct Behind {
+    file: File,
+    writes: VecDeque<Write>,
+    /// All before this offset has been written.
+    done: u64,
+    /// The first write's error has been told, and it has not been written since.
+    told: bool,
+}
+
+struct Write {
+    end: u64,
+    cuts: bool,
+    stage: Stage,
+    /// Of this one's failure has been told already, with that of one before it.
+    covered: bool,
+}
+
+enum Stage {
+    OnItsWay(Started<(io::Result<()>, Job)>),
+    /// With the error, until it is told.
+    Failed(Job, Option<io::Error>),
+    /// For a moment, between two of the others.
+    Changing,
+}
+
+impl Job {
+    /// Where the bytes end that were asked to be written.
+    fn end(&self) -> u64 {
+        self.cut.as_ref().map_or(self.start + self.buffer.len() as u64, |cut| cut.end)
+    }
+
+    /// Writes all of it.
+    async fn run(mut self, file: File) -> (io::Result<()>, Self) {
+        if let Some(cut) = &mut self.cut
+            && let Err(error) = cut.check(&file).await
+        {
+            return (Err(error), self);
+        }
+        let (mut result, buffer) = file.write_all_at(self.buffer, self.start).await;
+        self.buffer = buffer;
+        if let (Ok(()), Some(cut)) = (&result, &self.cut) {
+            result = file.set_len(cut.end).await;
+        }
+        (result, self)
+    }
+}
+
+impl Cut {
+    /// Cutting the file must not take anything away that was in it before.
+    async fn check(&mut self, file: &File) -> io::Result<()> {
+        if self.checked {
+            return Ok(()); // What is behind the end by now are the zeroes of the last try.
+        }
+        let (end, len) = (self.end, file.metadata().await?.len());
+        if len > end {
+            let text = format!("direct write: it ends within a block, at {end}, and the file goes on behind, to {len}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.checked = true;
+        Ok(())
+    }
+}
+
+impl Behind {
+    /// Writes to come, from an offset on.
+    pub(super) fn new(file: File, start: u64) -> Self {
+        Self { file, writes: VecDeque::new(), done: start, told: false }
+    }
+
+    /// Begins a write, behind the others. There must be no cut among them: it would take away what is written here.
+    pub(super) fn begin(&mut self, job: Job) {
+        debug_assert!(!self.cuts(), "a write overtakes a cut");
+        let (end, cuts) = (job.end(), job.cut.is_some());
+        self.writes.push_back(Write { end, cuts, stage: self.start(job), covered: false });
+    }
+
+    /// Waits until no more than `most` writes are on their way.
+    ///
+    /// Errors: that of the first write in order, once. Then it is tried again, and so are those that were on their way with
+    /// it, when this is called the next time.
+    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
+        self.retry();
+        self.settle(cx);
+        if let Some(error) = self.take_error() {
+            return Poll::Ready(Err(error));
+        }
+        if self.writes.len() <= most { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Lets go of what has been written, up to the first write that has not.
+    pub(super) fn settle(&mut self, cx: &mut Context<'_>) {
+        while let Some(first) = self.writes.front_mut() {
+            let Stage::OnItsWay(write) = &mut first.stage else { return };
+            let Poll::Ready((result, job)) = write.poll(cx) else { return };
+            match result {
+                Ok(()) => {
+                    self.file.engine().inner.pool.put(job.buffer);
+                    (self.done, self.told) = (first.end, false);
+                    self.writes.pop_front();
+                }
+                Err(_) if std::mem::take(&mut first.covered) => {
+                    first.stage = Stage::Failed(job, None);
+                    self.retry();
+                }
+                Err(error) => first.stage = Stage::Failed(job, Some(error)),
+            }
+        }
+    }
+
+    /// True when the first write has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.writes.front().is_some_and(|first| matches!(first.stage, Stage::Failed(..)))
+    }
+
+    /// True when a write is on its way that cuts the file.
+    pub(super) fn cuts(&self) -> bool {
+        self.writes.back().is_some_and(|last| last.cuts)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Where the last of them ends, or else what has been written.
+    pub(super) fn end(&self) -> u64 {
+        self.writes.back().map_or(self.done, |last| last.end)
+    }
+
+    /// All before this offset has been written.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// An error has been told, and what it is about has not been written since.
+    pub(super) fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// The first write's error, once for all that are on their way with it.
+    fn take_error(&mut self) -> Option<io::Error> {
+        let Stage::Failed(_, error) = &mut self.writes.front_mut()?.stage else { return None };
+        let error = error.take()?;
+        self.writes.iter_mut().skip(1).for_each(|other| other.covered = true);
+        self.told = true;
+        Some(error)
+    }
+
+    /// Begins the first write again, if it has failed and that was told.
+    fn retry(&mut self) {
+        let Some(first) = self.writes.front_mut() else { return };
+        match std::mem::replace(&mut first.stage, Stage::Changing) {
+            Stage::Failed(job, None) => {
+                let stage = self.start(job);
+                self.writes[0].stage = stage;
+            }
+            other => first.stage = other,
+        }
+    }
+
+    /// It wakes nobody: only for the first of all writes does anybody wait.
+    fn start(&self, job: Job) -> Stage {
+        Stage::OnItsWay(Started::new(job.run(self.file.clone()), &mut Context::from_waker(Waker::noop())))
+    }
+}

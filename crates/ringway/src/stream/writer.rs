@@ -1,0 +1,334 @@
+//! Writing a file from one end to the other.
+
+use super::behind::{Behind, Cut, Job};
+use super::{CHUNK, DEPTH, block_of, chunk_for, end_of_chunk, has_offsets};
+use crate::align::LARGEST_OFFSET;
+use crate::engine::go_on;
+use crate::fs::File;
+use ringway_core::Buffer;
+use rustix::fs::{OFlags, fcntl_getfl};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+/// Writes a file in order, while the caller makes what comes next. From [`File::writer`].
+///
+/// Bytes are collected into chunks; a full chunk is written at its offset while the next is collected. It is tokio's
+/// `AsyncWrite` (feature `tokio`), and that of `futures-io` (feature `futures`); what it needs in any case it has itself.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("table");
+/// let file = ringway::fs::File::create(&path).await?;
+/// let mut writer = file.writer();
+/// for line in 0..1000 {
+///     writer.write_all(format!("line {line}\n").as_bytes()).await?;
+/// }
+/// writer.sync_data().await?; // or `flush`, which leaves it to the kernel when it goes to the device
+/// # assert_eq!(std::fs::read(&path)?.len(), 8890);
+/// # Ok(()) }
+/// ```
+///
+/// **Flush it.** Dropping a writer cancels what it has on its way and throws away what it has collected: a drop cannot
+/// wait, and has nobody to tell an error to. In debug builds it says so on standard error, and with the feature `tracing` always as
+/// an event; not while panicking, nor after an error that was told. [`abandon`](Self::abandon) drops it in silence. `shutdown` and
+/// `close` of the traits flush, and do not sync.
+///
+/// **Errors.** That of a write comes with the first call after it that hands over a chunk, flushes or syncs. Nothing is
+/// thrown away: it is told once, for all the writes on their way, and the next such call begins with trying them again. So a
+/// disk that is full can be made room on, and the writer gone on with; a call that fails has taken none of its bytes in.
+/// [`written`](Self::written) tells how much has been written without a gap; behind that there may be more. Besides there are ESPIPE for a pipe, a
+/// socket or a terminal, and InvalidInput for a file that was opened for appending, which writes wherever it likes: open it for
+/// writing, and begin [`at`](Self::at) its length.
+///
+/// **Direct I/O** writes whole blocks: `at` has to be a multiple of the [alignment](File::alignment) (InvalidInput). The last block is
+/// filled up with zeroes when it is flushed, and the file then cut to its length; after a power cut between the two it may be longer.
+/// Where the file goes on behind the last block's bytes, that would destroy them, and is refused (InvalidInput). Nobody else
+/// may write to the end of the file meanwhile.
+pub struct Writer {
+    file: File,
+    chunk: usize,
+    depth: usize,
+    start: u64,
+    filling: Option<Filling>,
+    behind: Behind,
+    /// The file is one that can be written like this.
+    fit: bool,
+}
+
+/// A chunk that bytes are collected in.
+struct Filling {
+    start: u64,
+    buffer: Buffer,
+    filled: usize,
+    /// So many of them have been handed over before, and are here only because their block is not full.
+    clean: usize,
+}
+
+impl File {
+    /// Writes the file in order from its beginning, or from [`at`](Writer::at); see [`Writer`]. Nothing is written yet.
+    /// The file is not cut: bytes that it has behind those written stay.
+    pub fn writer(&self) -> Writer {
+        Writer {
+            file: self.clone(),
+            chunk: CHUNK,
+            depth: DEPTH,
+            start: 0,
+            filling: None,
+            behind: Behind::new(self.clone(), 0),
+            fit: false,
+        }
+    }
+}
+
+impl Writer {
+    /// Bytes that are written at a time; for direct I/O rounded up to whole blocks. Chunks end at multiples of it. Default 256 KiB.
+    pub fn chunk(mut self, bytes: usize) -> Self {
+        self.chunk = bytes;
+        self
+    }
+
+    /// How many chunks may be on their way while the next is collected; at least 1. So at most `chunk` times (this + 1)
+    /// bytes of memory are in use. Default 4.
+    pub fn write_behind(mut self, chunks: usize) -> Self {
+        self.depth = chunks.max(1);
+        self
+    }
+
+    /// Begins at this offset of the file.
+    ///
+    /// # Panics
+    ///
+    /// When bytes have been written to it already.
+    pub fn at(mut self, offset: u64) -> Self {
+        assert_eq!(self.position(), self.start, "`at` is for a writer that has not been written to");
+        self.start = offset;
+        self.behind = Behind::new(self.file.clone(), offset);
+        self
+    }
+
+    /// Takes all these bytes in. Waits while as many chunks are on their way as there may be.
+    ///
+    /// Errors: see [`Writer`]; how many of the bytes were taken in, the [`position`](Self::position) tells. Dropped, the future may
+    /// have taken in a part of them.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let taken = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the file sees it. It may be lost in
+    /// a power cut.
+    ///
+    /// Errors: see [`Writer`]. Dropped, it leaves everything to the next call.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    /// Flushes, and then writes the file to the device: [`File::sync_data`].
+    ///
+    /// Errors: those of both. One of the sync is told once; after it, what was written may be lost, and is not tried again.
+    pub async fn sync_data(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.file.sync_data().await
+    }
+
+    /// As [`sync_data`](Self::sync_data), with times and the like: [`File::sync_all`].
+    pub async fn sync_all(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.file.sync_all().await
+    }
+
+    /// Offset in the file of the next byte to be taken in.
+    pub fn position(&self) -> u64 {
+        match &self.filling {
+            Some(filling) => filling.start + filling.filled as u64,
+            None => self.behind.end(),
+        }
+    }
+
+    /// How many bytes, counted from where it began, are known to have been written without a gap.
+    pub fn written(&self) -> u64 {
+        self.behind.done() - self.start
+    }
+
+    /// The file that is written.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Drops it without a word about what has not been written. A write that the kernel has begun may still happen.
+    pub fn abandon(mut self) {
+        self.filling = None;
+        self.behind = Behind::new(self.file.clone(), self.start);
+    }
+
+    /// Takes in as many of these bytes as the current chunk has room for.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if self.filling.as_ref().is_some_and(Filling::is_full) {
+            ready!(self.poll_hand_over(cx))?;
+        }
+        let filling = match &mut self.filling {
+            Some(filling) => filling,
+            None => {
+                ready!(go_on(cx));
+                self.check_file()?;
+                let start = self.behind.end();
+                let buffer = self.buffer_at(start)?;
+                self.filling.insert(Filling { start, buffer, filled: 0, clean: 0 })
+            }
+        };
+        let taken = filling.take_in(bytes);
+        if filling.is_full() {
+            // It goes at once if it may. This call has taken bytes in: whatever error there is, the next one meets it.
+            self.behind.settle(cx);
+            if !self.behind.has_failed() && self.behind.len() <= self.others() {
+                let _ = self.hand_over();
+            }
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Waits until all that was taken in has been written.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.filling.as_ref().is_some_and(Filling::is_dirty) {
+            ready!(self.poll_hand_over(cx))?;
+        }
+        self.behind.poll_room(cx, 0)
+    }
+
+    /// Begins to write what was collected, as soon as there may be another write.
+    fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.behind.poll_room(cx, self.others()))?;
+        Poll::Ready(self.hand_over())
+    }
+
+    /// How many writes there may be besides one that begins.
+    fn others(&self) -> usize {
+        if self.behind.cuts() { 0 } else { self.depth - 1 }
+    }
+
+    /// Begins to write what was collected.
+    fn hand_over(&mut self) -> io::Result<()> {
+        let Some(mut full) = self.filling.take() else { return Ok(()) };
+        let rest = full.filled % block_of(&self.file) as usize;
+        let mut cut = None;
+        if rest > 0 {
+            // The block goes now, filled up with zeroes, and again when there is more of it.
+            let start = full.start + (full.filled - rest) as u64;
+            let mut begun = match self.buffer_at(start) {
+                Ok(buffer) => Filling { start, buffer, filled: 0, clean: rest },
+                Err(error) => {
+                    self.filling = Some(full);
+                    return Err(error);
+                }
+            };
+            begun.take_in(&full.buffer.as_slice()[full.filled - rest..full.filled]);
+            self.filling = Some(begun);
+            cut = Some(Cut { end: full.start + full.filled as u64, checked: false });
+            full.pad(block_of(&self.file) as usize - rest);
+        }
+        self.behind.begin(Job { start: full.start, buffer: full.buffer.slice(..full.filled), cut });
+        Ok(())
+    }
+
+    /// An empty buffer for the chunk that begins at this offset.
+    fn buffer_at(&self, start: u64) -> io::Result<Buffer> {
+        let end = end_of_chunk(start, chunk_for(&self.file, self.chunk));
+        self.file.engine().inner.pool.take((end - start) as usize)
+    }
+
+    /// Whether the file can be written at offsets.
+    fn check_file(&mut self) -> io::Result<()> {
+        let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        if self.fit {
+            return Ok(());
+        }
+        has_offsets(&self.file)?;
+        if fcntl_getfl(&self.file)?.contains(OFlags::APPEND) {
+            return invalid("writer: the file was opened for appending; open it for writing, and begin at its length");
+        }
+        if self.start > LARGEST_OFFSET {
+            return invalid("writer: it begins beyond i64::MAX");
+        }
+        if !self.start.is_multiple_of(block_of(&self.file)) {
+            return invalid(
+                "writer: it begins at an offset that is not aligned, and the file is opened for direct I/O",
+            );
+        }
+        self.fit = true;
+        Ok(())
+    }
+
+    /// Bytes that were taken in and are not known to be written.
+    fn unwritten(&self) -> u64 {
+        self.position() - self.behind.done()
+    }
+}
+
+impl Filling {
+    fn is_full(&self) -> bool {
+        self.filled == self.buffer.len()
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.filled > self.clean
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        match self.buffer.as_mut_slice() {
+            Some(bytes) => bytes,
+            None => unreachable!("the pool's memory can be written to"),
+        }
+    }
+
+    /// As many as there is room for.
+    fn take_in(&mut self, bytes: &[u8]) -> usize {
+        let filled = self.filled;
+        let room = &mut self.bytes()[filled..];
+        let len = bytes.len().min(room.len());
+        room[..len].copy_from_slice(&bytes[..len]);
+        self.filled += len;
+        len
+    }
+
+    /// So many zeroes, for which there is room.
+    fn pad(&mut self, bytes: usize) {
+        let filled = self.filled;
+        self.bytes()[filled..filled + bytes].fill(0);
+        self.filled += bytes;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let unwritten = self.unwritten();
+        if unwritten == 0 || self.behind.is_told() || std::thread::panicking() {
+            return;
+        }
+        // Not a panic: dropping is also how a task is cancelled.
+        if cfg!(debug_assertions) {
+            eprintln!("ringway: a writer was dropped with {unwritten} bytes not written: flush it, or abandon it");
+        }
+        #[cfg(feature = "tracing")]
+        tracing::error!(unwritten, "a writer was dropped with bytes not written: flush it, or abandon it");
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("position", &self.position())
+            .field("written", &self.written())
+            .field("on_their_way", &self.behind.len())
+            .finish_non_exhaustive()
+    }
+}
