@@ -26,8 +26,10 @@ pub trait Contestant: Sync {
     /// What it is, and what was chosen for it.
     fn about(&self) -> &'static str;
 
-    /// Why it takes no part in this row.
-    fn leaves_out(&self, shape: &Shape) -> Option<String>;
+    /// Why it takes no part in this row, if it does not.
+    fn leaves_out(&self, _: &Shape) -> Option<String> {
+        None
+    }
 
     /// Does the work of `job` until that is over.
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures>;

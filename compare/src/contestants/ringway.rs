@@ -1,10 +1,11 @@
 //! ringway on plain tokio: no runtime of its own, no settings.
 
+use super::sum::{self, Check};
 use super::{Contestant, RINGWAY, tasks};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{RANGES, Shape, Work};
+use crate::shape::{RANGES, Work};
 use ringway::AlignedBuffer;
 use ringway::fs::{File, OpenOptions};
 use std::io;
@@ -22,10 +23,6 @@ impl Contestant for Ringway {
         "multi-thread tokio; ringway::fs::File"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        (shape.work == Work::Sum).then(|| "has no reader for a whole file yet".into())
-    }
-
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let (runtime, work) = (Runtime::new()?, job.shape.work);
         let mut options = OpenOptions::new();
@@ -33,12 +30,14 @@ impl Contestant for Ringway {
         let file = Arc::new(runtime.block_on(options.open(&job.file))?);
         for reader in job.readers() {
             let file = file.clone();
-            if work == Work::Ranges {
-                runtime.spawn(ranges(reader, file));
-            } else {
-                let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate));
-            }
+            match work {
+                Work::Ranges => runtime.spawn(ranges(reader, file)),
+                Work::Sum => runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)),
+                Work::Read | Work::Write => {
+                    let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
+                    runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate))
+                }
+            };
         }
         job.measure()
     }

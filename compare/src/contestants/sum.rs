@@ -1,8 +1,10 @@
 //! What the row `sum` does with the bytes that each contestant reads.
 
 use crate::job::Job;
+use crate::reader::Reader;
 use std::fs::File;
 use std::io::{self, Read};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt};
 
 /// The sum of all bytes.
 pub fn sum(bytes: &[u8]) -> u64 {
@@ -43,5 +45,15 @@ impl Check {
         }
         (self.sum, self.bytes) = (0, 0);
         true
+    }
+}
+
+/// Pass after pass through what speaks tokio's traits.
+pub async fn passes(mut reader: Reader, mut file: impl AsyncRead + AsyncSeek + Unpin, mut check: Check) {
+    let mut buffer = vec![0; reader.job().shape.block];
+    while reader.begin() {
+        let result = file.read_exact(&mut buffer).await;
+        let result = if check.add(&buffer) { file.rewind().await.and(result) } else { result };
+        reader.end(result);
     }
 }

@@ -1,7 +1,7 @@
 //! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the same.
 
 use super::Contestant;
-use super::sum::Check;
+use super::sum::{self, Check};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
@@ -52,7 +52,7 @@ impl Contestant for TokioFs {
         for reader in job.readers() {
             let file = File::from_std(job.open()?);
             if job.shape.work == Work::Sum {
-                runtime.spawn(sum(reader, file, Check::new(job)?));
+                runtime.spawn(sum::passes(reader, file, Check::new(job)?));
             } else {
                 runtime.spawn(blocks(reader, file, Buffer::new(job.shape.block)));
             }
@@ -81,15 +81,6 @@ async fn operate(file: &mut File, work: Work, buffer: &mut [u8], offset: u64) ->
         return Ok(buffer.len());
     }
     file.read_exact(buffer).await
-}
-
-async fn sum(mut reader: Reader, mut file: File, mut check: Check) {
-    let mut buffer = vec![0; reader.job().shape.block];
-    while reader.begin() {
-        let result = file.read_exact(&mut buffer).await;
-        let result = if check.add(&buffer) { file.rewind().await.and(result) } else { result };
-        reader.end(result);
-    }
 }
 
 /// How many files this process may have open.
