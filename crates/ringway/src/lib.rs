@@ -51,7 +51,6 @@ mod engine;
 pub mod fs;
 mod pool;
 mod ranges;
-mod thread;
 mod stream;
 
 pub use block::Block;
