@@ -10,6 +10,7 @@ mod reaper;
 mod shard;
 mod stats;
 mod sync;
+mod trace;
 mod turnstile;
 mod waiters;
 
@@ -18,19 +19,19 @@ pub use stats::{Batches, Latency, Stats};
 pub use waiters::Counts;
 
 pub(crate) use coop::go_on;
-pub(crate) use flight::{Flight, Flights};
+pub(crate) use flight::Flight;
 pub(crate) use shard::Turn;
 pub(crate) use waiters::Outcome;
 
 use crate::pool::Pool;
+use crate::thread;
 use reaper::Reaper;
 use ringway_core::{BackendKind, Explanation, Home, Operation, Reason};
 use shard::{Place, Shard, Unattended};
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Context;
 use std::time::Duration;
@@ -139,7 +140,7 @@ impl Engine {
     pub fn readable(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.inner.by_hand {
             Some(by_hand) => Ok(by_hand.readable.as_fd()),
-            None => Err(io::Error::from_raw_os_error(libc_eopnotsupp())),
+            None => Err(io::Error::from(rustix::io::Errno::OPNOTSUPP)),
         }
     }
 
@@ -151,31 +152,8 @@ impl Engine {
         if !self.inner.home.is_here() {
             return 0;
         }
-        self.inner.shards.iter().map(|shard| shard.turn(None, None)).sum()
+        self.inner.shards.iter().map(|shard| shard.turn(Place::ByHand, None)).sum()
     }
-}
-
-/// EOPNOTSUPP, as a number.
-fn libc_eopnotsupp() -> i32 {
-    rustix::io::Errno::OPNOTSUPP.raw_os_error()
-}
-
-thread_local! {
-    /// This thread's number, which chooses its shard.
-    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// Threads take shards in turn.
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    NUMBER.with(|number| match number.get() {
-        Some(number) => number,
-        None => {
-            let next = NEXT.fetch_add(1, Ordering::Relaxed);
-            number.set(Some(next));
-            next
-        }
-    })
 }
 
 impl Inner {
@@ -183,7 +161,7 @@ impl Inner {
     fn here(&self) -> usize {
         match self.shards.len() {
             1 => 0,
-            shards => thread_number() % shards,
+            shards => thread::number() % shards,
         }
     }
 
@@ -196,9 +174,10 @@ impl Inner {
     fn push(&self, turn: Turn, cx: &Context<'_>, fill: impl FnOnce(&mut Vec<Operation>)) -> (usize, waiters::Key) {
         let index = self.here();
         let shard = &self.shards[index];
-        let pushed = shard.push(turn, self.place(), cx.waker(), fill);
+        let place = self.place();
+        let pushed = shard.push(turn, place, cx.waker(), fill);
         if pushed.due {
-            shard.turn(Some(pushed.key), None);
+            shard.turn(place, Some(pushed.key));
         }
         if let Some(reaper) = &self.reaper {
             match pushed.unattended {

@@ -52,6 +52,7 @@ pub mod fs;
 mod pool;
 mod ranges;
 mod stream;
+mod thread;
 
 pub use block::Block;
 pub use buffer::IoBuffer;

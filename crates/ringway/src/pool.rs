@@ -11,6 +11,7 @@
 //! a forked child wait for a thread that it does not have.
 
 use crate::block::Block;
+use crate::thread;
 use ringway_core::{AlignedBuffer, Arena, Buffer};
 use std::io;
 use std::ops::Deref;
@@ -80,7 +81,7 @@ impl Pool {
 
     /// The shelf of the thread that calls.
     fn own_shelf(&self) -> &Arc<Shelf> {
-        &self.shelves[thread_number() % self.shelves.len()]
+        &self.shelves[thread::number() % self.shelves.len()]
     }
 }
 
@@ -220,16 +221,6 @@ impl Stock {
         self.turns += 1;
         self.used[class] = self.turns;
     }
-}
-
-thread_local!(static NUMBER: usize = {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-});
-
-/// This thread's number, which chooses its shelf.
-fn thread_number() -> usize {
-    NUMBER.with(|number| *number)
 }
 
 /// The class of the smallest buffers that hold `len` bytes; `None` for more than the largest hold.

@@ -64,7 +64,7 @@ impl EngineBuilder {
             options: Options::new().entries(128).io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS),
             shards: None,
             in_flight: 256,
-            waiting: 4096,
+            waiting: 1024,
             fixed_buffers: None,
             pool: 32 << 20,
             try_cached: true,
@@ -93,7 +93,7 @@ impl EngineBuilder {
     }
 
     /// The most other operations (opens, syncs, reads of pipes, everything that may take for ever) that each shard has
-    /// with the kernel at a time. Default 4096.
+    /// with the kernel at a time. Default 1024.
     pub fn waiting(mut self, operations: u32) -> Self {
         self.waiting = operations;
         self

@@ -4,7 +4,7 @@
 //! It goes with its runtime, and the engine's thread takes over then.
 
 use super::reaper::Reaper;
-use super::shard::{Promise, Shard};
+use super::shard::{Place, Shard};
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,10 +83,9 @@ async fn drive(fd: AsyncFd<OwnedFd>, post: Post) {
         let Some(mut ready) = ready else { return };
         // First: what completes from here on makes it ready again.
         ready.clear_ready();
-        if shard.turn(None, Some(Promise)) > 1 {
-            // The tasks that it has woken run first, and what they ask for is entered together.
+        // The tasks that it wakes run first; what they ask for is entered together, and what has completed meanwhile is told together.
+        while shard.reap(Place::Runtime(post.id)) > 1 {
             tokio::task::yield_now().await;
-            shard.redeem();
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Entering each operation by itself costs a system call each; entering all that have completed at once makes a convoy:
 //! the device stands idle while they are prepared, and then has them all. Groups of an eighth of what is in flight have
 //! neither fault. A lone operation is a group. There is no timer: what is held back waits for completions, of which
-//! there are at least eight on their way, or for the reaper, who has promised to come back.
+//! there are at least eight on their way, or for the reaper, who comes back after the tasks that it woke.
 
 /// The share of what is in flight that makes a group.
 const SHARE: usize = 8;
@@ -24,13 +24,11 @@ pub(crate) struct Pace {
     cap: usize,
     /// Completions since the last enter.
     since: usize,
-    /// Tasks that were woken and will be followed by the reaper, who enters what they leave behind.
-    promised: usize,
 }
 
 impl Pace {
     pub(crate) fn new(cap: usize) -> Self {
-        Self { in_flight: 0, cap: cap.max(1), since: 0, promised: 0 }
+        Self { in_flight: 0, cap: cap.max(1), since: 0 }
     }
 
     /// How many more the queue may have.
@@ -38,12 +36,13 @@ impl Pace {
         self.cap.saturating_sub(self.in_flight)
     }
 
-    /// Whether to enter, with so many waiting.
-    pub(crate) fn is_due(&self, waiting: usize) -> bool {
+    /// Whether to enter, with so many waiting. `expected`: tasks that the reaper has woken, and after which it comes back; they
+    /// will have more to enter.
+    pub(crate) fn is_due(&self, waiting: usize, expected: usize) -> bool {
         let ready = waiting.min(self.room());
-        // Nobody comes back for what waits behind fewer completions than a group has.
-        let overdue = self.promised == 0 && self.since >= group(self.in_flight);
-        ready > 0 && (overdue || ready >= group(self.in_flight + self.promised))
+        // Where nobody is to come back, nothing waits for more completions than a group has.
+        let overdue = expected == 0 && self.since >= group(self.in_flight);
+        ready > 0 && (overdue || ready >= group(self.in_flight + expected))
     }
 
     /// So many were given to the queue.
@@ -57,16 +56,6 @@ impl Pace {
         self.in_flight = self.in_flight.saturating_sub(count);
         self.since += count;
     }
-
-    /// So many tasks are being woken, and the reaper comes back after them.
-    pub(crate) fn promise(&mut self, tasks: usize) {
-        self.promised = tasks;
-    }
-
-    /// The reaper is back.
-    pub(crate) fn redeem(&mut self) {
-        self.promised = 0;
-    }
 }
 
 #[cfg(test)]
@@ -76,32 +65,31 @@ mod tests {
 
     #[test]
     fn a_lone_operation_is_entered_at_once() {
-        assert!(Pace::new(256).is_due(1));
-        assert!(!Pace::new(256).is_due(0));
+        assert!(Pace::new(256).is_due(1, 0));
+        assert!(!Pace::new(256).is_due(0, 0));
     }
 
     #[test]
     fn under_load_an_eighth_gathers() {
         let mut pace = Pace::new(256);
         pace.entered(128);
-        assert!(!pace.is_due(15));
-        assert!(pace.is_due(16));
+        assert!(!pace.is_due(15, 0));
+        assert!(pace.is_due(16, 0));
         // The reaper has woken the tasks of all that completed: what they ask for is entered in groups too.
         pace.completed(128);
-        pace.promise(128);
-        assert!(!pace.is_due(15));
-        assert!(pace.is_due(16));
-        pace.redeem();
-        assert!(pace.is_due(1));
+        assert!(!pace.is_due(15, 128));
+        assert!(pace.is_due(16, 128));
+        // And it is back.
+        assert!(pace.is_due(1, 0));
     }
 
     #[test]
     fn no_more_than_there_is_room_for() {
         let mut pace = Pace::new(8);
         pace.entered(8);
-        assert!(!pace.is_due(1000));
+        assert!(!pace.is_due(1000, 0));
         pace.completed(1);
-        assert!(pace.is_due(1000));
+        assert!(pace.is_due(1000, 0));
     }
 
     proptest! {
@@ -111,7 +99,7 @@ mod tests {
             let mut pace = Pace::new(cap);
             pace.entered(first.min(cap));
             let mut left = first.min(cap);
-            while !pace.is_due(waiting) {
+            while !pace.is_due(waiting, 0) {
                 prop_assert!(left > 0, "held back with nothing in flight: {pace:?}");
                 pace.completed(1);
                 left -= 1;

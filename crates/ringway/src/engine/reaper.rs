@@ -5,7 +5,7 @@
 //! at all. So while anything is in flight the thread looks, now and then, whether the shards move, and moves them if not.
 //! With nothing in flight it sleeps.
 
-use super::shard::Shard;
+use super::shard::{Place, Shard};
 use ringway_core::Home;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
@@ -77,7 +77,7 @@ impl Reaper {
             self.wait(&served, if sleeps { None } else { Some(WATCH) });
             self.asleep.store(false, Ordering::SeqCst);
             for shard in served {
-                shard.turn(None, None);
+                shard.turn(Place::Elsewhere, None);
             }
             if !sleeps && looked.elapsed() < WATCH {
                 continue;

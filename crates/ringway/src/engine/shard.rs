@@ -53,6 +53,20 @@ struct Front {
     flush: bool,
     /// The reapers' business.
     reapers: Reapers,
+    /// A reaper has woken tasks, and comes back when they have run.
+    promise: Option<Promise>,
+    /// Futures that will be woken by it.
+    deferred: Vec<Waker>,
+}
+
+/// What a reaper leaves behind when it gives way to the tasks that it woke. Until it is back, what completes in the meantime
+/// is for it to tell: a task that woke others would have a worker woken for each of them.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    /// Where it was given. It is nothing to those who are polled elsewhere, for that runtime may be busy.
+    place: Place,
+    /// Tasks that were woken.
+    tasks: usize,
 }
 
 /// Who picks up completions, besides those who submit.
@@ -199,6 +213,8 @@ impl Shard {
                 pace: Pace::new(paced as usize),
                 flush: false,
                 reapers: Reapers::default(),
+                promise: None,
+                deferred: Vec::new(),
             }),
             ring: Mutex::new(Ring {
                 queue,
@@ -231,7 +247,7 @@ impl Shard {
             Turn::Paced => front.paced.add(key, count),
             Turn::Now => front.now.add(key, count),
         }
-        Pushed { key, due: front.is_due(), unattended: front.reapers.attend(place) }
+        Pushed { key, due: front.is_due(place), unattended: front.reapers.attend(place) }
     }
 
     /// The result of a waiter's one operation, if it is there.
@@ -260,21 +276,42 @@ impl Shard {
         };
         drop(given_up);
         if cancels {
-            self.turn(None, None);
+            self.turn(Place::ByHand, None);
         }
     }
 
     /// Moves the shard along, if nobody is at it; else whoever is does it again. How many futures were woken.
     ///
-    /// `own` is not woken: it looks for itself. `promise`: the caller will come back after the tasks that this wakes.
-    pub(crate) fn turn(&self, own: Option<Key>, promise: Option<Promise>) -> usize {
+    /// `own` is not woken: it looks for itself.
+    pub(crate) fn turn(&self, place: Place, own: Option<Key>) -> usize {
+        self.go(place, own, false)
+    }
+
+    /// As [`turn`](Self::turn), by a reaper that will call this again when the tasks that it wakes have run, if it wakes more than one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn reap(&self, place: Place) -> usize {
+        self.front().promise = None;
+        self.go(place, None, true)
+    }
+
+    /// Enters all that there is room for and takes what has completed, whatever the pace and whoever has promised what.
+    pub(crate) fn flush(&self) {
+        {
+            let mut front = self.front();
+            front.promise = None;
+            front.flush = true;
+        }
+        self.turn(Place::ByHand, None);
+    }
+
+    fn go(&self, place: Place, own: Option<Key>, comes_back: bool) -> usize {
         let mut woken = 0;
         if !self.turnstile.enter() {
             return woken;
         }
         let mut wakers = Vec::new();
         loop {
-            let more = self.go_round(own, promise, &mut wakers);
+            let more = self.go_round(place, own, comes_back, &mut wakers);
             let over = self.turnstile.leave();
             woken += wakers.len();
             wake_all(&mut wakers);
@@ -286,47 +323,27 @@ impl Shard {
     }
 
     /// One round; true if there is already reason for another.
-    fn go_round(&self, own: Option<Key>, promise: Option<Promise>, wakers: &mut Vec<Waker>) -> bool {
+    fn go_round(&self, place: Place, own: Option<Key>, comes_back: bool, wakers: &mut Vec<Waker>) -> bool {
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
         self.turns.fetch_add(1, Ordering::Relaxed);
-        self.front().give_turns(ring);
+        self.front().give_turns(ring, place);
         ring.submit();
         let more = {
             let mut front = self.front();
-            let before = wakers.len();
-            front.hand_out(ring, own, wakers);
-            // One task alone needs nobody behind it.
-            if promise.is_some() && wakers.len() - before > 1 {
-                front.pace.promise(wakers.len() - before);
+            front.hand_out(ring, own);
+            if front.expected(place) == 0 {
+                wakers.append(&mut front.deferred);
             }
-            front.is_due() || !front.cancels.is_empty()
+            // One task alone needs nobody behind it.
+            if comes_back && wakers.len() > 1 {
+                front.promise = Some(Promise { place, tasks: wakers.len() });
+            }
+            front.is_due(place) || !front.cancels.is_empty()
         };
         // What nobody waits for is dropped without a lock of the futures': it may free memory or close a file.
         ring.orphans.clear();
         more
-    }
-
-    /// Enters what has gathered: the reaper is back from waking tasks.
-    pub(crate) fn redeem(&self) {
-        let due = {
-            let mut front = self.front();
-            front.pace.redeem();
-            front.is_due()
-        };
-        if due {
-            self.turn(None, None);
-        }
-    }
-
-    /// Enters all that there is room for and takes what has completed, whatever the pace.
-    pub(crate) fn flush(&self) {
-        {
-            let mut front = self.front();
-            front.pace.redeem();
-            front.flush = true;
-        }
-        self.turn(None, None);
     }
 
     /// Something is in flight, or waits for its turn.
@@ -383,17 +400,19 @@ impl Shard {
     }
 }
 
-/// The caller will come back to [`Shard::redeem`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Promise;
-
 impl Front {
-    fn is_due(&self) -> bool {
-        self.now.operations.min(self.now_room) > 0 || self.pace.is_due(self.paced.operations)
+    /// Whether it is time to enter, for somebody who is polled there.
+    fn is_due(&self, place: Place) -> bool {
+        self.now.operations.min(self.now_room) > 0 || self.pace.is_due(self.paced.operations, self.expected(place))
+    }
+
+    /// Tasks there after which a reaper comes back.
+    fn expected(&self, place: Place) -> usize {
+        self.promise.filter(|promise| promise.place == place).map_or(0, |promise| promise.tasks)
     }
 
     /// Takes out whose turn it is.
-    fn give_turns(&mut self, ring: &mut Ring) {
+    fn give_turns(&mut self, ring: &mut Ring, place: Place) {
         std::mem::swap(&mut self.cancels, &mut ring.cancels);
         while self.now_room > 0
             && let Some((key, next)) = self.now.take(&mut self.waiters)
@@ -401,7 +420,7 @@ impl Front {
             ring.batch.push((key, next, Turn::Now));
             self.now_room -= 1;
         }
-        if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations) {
+        if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
             let before = ring.batch.len();
             let mut room = self.pace.room();
             while room > 0
@@ -414,8 +433,8 @@ impl Front {
         }
     }
 
-    /// Tells the waiters what the queue has taken, and what has become of it.
-    fn hand_out(&mut self, ring: &mut Ring, own: Option<Key>, wakers: &mut Vec<Waker>) {
+    /// Tells the waiters what the queue has taken, and what has become of it. Whom to wake is added to `deferred`.
+    fn hand_out(&mut self, ring: &mut Ring, own: Option<Key>) {
         for (index, id) in ring.carried.drain(..) {
             if self.waiters.carried(index, id) {
                 self.cancels.push(id);
@@ -429,10 +448,12 @@ impl Front {
         let all = ring.outcomes.len();
         for (label, outcome) in ring.outcomes.drain(..) {
             paced += usize::from(label.is_paced());
-            ring.recorder.latency(now.saturating_duration_since(self.waiters.begun(label.index())));
+            if let Some(begun) = self.waiters.begun(label.index()) {
+                ring.recorder.latency(now.saturating_duration_since(begun));
+            }
             match self.waiters.answer(label.index(), label.place(), outcome) {
                 Answered::Complete(Some(waker)) if own.is_none_or(|own| own.index() != label.index()) => {
-                    wakers.push(waker)
+                    self.deferred.push(waker)
                 }
                 Answered::Complete(waker) => drop(waker),
                 Answered::Partly => {}

@@ -27,7 +27,8 @@ pub struct Stats {
     pub failures: u64,
     /// Features and backends that were refused; [`Engine::explain`](crate::Engine::explain) has the reasons.
     pub refusals: usize,
-    /// From the first poll of an operation's future to its completion being picked up. Cached reads are not in it.
+    /// From the first poll of an operation's future to its completion being picked up, of every eighth push. Cached reads are not
+    /// in it.
     pub latency: Latency,
 }
 

@@ -3,8 +3,8 @@
 use super::File;
 use super::outcome::transfer;
 use crate::Block;
-use crate::align::enclose;
-use crate::engine::Flights;
+use crate::align::{enclose, in_memory, part};
+use crate::engine::Flight;
 use crate::ranges::{Merge, Plan};
 use ringway_core::{Buffer, op};
 use std::io;
@@ -19,9 +19,8 @@ impl File {
     /// cancelled.
     pub async fn read(&self, range: Range<u64>) -> io::Result<Block> {
         let enclosed = enclose(&range, self.granularity())?;
-        let (front, wanted) = (enclosed.front as usize, (range.end - range.start) as usize);
         let pool = &self.engine().inner.pool;
-        let mut buffer = pool.take((enclosed.end - enclosed.start) as usize)?;
+        let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start))?;
         let read = if !self.is_direct() && self.read_cached(&mut buffer, enclosed.start).await {
             buffer.len()
         } else {
@@ -36,8 +35,9 @@ impl File {
                 }
             }
         };
-        let end = read.min(front + wanted);
-        Ok(pool.lend(buffer, read).slice(front.min(end)..end))
+        let wanted = part(in_memory(enclosed.front), in_memory(range.end - range.start), read);
+        let len = wanted.len();
+        Ok(pool.lend(buffer.slice(wanted), len))
     }
 
     /// Reads many ranges of bytes, each into memory that ringway lends, in the order given: one future, one submission,
@@ -93,7 +93,7 @@ impl File {
                 blocks.push(None);
             }
         }
-        let mut outcomes = Flights::new(&self.engine().inner, self.turn(), operations).await.into_iter();
+        let mut outcomes = Flight::new(&self.engine().inner, self.turn(), operations).await.into_iter();
         let mut carried = || {
             let (result, buffer) = transfer(outcomes.next()?);
             Some(match result {

@@ -118,7 +118,7 @@ impl File {
     }
 
     /// A transfer, in its turn.
-    pub(super) fn fly(&self, operation: Operation) -> Flight<'_> {
+    pub(super) fn fly(&self, operation: Operation) -> Flight<'_, Operation> {
         Flight::new(&self.engine().inner, self.turn(), operation)
     }
 
