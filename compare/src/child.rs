@@ -2,7 +2,7 @@
 
 use crate::contestants;
 use crate::figures::Figures;
-use crate::job::{Job, Order};
+use crate::job::{Assignment, Job};
 use anyhow::{Context, bail, ensure};
 use std::io::Read;
 use std::path::Path;
@@ -14,28 +14,28 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The child's side: measures, prints one line, and is gone, whatever is still in flight.
-pub fn run(order: &str) -> anyhow::Result<()> {
-    let order: Order = serde_json::from_str(order).context("the order of a measurement")?;
-    let name = order.contestant.clone();
+pub fn run(assignment: &str) -> anyhow::Result<()> {
+    let assignment: Assignment = serde_json::from_str(assignment).context("what to measure")?;
+    let name = assignment.contestant.clone();
     let contestant = contestants::by_name(&name).with_context(|| format!("there is no contestant {name}"))?;
     let built_for_it = cfg!(all(tokio_unstable, feature = "tokio-io-uring"));
     ensure!(contestant.needs_tokio_io_uring() == built_for_it, "{name} wants another build of this program");
-    let figures = contestant.run(Job::new(order))?;
+    let figures = contestant.run(Job::new(assignment))?;
     println!("{}", serde_json::to_string(&figures)?);
     process::exit(0);
 }
 
 /// The parent's side: starts `program`, and waits for its line.
-pub fn measure(program: &Path, order: &Order) -> anyhow::Result<Figures> {
+pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figures> {
     let mut child = Command::new(program)
         .arg("run")
-        .arg(serde_json::to_string(order)?)
+        .arg(serde_json::to_string(assignment)?)
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| program.display().to_string())?;
-    let limit = order.warm_up + order.time + PATIENCE;
+    let limit = assignment.warm_up + assignment.time + PATIENCE;
     let status = wait(&mut child, limit)?;
     let (mut out, mut errors) = (String::new(), String::new());
     child.stdout.take().context("a pipe")?.read_to_string(&mut out)?;

@@ -3,7 +3,7 @@
 use crate::child;
 use crate::contestants::{self, Contestant};
 use crate::figures::{Figures, Median, Metric};
-use crate::job::Order;
+use crate::job::Assignment;
 use crate::options::Options;
 use crate::report;
 use crate::scratch::Scratch;
@@ -128,7 +128,7 @@ impl<'a> Arena<'a> {
             eprint!("  round {round} of {rounds}:");
             part.retain_mut(|(contestant, turns)| {
                 eprint!(" {}", contestant.name());
-                match child::measure(self.program(*contestant), &self.order(*contestant, shape, &file, size)) {
+                match child::measure(self.program(*contestant), &self.assignment(*contestant, shape, &file, size)) {
                     Ok(figures) => turns.push(figures),
                     Err(error) => left_out.push((contestant.name(), format!("failed: {error:#}"))),
                 }
@@ -174,8 +174,8 @@ impl<'a> Arena<'a> {
         self.options.rounds.min(most)
     }
 
-    fn order(&self, contestant: &dyn Contestant, shape: Shape, file: &Path, size: u64) -> Order {
-        Order {
+    fn assignment(&self, contestant: &dyn Contestant, shape: Shape, file: &Path, size: u64) -> Assignment {
+        Assignment {
             contestant: contestant.name().into(),
             shape,
             file: file.into(),

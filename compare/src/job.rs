@@ -22,7 +22,7 @@ const BEGINNING: Duration = Duration::from_secs(30);
 
 /// What a child process is told.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Order {
+pub struct Assignment {
     pub contestant: String,
     pub shape: Shape,
     pub file: PathBuf,
@@ -52,8 +52,8 @@ pub struct Job {
 
 impl Job {
     /// Never freed: there is one in a process.
-    pub fn new(order: Order) -> &'static Self {
-        let Order { contestant: _, shape, file, size, warm_up, time } = order;
+    pub fn new(assignment: Assignment) -> &'static Self {
+        let Assignment { contestant: _, shape, file, size, warm_up, time } = assignment;
         Box::leak(Box::new(Self {
             shape,
             file,

@@ -23,7 +23,7 @@ use std::process;
 fn main() {
     let options = Options::parse();
     let done = match &options.command {
-        Some(Command::Run { order }) => child::run(order),
+        Some(Command::Run { assignment }) => child::run(assignment),
         Some(Command::List) => {
             report::list(options.tokio_io_uring.is_some());
             Ok(())

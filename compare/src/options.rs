@@ -73,7 +73,7 @@ pub enum Command {
     List,
     /// One measurement, told as JSON: what the program starts itself for.
     #[command(hide = true)]
-    Run { order: String },
+    Run { assignment: String },
 }
 
 fn seconds(text: &str) -> anyhow::Result<Duration> {

@@ -8,6 +8,7 @@ use crate::contest::Row;
 use crate::contestants;
 use crate::options::Options;
 use crate::shape::Shape;
+use crate::suite;
 use anyhow::Context;
 use std::fs;
 use std::thread;
@@ -49,11 +50,19 @@ pub fn closing(rows: &[Row], too_large: &[(Shape, String)], options: &Options) -
     if let Some(path) = &options.json {
         fs::write(path, serde_json::to_string_pretty(rows)?).with_context(|| path.display().to_string())?;
     }
+    let plotted = plotted(rows);
     if let Some(path) = &options.svg {
-        plot::svg(path, rows).with_context(|| path.display().to_string())?;
+        plot::svg(path, &plotted).with_context(|| path.display().to_string())?;
     }
     if let Some(path) = &options.png {
-        plot::png(path, rows).with_context(|| path.display().to_string())?;
+        plot::png(path, &plotted).with_context(|| path.display().to_string())?;
     }
     Ok(())
+}
+
+/// The main rows, for all would be too many to look at; or what there is, without any of those.
+fn plotted(rows: &[Row]) -> Vec<&Row> {
+    let main = suite::main_rows();
+    let (among, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| main.contains(&row.shape));
+    if among.is_empty() { others } else { among }
 }

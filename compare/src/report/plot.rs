@@ -26,26 +26,26 @@ const INK: RGBColor = RGBColor(0x20, 0x26, 0x2c);
 
 type Area<'a, B> = DrawingArea<B, Shift>;
 
-pub fn svg(path: &Path, rows: &[Row]) -> Result<()> {
+pub fn svg(path: &Path, rows: &[&Row]) -> Result<()> {
     draw(&SVGBackend::new(path, size(rows)).into_drawing_area(), rows)
 }
 
-pub fn png(path: &Path, rows: &[Row]) -> Result<()> {
+pub fn png(path: &Path, rows: &[&Row]) -> Result<()> {
     // A picture has its letters drawn here, so they come along with the program.
     let font = epaint_default_fonts::UBUNTU_LIGHT;
     plotters::style::register_font(FONT, FontStyle::Normal, font).map_err(|_| anyhow!("the font cannot be read"))?;
     draw(&BitMapBackend::new(path, size(rows)).into_drawing_area(), rows)
 }
 
-fn size(rows: &[Row]) -> (u32, u32) {
-    (WIDTH as u32, (2 * MARGIN + rows.iter().map(height).sum::<i32>()) as u32)
+fn size(rows: &[&Row]) -> (u32, u32) {
+    (WIDTH as u32, (2 * MARGIN + rows.iter().copied().map(height).sum::<i32>()) as u32)
 }
 
 fn height(row: &Row) -> i32 {
     TITLE + BAR * row.entries.len() as i32 + GAP
 }
 
-fn draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, rows: &[Row]) -> Result<()>
+fn draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, rows: &[&Row]) -> Result<()>
 where
     B::ErrorType: 'static,
 {
