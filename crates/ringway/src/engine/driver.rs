@@ -32,12 +32,18 @@ pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, reaper: &Arc<Re
     }));
     match watched {
         Ok(Ok(fd)) => _ = tokio::spawn(drive(fd, post)),
-        // The post is dropped, and with it the work goes to the thread, which keeps it.
         Ok(Err(_)) | Err(_) => {
-            post.shard().reapers(|reapers| reapers.runtimes.push(id));
+            drop(post);
+            shards[shard].reapers(|reapers| {
+                reapers.runtimes.truncate(MOST_RUNTIMES);
+                reapers.runtimes.insert(0, (id, false));
+            });
         }
     }
 }
+
+/// Runtimes that are remembered.
+const MOST_RUNTIMES: usize = 256;
 
 /// The task's place in its shard; given up when it is dropped, which may be at any time.
 struct Post {
@@ -56,7 +62,7 @@ impl Post {
 impl Drop for Post {
     fn drop(&mut self) {
         self.shard().reapers(|reapers| {
-            if let Some(at) = reapers.runtimes.iter().position(|id| *id == self.id) {
+            if let Some(at) = reapers.runtimes.iter().position(|(id, _)| *id == self.id) {
                 reapers.runtimes.swap_remove(at);
             }
             reapers.thread = true;

@@ -48,7 +48,7 @@ impl Reaper {
     #[inline]
     pub(crate) fn watch(&self) {
         // The push was made under a lock that the thread takes after it has said that it sleeps: one of the two sees the other.
-        if self.asleep.load(Ordering::SeqCst) {
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             self.ring();
         }
     }
@@ -90,6 +90,8 @@ impl Reaper {
                     if shard.turns() == *seen {
                         shard.flush();
                     }
+                } else {
+                    shard.rest();
                 }
                 works |= std::mem::replace(seen, shard.turns()) != shard.turns();
             }

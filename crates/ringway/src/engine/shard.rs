@@ -72,9 +72,9 @@ struct Promise {
 /// Who picks up completions, besides those who submit.
 #[derive(Default)]
 pub(crate) struct Reapers {
-    /// Runtimes in which a task does.
+    /// Runtimes in which a task does; false: in which none can.
     #[cfg(feature = "tokio")]
-    pub(crate) runtimes: Vec<tokio::runtime::Id>,
+    pub(crate) runtimes: Vec<(tokio::runtime::Id, bool)>,
     /// To be woken when the shard closes.
     #[cfg(feature = "tokio")]
     pub(crate) drivers: Vec<Waker>,
@@ -306,24 +306,36 @@ impl Shard {
 
     fn go(&self, place: Place, own: Option<Key>, comes_back: bool) -> usize {
         let mut woken = 0;
-        if !self.turnstile.enter() {
-            return woken;
-        }
         let mut wakers = Vec::new();
+        let Some(mut passage) = self.turnstile.enter() else { return woken };
         loop {
-            let more = self.go_round(place, own, comes_back, &mut wakers);
-            let over = self.turnstile.leave();
+            let (more, orphans) = self.go_round(place, own, comes_back, &mut wakers);
+            let left = passage.leave();
+            // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
+            drop(orphans);
             woken += wakers.len();
             wake_all(&mut wakers);
-            // Over, unless somebody has left word, or what completed made room or a group.
-            if over && !(more && self.turnstile.enter()) {
-                return woken;
-            }
+            passage = match left {
+                Ok(()) if !more => return woken,
+                // What completed made room, or a group.
+                Ok(()) => match self.turnstile.enter() {
+                    Some(passage) => passage,
+                    None => return woken,
+                },
+                // Somebody has left word.
+                Err(passage) => passage,
+            };
         }
     }
 
-    /// One round; true if there is already reason for another.
-    fn go_round(&self, place: Place, own: Option<Key>, comes_back: bool, wakers: &mut Vec<Waker>) -> bool {
+    /// One round: true if there is already reason for another, and what is to be dropped.
+    fn go_round(
+        &self,
+        place: Place,
+        own: Option<Key>,
+        comes_back: bool,
+        wakers: &mut Vec<Waker>,
+    ) -> (bool, Vec<Answered>) {
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
         self.turns.fetch_add(1, Ordering::Relaxed);
@@ -341,9 +353,7 @@ impl Shard {
             }
             front.is_due(place) || !front.cancels.is_empty()
         };
-        // What nobody waits for is dropped without a lock of the futures': it may free memory or close a file.
-        ring.orphans.clear();
-        more
+        (more, std::mem::take(&mut ring.orphans))
     }
 
     /// Something is in flight, or waits for its turn.
@@ -366,11 +376,27 @@ impl Shard {
         change(&mut self.front().reapers)
     }
 
-    /// Cancels what is in flight and waits for it, at most for `wait`. How many operations are left; they are leaked.
-    pub(crate) fn close(&self, wait: Duration) -> usize {
-        let left = lock(&self.ring).queue.close(wait).unwrap_or(usize::MAX);
+    /// Nothing is in flight: the thread need not wait for it.
+    pub(crate) fn rest(&self) {
+        let mut front = self.front();
+        if front.waiters.in_flight() == 0 {
+            front.reapers.thread = false;
+        }
+    }
+
+    /// Cancels what is in flight and waits for it, at most for `wait`; what is left then is leaked.
+    pub(crate) fn close(&self, wait: Duration) {
+        // Who comes meanwhile finds it taken and goes on, rather than wait.
+        let passage = loop {
+            match self.turnstile.enter() {
+                Some(passage) => break passage,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        // An error of the backend as a whole: then all of it is leaked.
+        let _ = lock(&self.ring).queue.close(wait);
+        drop(passage);
         self.flush();
-        left
     }
 
     /// Operations counted, by the futures' side and by the queue's.
@@ -498,16 +524,21 @@ impl Ring {
 impl Reapers {
     /// Somebody waits at `place`; whom to ask, where nobody picks up completions for it yet.
     fn attend(&mut self, place: Place) -> Unattended {
-        match place {
-            #[cfg(feature = "tokio")]
-            Place::Runtime(id) if self.runtimes.contains(&id) => Unattended::No,
-            #[cfg(feature = "tokio")]
-            Place::Runtime(id) => {
-                self.runtimes.push(id);
-                Unattended::Runtime(id)
+        #[cfg(feature = "tokio")]
+        if let Place::Runtime(id) = place {
+            match self.runtimes.iter().find(|(known, _)| *known == id) {
+                Some((_, true)) => return Unattended::No,
+                Some((_, false)) => {}
+                None => {
+                    self.runtimes.push((id, true));
+                    return Unattended::Runtime(id);
+                }
             }
-            Place::Elsewhere if !std::mem::replace(&mut self.thread, true) => Unattended::Thread,
-            Place::Elsewhere | Place::ByHand => Unattended::No,
+        }
+        if place == Place::ByHand || std::mem::replace(&mut self.thread, true) {
+            Unattended::No
+        } else {
+            Unattended::Thread
         }
     }
 }

@@ -12,26 +12,58 @@ const AGAIN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Turnstile(AtomicU8);
 
+/// The right to do the work. Dropped rather than left, as by a panic, it lets the next one in; word that was left is lost then.
+#[derive(Debug)]
+pub(crate) struct Passage<'a>(Option<&'a Turnstile>);
+
 impl Turnstile {
     pub(crate) fn new() -> Self {
         Self(AtomicU8::new(FREE))
     }
 
-    /// True: the work is the caller's, until [`leave`](Self::leave) says so. False: whoever has it does it again.
-    pub(crate) fn enter(&self) -> bool {
+    /// The work is the caller's, who has to [`leave`](Passage::leave). `None`: whoever has it does it again.
+    pub(crate) fn enter(&self) -> Option<Passage<'_>> {
         // What the caller did before is seen by the one who goes round again, and the other way about.
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(if state == FREE { TAKEN } else { AGAIN }))
-            .is_ok_and(|before| before == FREE)
+        let before = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(if state == FREE { TAKEN } else { AGAIN }));
+        (before == Ok(FREE)).then_some(Passage(Some(self)))
     }
+}
 
-    /// True: over. False: somebody has asked meanwhile, and the work is to be done again.
-    pub(crate) fn leave(&self) -> bool {
-        if self.0.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            return true;
+impl Passage<'_> {
+    /// Over; or, if somebody has asked meanwhile, the work is to be done again.
+    pub(crate) fn leave(mut self) -> Result<(), Self> {
+        let Some(turnstile) = self.0.take() else { return Ok(()) };
+        if turnstile.0.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return Ok(());
         }
         // Of those who come from here on, word is left anew.
-        self.0.swap(TAKEN, Ordering::AcqRel);
-        false
+        turnstile.0.swap(TAKEN, Ordering::AcqRel);
+        Err(Self(Some(turnstile)))
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        if let Some(turnstile) = self.0 {
+            turnstile.0.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_that_was_left_is_heard() {
+        let turnstile = Turnstile::new();
+        let passage = turnstile.enter().expect("nobody has it");
+        assert!(turnstile.enter().is_none());
+        let passage = passage.leave().expect_err("somebody has asked");
+        assert!(passage.leave().is_ok());
+        assert!(turnstile.enter().is_some(), "a passage that is dropped is over too");
+        assert!(turnstile.enter().is_some());
     }
 }
