@@ -29,13 +29,15 @@ use std::process::ExitCode;
 pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime")?;
     let progress = Progress::new(!args.no_progress && !args.status);
-    let all_is_well = runtime.block_on(async {
+    let args = args.clone();
+    // A task of the runtime, rather than the thread that waits for it: so that one that hands it a result wakes no thread.
+    let all_is_well = runtime.block_on(runtime.spawn(async move {
         let all_is_well =
-            if args.check { check::run(args, &progress).await } else { print::run(args, &progress).await };
+            if args.check { check::run(&args, &progress).await } else { print::run(&args, &progress).await };
         progress.end();
         all_is_well
-    });
+    }));
     // What may still be under way is of no use to anyone: a directory being read, a line of input being waited for.
     runtime.shutdown_background();
-    Ok(if all_is_well? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if all_is_well?? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -49,10 +49,10 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
 }
 
 /// Reads a list into `lines`. Standard input is only for a line that names it if no list has it.
-async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender<Line>) {
+async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender<Vec<Line>>) {
     let mut list = match List::open(&list, rules).await {
         Ok(list) => list,
-        Err(error) => return drop(lines.send(Line::Broken(error)).await),
+        Err(error) => return drop(lines.send(vec![Line::Broken(error)]).await),
     };
     loop {
         let line = match list.next().await {
@@ -62,9 +62,9 @@ async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender
                 Line::Entry(entry, input)
             }
             Ok(Some(Err(line))) => Line::NotUnderstood(line),
-            Err(error) => return drop(lines.send(Line::Broken(error)).await),
+            Err(error) => return drop(lines.send(vec![Line::Broken(error)]).await),
         };
-        if lines.send(line).await.is_err() {
+        if lines.send(vec![line]).await.is_err() {
             return;
         }
     }

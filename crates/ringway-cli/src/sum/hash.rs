@@ -3,7 +3,7 @@
 use super::digest::{Algorithm, Crc32c, Digest};
 use super::options::SumArgs;
 use super::progress::Progress;
-use super::source::{Input, Source, Stream};
+use super::source::{Input, Source, Stream, is_of_len};
 use super::tree::Tree;
 use ringway::Block;
 use ringway::fs::File;
@@ -67,10 +67,10 @@ async fn digest<D: Digest>(source: Source, reading: &Reading) -> io::Result<Vec<
 /// `len` is where the end was when it was opened. It is read to where its end is found, as by those who read in order.
 async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Result<Vec<u8>> {
     let block = reading.block as u64;
-    if len < block {
-        // Most files are small: one read, and no task for it. A byte more than there should be shows whether it has grown.
-        let (part, read) = part::<D>(&file, 0..len + 1, reading).await?;
-        if read <= len {
+    if (1..block).contains(&len) {
+        // Most files are small: one read that the page cache can answer whole, and no task for it.
+        let (part, read) = part::<D>(&file, 0..len, reading).await?;
+        if read == len && is_of_len(&file, len) {
             let mut digest = D::default();
             digest.add(part);
             return Ok(digest.finish());

@@ -7,16 +7,17 @@ use tokio::sync::{Semaphore, mpsc};
 /// Results that wait for an earlier one, which may be that of a file of terabytes. Jobs go on until there are so many.
 const WAITING: usize = 4096;
 
-/// Does the `jobs`, `at_once` at a time, begun in their order, and hands their results to `done`, in their order.
+/// Does the `jobs`, `at_once` at a time, begun in their order, and hands their results to `done`, in their order. Jobs
+/// come in batches, since each that crosses from one thread to another may have to wake it.
 ///
 /// # Errors
 ///
 /// That of `done`, which ends it; a job that panicked.
 pub(super) async fn in_order<J, W, F>(
-    mut jobs: mpsc::Receiver<J>,
+    mut jobs: mpsc::Receiver<Vec<J>>,
     at_once: usize,
     mut work: W,
-    mut done: impl FnMut(F::Output) -> anyhow::Result<()>,
+    mut done: impl FnMut(F::Output) -> anyhow::Result<()> + Send,
 ) -> anyhow::Result<()>
 where
     J: Send + 'static,
@@ -26,17 +27,19 @@ where
     let (begun, mut results) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let room = Arc::new(Semaphore::new(at_once));
-        while let Some(job) = jobs.recv().await {
-            // The semaphore is never closed.
-            let Ok(place) = room.clone().acquire_owned().await else { return };
-            let job = work(job);
-            let task = tokio::spawn(async move {
-                let result = job.await;
-                drop(place);
-                result
-            });
-            if begun.send(task).await.is_err() {
-                return;
+        while let Some(batch) = jobs.recv().await {
+            for job in batch {
+                // The semaphore is never closed.
+                let Ok(place) = room.clone().acquire_owned().await else { return };
+                let job = work(job);
+                let task = tokio::spawn(async move {
+                    let result = job.await;
+                    drop(place);
+                    result
+                });
+                if begun.send(task).await.is_err() {
+                    return;
+                }
             }
         }
     });
@@ -56,8 +59,8 @@ mod tests {
     async fn results_keep_the_order_and_jobs_the_bound() {
         let (send, jobs) = mpsc::channel(1);
         tokio::spawn(async move {
-            for job in 0..100u64 {
-                send.send(job).await.unwrap();
+            for batch in 0..10u64 {
+                send.send((batch * 10..batch * 10 + 10).collect()).await.unwrap();
             }
         });
         let running = Arc::new(AtomicUsize::new(0));
@@ -85,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_ends_it() {
         let (send, jobs) = mpsc::channel(1);
-        let feed = tokio::spawn(async move { while send.send(()).await.is_ok() {} });
+        let feed = tokio::spawn(async move { while send.send(vec![()]).await.is_ok() {} });
         let mut left = 3;
         let done = |()| {
             left -= 1;

@@ -10,8 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-/// What was found and has not begun to be read.
-const FOUND: usize = 256;
+/// How many of what is found go to be read at a time.
+const BATCH: usize = 64;
+/// Batches that were found and have not begun to be read.
+const FOUND: usize = 4;
 
 /// Prints the hashes; whether everything could be read.
 ///
@@ -25,7 +27,15 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         let (arguments, progress) = (arguments.clone(), progress.clone());
         spawn_blocking(move || progress.total(walk::total(&arguments, recursive)));
     }
-    spawn_blocking(move || walk::all(&arguments, recursive).try_for_each(|next| found.blocking_send(next)));
+    spawn_blocking(move || {
+        let mut all = walk::all(&arguments, recursive);
+        let mut batch = || Some(all.by_ref().take(BATCH).collect()).filter(|batch: &Vec<Found>| !batch.is_empty());
+        while let Some(batch) = batch() {
+            if found.blocking_send(batch).is_err() {
+                return;
+            }
+        }
+    });
 
     let form = Form { algorithm: args.algo.unwrap_or_default(), tag: args.tag, zero: args.zero };
     let reading = Reading::new(args, progress);

@@ -1,9 +1,11 @@
-//! Where bytes come from: all that is opened and read goes through ringway's door here.
+//! Where bytes come from: all that is opened and read goes through ringway's door here. What is already open is asked for its
+//! type and length with `fstat(2)`, which waits for nothing, while a ring would give it to a thread.
 
 use ringway::Block;
 use ringway::fs::{self, File, OpenOptions};
 use ringway_core::op::At;
-use std::io::{self, Seek, SeekFrom};
+use rustix::fs::{FileType, SeekFrom};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -72,13 +74,15 @@ impl Source {
             Input::Stdin => (File::from_std(io::stdin().as_fd().try_clone_to_owned()?.into())?, None),
             Input::Path(path) => open(path, direct).await?,
         };
-        let metadata = file.metadata().await?;
-        let source = match metadata.mode() & libc::S_IFMT {
-            libc::S_IFDIR => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+        let stat = rustix::fs::fstat(&file)?;
+        let source = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
             // Standard input begins where others have stopped.
-            libc::S_IFREG if !matches!(input, Input::Stdin) => Source::File(file, metadata.len()),
-            libc::S_IFBLK if !matches!(input, Input::Stdin) => {
-                let len = len_of_device(&file)?;
+            _ if matches!(input, Input::Stdin) => Source::Stream(Stream(Some(file))),
+            FileType::RegularFile => Source::File(file, stat.st_size as u64),
+            // Its metadata say nothing of its length. The position, which is moved here, is used by nobody.
+            FileType::BlockDevice => {
+                let len = rustix::fs::seek(&file, SeekFrom::End(0))?;
                 Source::File(file, len)
             }
             _ => Source::Stream(Stream(Some(file))),
@@ -103,12 +107,12 @@ async fn open(path: &Path, direct: bool) -> io::Result<(File, Option<io::Error>)
 }
 
 fn has_direct_io(mode: u32) -> bool {
-    matches!(mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
+    matches!(FileType::from_raw_mode(mode), FileType::RegularFile | FileType::BlockDevice)
 }
 
-/// The metadata of a device say nothing of it. The position, which is moved here, is used by nobody.
-fn len_of_device(file: &File) -> io::Result<u64> {
-    std::fs::File::from(file.as_fd().try_clone_to_owned()?).seek(SeekFrom::End(0))
+/// Whether a file has this length.
+pub(super) fn is_of_len(file: &File, len: u64) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == len)
 }
 
 /// The bytes that there are to read of a path, as far as its metadata tell.
