@@ -79,7 +79,8 @@ impl At {
     /// What the kernel's interfaces take: `u64::MAX` (-1) stands for the file's own position.
     pub(crate) fn raw(self) -> u64 {
         match self {
-            Self::Offset(offset) => offset,
+            // The largest number is as invalid as the others beyond `i64::MAX`, and must not be taken for the position.
+            Self::Offset(offset) => offset.min(CURSOR - 1),
             Self::Cursor => CURSOR,
         }
     }

@@ -140,7 +140,7 @@ pub fn offsets(world: &World) {
     let most = i64::MAX as u64;
     for file in world.files("offsets", &pattern(0, BLOCK)) {
         let mut queue = world.queue();
-        for offset in [most + 1, most + 2, u64::MAX - 1] {
+        for offset in [most + 1, most + 2, u64::MAX - 1, u64::MAX] {
             let refused = [
                 op::read(&file, room(&file, BLOCK), offset),
                 op::write(&file, room(&file, BLOCK), offset),
