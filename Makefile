@@ -51,22 +51,23 @@ install: ## the command to PREFIX (/usr/local), below DESTDIR if that is given
 
 # The doc tests run on each backend: they are what a reader tries first.
 test: check ## every test
-	$(CARGO) test --workspace --no-fail-fast
-	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --doc
-	RINGWAY_BACKEND=threads $(CARGO) test --workspace --doc
+	$(CARGO) test --workspace --all-features --no-fail-fast
+	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
+	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
 
 check: ## formatting and lints, as CI wants them
 	@$(SETUP) rust cc fmt clippy
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 
 fmt: ## formats the code
 	@$(SETUP) rust fmt
 	$(CARGO) fmt --all
 
-doc: ## the documentation of ringway-core, in target/doc
+doc: ## the documentation of the library crates, in target/doc
 	@$(SETUP) rust cc
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p ringway-core --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p ringway -p ringway-core --all-features --no-deps
 
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
 	@$(SETUP) rust cc

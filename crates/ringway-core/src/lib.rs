@@ -53,11 +53,9 @@ pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options
 pub use refusal::Refusal;
 pub use slots::Counts;
 
-/// The programs in the README and the documentation compile and run.
+/// The programs in the documentation compile and run.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
     #[doc = include_str!("../../../docs/backends.md")]
     struct Backends;
 }

@@ -61,3 +61,10 @@ pub use ranges::Merge;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll};
 pub use stream::{Reader, Writer};
+
+/// The programs in the README compile and run.
+#[cfg(all(doctest, feature = "tokio"))]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+}
