@@ -9,7 +9,7 @@ use std::time::Duration;
 ///
 /// Without options: the rows that have a target, in about five minutes.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version)]
 pub struct Options {
     #[command(subcommand)]
     pub command: Option<Command>,
