@@ -7,6 +7,7 @@ use super::options::SumArgs;
 use super::progress::Progress;
 use super::walk::{self, Found};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -27,15 +28,7 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         let (arguments, progress) = (arguments.clone(), progress.clone());
         spawn_blocking(move || progress.total(walk::total(&arguments, recursive)));
     }
-    spawn_blocking(move || {
-        let mut all = walk::all(&arguments, recursive);
-        let mut batch = || Some(all.by_ref().take(BATCH).collect()).filter(|batch: &Vec<Found>| !batch.is_empty());
-        while let Some(batch) = batch() {
-            if found.blocking_send(batch).is_err() {
-                return;
-            }
-        }
-    });
+    spawn_blocking(move || find(&arguments, recursive, &found));
 
     let form = Form { algorithm: args.algo.unwrap_or_default(), tag: args.tag, zero: args.zero };
     let reading = Reading::new(args, progress);
@@ -73,4 +66,15 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
     })
     .await?;
     Ok(all_is_well)
+}
+
+/// Goes through the arguments as far as there is room for what is found.
+fn find(arguments: &[PathBuf], recursive: bool, found: &mpsc::Sender<Vec<Found>>) {
+    let mut all = walk::all(arguments, recursive);
+    loop {
+        let batch: Vec<Found> = all.by_ref().take(BATCH).collect();
+        if batch.is_empty() || found.blocking_send(batch).is_err() {
+            return;
+        }
+    }
 }

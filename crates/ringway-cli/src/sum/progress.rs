@@ -9,42 +9,48 @@ use std::path::Path;
 
 /// Until the total is known; it may never be, as that of a pipe.
 const UNKNOWN: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
-const KNOWN: &str = "{bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+const KNOWN: &str = "{wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
 /// The bar, if there is one, on standard error. Clones are the same bar.
 #[derive(Clone)]
-pub(super) struct Progress(ProgressBar);
+pub(super) struct Progress {
+    bar: ProgressBar,
+    /// What is printed goes to where the bar may be.
+    prints_on_terminal: bool,
+}
 
 impl Progress {
     /// A bar, where standard error is a terminal and `wanted`.
     pub(super) fn new(wanted: bool) -> Self {
-        if !wanted || !io::stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
-        }
-        Self(ProgressBar::no_length().with_style(style(UNKNOWN)))
+        let bar = if wanted && io::stderr().is_terminal() {
+            ProgressBar::no_length().with_style(style(UNKNOWN))
+        } else {
+            ProgressBar::hidden()
+        };
+        Self { bar, prints_on_terminal: io::stdout().is_terminal() }
     }
 
     /// Whether anybody sees it.
     pub(super) fn is_shown(&self) -> bool {
-        !self.0.is_hidden()
+        !self.bar.is_hidden()
     }
 
     /// Tells how much there is to read.
     pub(super) fn total(&self, bytes: u64) {
         if bytes > 0 {
-            self.0.set_style(style(KNOWN));
-            self.0.set_length(bytes);
+            self.bar.set_style(style(KNOWN));
+            self.bar.set_length(bytes);
         }
     }
 
     /// Tells of bytes that were read.
     pub(super) fn read(&self, bytes: usize) {
-        self.0.inc(bytes as u64);
+        self.bar.inc(bytes as u64);
     }
 
     /// Takes the bar away.
     pub(super) fn end(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 
     /// Writes to standard output.
@@ -53,7 +59,8 @@ impl Progress {
     ///
     /// Those of writing.
     pub(super) fn print(&self, bytes: &[u8]) -> io::Result<()> {
-        self.0.suspend(|| io::stdout().write_all(bytes))
+        let write = || io::stdout().write_all(bytes);
+        if self.prints_on_terminal { self.bar.suspend(write) } else { write() }
     }
 
     /// Writes a line to standard error.
@@ -81,7 +88,7 @@ impl Progress {
 
     fn say_bytes(&self, line: &[u8]) {
         // Where standard error is closed, nobody can be told so.
-        let _ = self.0.suspend(|| io::stderr().write_all(&[b"ringway: ", line, b"\n"].concat()));
+        let _ = self.bar.suspend(|| io::stderr().write_all(&[b"ringway: ", line, b"\n"].concat()));
     }
 }
 
