@@ -1,15 +1,18 @@
-//! The reaper on tokio: a task in the runtime, on the descriptor of a shard, through `AsyncFd`.
+//! The reaper on tokio: a bell on the descriptor of a shard, through `AsyncFd`, and a task that comes after the tasks that it wakes.
 //!
-//! One for each runtime and shard that a future was polled with; whichever is there first picks up all completions.
-//! It goes with its runtime, and the engine's thread takes over then.
+//! The bell is a waker of our own. Tokio calls it where its I/O driver tells of readiness, on the worker that waits for events; there
+//! any number of tasks can be woken with at most one other worker woken to help. From a task, each wake-up may wake a worker.
+//!
+//! One of each for each runtime and shard that a future was polled with; whichever bell rings first picks up all completions.
+//! They go with their runtime, and the engine's thread takes over then.
 
 use super::reaper::Reaper;
-use super::shard::{Place, Shard};
+use super::shard::{Place, Shard, lock};
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
@@ -19,78 +22,150 @@ pub(crate) fn runtime() -> Option<Handle> {
     Handle::try_current().ok()
 }
 
-/// Starts the task in the current runtime. Without success (the runtime has no I/O, no descriptor is to be had) the thread
-/// does its work.
+/// Has the current runtime pick up completions. Without success (the runtime has no I/O, no descriptor is to be had) the thread
+/// does it.
 pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, reaper: &Arc<Reaper>) {
-    let post = Post { shards: shards.clone(), shard, id, reaper: reaper.clone() };
     // It panics in a runtime without I/O, and there is no way to ask. The newer function is unsafe, for types whose descriptor
     // may change; that of an `OwnedFd` does not.
     #[allow(deprecated)]
     let watched = catch_unwind(AssertUnwindSafe(|| {
-        let fd = post.shard().readable().try_clone_to_owned()?;
+        let fd = shards[shard].readable().try_clone_to_owned()?;
         AsyncFd::with_interest(fd, Interest::READABLE)
     }));
-    match watched {
-        Ok(Ok(fd)) => _ = tokio::spawn(drive(fd, post)),
-        Ok(Err(_)) | Err(_) => {
-            drop(post);
-            shards[shard].reapers(|reapers| {
-                reapers.runtimes.truncate(MOST_RUNTIMES);
-                reapers.runtimes.insert(0, (id, false));
-            });
-        }
+    let fd = watched.ok().and_then(Result::ok);
+    let works = fd.is_some();
+    let bell = Arc::new(Bell { shards: shards.clone(), shard, id, fd: Mutex::new(fd), returning: Mutex::default() });
+    let post = Post { bell: bell.clone(), reaper: reaper.clone() };
+    if works {
+        tokio::spawn(come_back(post));
+        bell.wake();
+    } else {
+        drop(post);
+        bell.shard().reapers(|reapers| {
+            reapers.runtimes.truncate(MOST_RUNTIMES);
+            reapers.runtimes.insert(0, (id, false));
+        });
     }
 }
 
 /// Runtimes that are remembered.
 const MOST_RUNTIMES: usize = 256;
 
-/// The task's place in its shard; given up when it is dropped, which may be at any time.
-struct Post {
+/// Rung when there may be something to reap.
+struct Bell {
     shards: Arc<[Shard]>,
     shard: usize,
     id: Id,
-    reaper: Arc<Reaper>,
+    /// `None` when it is over. (It holds this bell itself, by the waker.)
+    fd: Mutex<Option<AsyncFd<OwnedFd>>>,
+    returning: Mutex<Returning>,
 }
 
-impl Post {
+/// What the task waits for that comes after others.
+#[derive(Default)]
+struct Returning {
+    /// Tasks have been woken.
+    due: bool,
+    waker: Option<Waker>,
+}
+
+impl Bell {
     fn shard(&self) -> &Shard {
         &self.shards[self.shard]
     }
+
+    /// True if it has rung since it was last asked; else it rings again when there is something.
+    fn has_rung(self: &Arc<Self>) -> bool {
+        let waker = Waker::from(self.clone());
+        let mut fd = lock(&self.fd);
+        match fd.as_ref().map(|fd| fd.poll_read_ready(&mut Context::from_waker(&waker))) {
+            Some(Poll::Ready(Ok(mut ready))) => {
+                ready.clear_ready();
+                true
+            }
+            // The runtime is shutting down.
+            Some(Poll::Ready(Err(_))) => {
+                *fd = None;
+                false
+            }
+            Some(Poll::Pending) | None => false,
+        }
+    }
+
+    /// Has the task come back after those that were woken just now.
+    fn come_back(&self) {
+        let waker = {
+            let mut returning = lock(&self.returning);
+            returning.due = true;
+            returning.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Until tasks have been woken, after which to come back; false when it is over.
+    async fn returns(&self) -> bool {
+        poll_fn(|cx| {
+            if self.shard().reapers(|reapers| reapers.closed) {
+                return Poll::Ready(false);
+            }
+            let mut returning = lock(&self.returning);
+            if std::mem::take(&mut returning.due) {
+                return Poll::Ready(true);
+            }
+            returning.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // What completes after it has been asked rings it again.
+        while self.has_rung() {
+            if self.shard().reap(Place::Runtime(self.id)) > 1 {
+                self.come_back();
+            }
+        }
+    }
+}
+
+/// The task's place in its shard; given up when it is dropped, which may be at any time.
+struct Post {
+    bell: Arc<Bell>,
+    reaper: Arc<Reaper>,
 }
 
 impl Drop for Post {
     fn drop(&mut self) {
-        self.shard().reapers(|reapers| {
-            if let Some(at) = reapers.runtimes.iter().position(|(id, _)| *id == self.id) {
+        // Which ends the ring of owners that goes through the waker.
+        drop(lock(&self.bell.fd).take());
+        let shard = self.bell.shard();
+        shard.reapers(|reapers| {
+            if let Some(at) = reapers.runtimes.iter().position(|(id, _)| *id == self.bell.id) {
                 reapers.runtimes.swap_remove(at);
             }
             reapers.thread = true;
         });
-        self.shard().flush();
+        shard.flush();
         self.reaper.ring();
     }
 }
 
-async fn drive(fd: AsyncFd<OwnedFd>, post: Post) {
+async fn come_back(post: Post) {
+    let bell = &post.bell;
     poll_fn(|cx| {
-        post.shard().reapers(|reapers| reapers.drivers.push(cx.waker().clone()));
+        bell.shard().reapers(|reapers| reapers.drivers.push(cx.waker().clone()));
         Poll::Ready(())
     })
     .await;
-    let shard = post.shard();
-    loop {
-        let ready = poll_fn(|cx| match shard.reapers(|reapers| reapers.closed) {
-            true => Poll::Ready(None),
-            false => fd.poll_read_ready(cx).map(Result::ok),
-        })
-        .await;
-        // Closed, or the runtime is shutting down.
-        let Some(mut ready) = ready else { return };
-        // First: what completes from here on makes it ready again.
-        ready.clear_ready();
-        // The tasks that it wakes run first; what they ask for is entered together, and what has completed meanwhile is told together.
-        while shard.reap(Place::Runtime(post.id)) > 1 {
+    while bell.returns().await {
+        // The tasks that were woken run first; what they ask for is entered together, and what has completed meanwhile is told
+        // together.
+        tokio::task::yield_now().await;
+        while bell.shard().reap(Place::Runtime(bell.id)) > 1 {
             tokio::task::yield_now().await;
         }
     }

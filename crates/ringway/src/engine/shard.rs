@@ -9,7 +9,7 @@ use super::pace::Pace;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
 use super::waiters::{Answered, Counts, GivenUp, Key, Next, Outcome, Refused, Waiters};
-use ringway_core::{Completion, Explanation, OpId, Operation, Options, Queue, Stats};
+use ringway_core::{Completions, Explanation, OpId, Operation, Options, Queue, Stats};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -128,11 +128,7 @@ impl Inbox {
 /// What belongs to who is through the turnstile.
 struct Ring {
     queue: Queue,
-    batch: Vec<(Key, Next, Turn)>,
-    carried: Vec<(u32, OpId)>,
-    outcomes: Vec<(Label, Outcome)>,
     cancels: Vec<OpId>,
-    orphans: Vec<Answered>,
     recorder: Recorder,
 }
 
@@ -216,15 +212,7 @@ impl Shard {
                 promise: None,
                 deferred: Vec::new(),
             }),
-            ring: Mutex::new(Ring {
-                queue,
-                batch: Vec::new(),
-                carried: Vec::new(),
-                outcomes: Vec::new(),
-                cancels: Vec::new(),
-                orphans: Vec::new(),
-                recorder: Recorder::new(),
-            }),
+            ring: Mutex::new(Ring { queue, cancels: Vec::new(), recorder: Recorder::new() }),
             turnstile: Turnstile::new(),
             readable,
             turns: AtomicU64::new(0),
@@ -335,25 +323,30 @@ impl Shard {
         own: Option<Key>,
         comes_back: bool,
         wakers: &mut Vec<Waker>,
-    ) -> (bool, Vec<Answered>) {
+    ) -> (bool, Vec<Outcome>) {
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
+        let mut orphans = Vec::new();
         self.turns.fetch_add(1, Ordering::Relaxed);
-        self.front().give_turns(ring, place);
-        ring.submit();
-        let more = {
-            let mut front = self.front();
-            front.hand_out(ring, own);
-            if front.expected(place) == 0 {
-                wakers.append(&mut front.deferred);
-            }
-            // One task alone needs nobody behind it.
-            if comes_back && wakers.len() > 1 {
-                front.promise = Some(Promise { place, tasks: wakers.len() });
-            }
-            front.is_due(place) || !front.cancels.is_empty()
-        };
-        (more, std::mem::take(&mut ring.orphans))
+        let given = self.front().give_turns(ring, place, &mut orphans);
+        ring.recorder.batch(given);
+        ring.cancels.drain(..).for_each(|id| _ = ring.queue.cancel(id));
+        // The system call, with nobody waiting for it. An error is of the backend as a whole: nothing is lost by it, and the next
+        // turn finds all of it.
+        let completions = ring.queue.reap(0);
+        let mut front = self.front();
+        match completions {
+            Ok(completions) => front.hand_out(completions, &mut ring.recorder, own, &mut orphans),
+            Err(_) => ring.recorder.failures += 1,
+        }
+        if front.expected(place) == 0 {
+            wakers.append(&mut front.deferred);
+        }
+        // One task alone needs nobody behind it.
+        if comes_back && wakers.len() > 1 {
+            front.promise = Some(Promise { place, tasks: wakers.len() });
+        }
+        (front.is_due(place) || !front.cancels.is_empty(), orphans)
     }
 
     /// Something is in flight, or waits for its turn.
@@ -437,86 +430,82 @@ impl Front {
         self.promise.filter(|promise| promise.place == place).map_or(0, |promise| promise.tasks)
     }
 
-    /// Takes out whose turn it is.
-    fn give_turns(&mut self, ring: &mut Ring, place: Place) {
+    /// Gives the queue those whose turn it is; how many.
+    fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> usize {
         std::mem::swap(&mut self.cancels, &mut ring.cancels);
+        let mut given = 0;
         while self.now_room > 0
             && let Some((key, next)) = self.now.take(&mut self.waiters)
         {
-            ring.batch.push((key, next, Turn::Now));
             self.now_room -= 1;
+            self.give(&mut ring.queue, key, next, Turn::Now, orphans);
+            given += 1;
         }
         if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
-            let before = ring.batch.len();
-            let mut room = self.pace.room();
-            while room > 0
+            while self.pace.room() > 0
                 && let Some((key, next)) = self.paced.take(&mut self.waiters)
             {
-                ring.batch.push((key, next, Turn::Paced));
-                room -= 1;
+                self.pace.entered(1);
+                self.give(&mut ring.queue, key, next, Turn::Paced, orphans);
+                given += 1;
             }
-            self.pace.entered(ring.batch.len() - before);
+        }
+        given
+    }
+
+    /// Gives the queue an operation, or its waiter the reason why not.
+    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, orphans: &mut Vec<Outcome>) {
+        let label = Label::new(key, next.place, turn);
+        match queue.push(next.operation.user_data(label.0)) {
+            Ok(id) => self.waiters.carried(key.index(), id),
+            Err(refused) => {
+                let reason = refused.reason();
+                for operation in refused.into_operations() {
+                    self.answer(label, Err(Box::new(Refused { reason, operation })), None, orphans);
+                }
+                self.over(label);
+            }
         }
     }
 
-    /// Tells the waiters what the queue has taken, and what has become of it. Whom to wake is added to `deferred`.
-    fn hand_out(&mut self, ring: &mut Ring, own: Option<Key>) {
-        for (index, id) in ring.carried.drain(..) {
-            if self.waiters.carried(index, id) {
-                self.cancels.push(id);
-            }
-        }
-        if ring.outcomes.is_empty() {
+    /// Tells the waiters what has become of their operations. Whom to wake is added to `deferred`.
+    fn hand_out(
+        &mut self,
+        completions: Completions<'_>,
+        recorder: &mut Recorder,
+        own: Option<Key>,
+        orphans: &mut Vec<Outcome>,
+    ) {
+        if completions.len() == 0 {
             return;
         }
         let now = Instant::now();
-        let mut paced = 0;
-        let all = ring.outcomes.len();
-        for (label, outcome) in ring.outcomes.drain(..) {
-            paced += usize::from(label.is_paced());
+        for done in completions {
+            let label = Label(done.user_data);
             if let Some(begun) = self.waiters.begun(label.index()) {
-                ring.recorder.latency(now.saturating_duration_since(begun));
+                recorder.latency(now.saturating_duration_since(begun));
             }
-            match self.waiters.answer(label.index(), label.place(), outcome) {
-                Answered::Complete(Some(waker)) if own.is_none_or(|own| own.index() != label.index()) => {
-                    self.deferred.push(waker)
-                }
-                Answered::Complete(waker) => drop(waker),
-                Answered::Partly => {}
-                orphaned @ Answered::Orphaned(_) => ring.orphans.push(orphaned),
-            }
+            self.over(label);
+            self.answer(label, Ok(done), own, orphans);
         }
-        self.pace.completed(paced);
-        self.now_room += all - paced;
     }
-}
 
-impl Ring {
-    /// Gives the queue its batch, submits it with one system call, and takes what has completed.
-    fn submit(&mut self) {
-        self.recorder.batch(self.batch.len());
-        for (key, next, turn) in self.batch.drain(..) {
-            let label = Label::new(key, next.place, turn);
-            match self.queue.push(next.operation.user_data(label.0)) {
-                Ok(id) => self.carried.push((label.index(), id)),
-                Err(refused) => {
-                    let reason = refused.reason();
-                    let operations = refused.into_operations().into_iter();
-                    self.outcomes
-                        .extend(operations.map(|operation| (label, Err(Box::new(Refused { reason, operation })))));
-                }
-            }
+    /// An operation is over, and leaves room.
+    fn over(&mut self, label: Label) {
+        match label.is_paced() {
+            true => self.pace.completed(1),
+            false => self.now_room += 1,
         }
-        for id in self.cancels.drain(..) {
-            self.queue.cancel(id);
-        }
-        match self.queue.reap(0) {
-            Ok(completions) => {
-                let label = |done: Completion| (Label(done.user_data), Ok(done));
-                self.outcomes.extend(completions.map(label));
+    }
+
+    /// Tells one waiter. `own` looks for itself.
+    fn answer(&mut self, label: Label, outcome: Outcome, own: Option<Key>, orphans: &mut Vec<Outcome>) {
+        match self.waiters.answer(label.index(), label.place(), outcome) {
+            Answered::Complete(Some(waker)) if own.is_none_or(|own| own.index() != label.index()) => {
+                self.deferred.push(waker)
             }
-            // Nothing is lost by it: the next turn finds all of it.
-            Err(_) => self.recorder.failures += 1,
+            Answered::Complete(_) | Answered::Partly => {}
+            Answered::Orphaned(outcome) => orphans.push(outcome),
         }
     }
 }

@@ -153,11 +153,9 @@ impl Waiters {
         waiter.map_or(0, |waiter| waiter.waiting.len())
     }
 
-    /// The queue has taken an operation. True when it is to be cancelled: the future has gone meanwhile.
-    pub(crate) fn carried(&mut self, index: u32, id: OpId) -> bool {
-        let waiter = &mut self.waiters[index as usize];
-        waiter.carried.push(id);
-        waiter.orphan
+    /// The queue has taken an operation.
+    pub(crate) fn carried(&mut self, index: u32, id: OpId) {
+        self.waiters[index as usize].carried.push(id);
     }
 
     /// When an operation in flight was pushed, if that is recorded.
@@ -175,7 +173,6 @@ impl Waiters {
             if waiter.missing == 0 {
                 self.release(index);
             }
-            // To be dropped where no lock is held: it may close a file.
             return Answered::Orphaned(outcome);
         }
         waiter.done.push((place, outcome));
@@ -271,8 +268,8 @@ pub(crate) enum Answered {
     Partly,
     /// It has all: wake it.
     Complete(Option<Waker>),
-    /// Nobody waits for it.
-    Orphaned(#[expect(dead_code, reason = "held to be dropped")] Outcome),
+    /// Nobody waits for it: to be dropped where no lock is held.
+    Orphaned(Outcome),
 }
 
 /// What a future leaves behind, to be dropped where no lock is held.
