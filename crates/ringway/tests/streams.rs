@@ -1,8 +1,17 @@
-//! Readers and writers: the same bytes as the standard library's, on every backend, runtime and kind of file.
+//! Readers and writers: the same bytes as the standard library's, on every backend, runtime and kind of file, whatever goes
+//! wrong below.
 
 #[path = "streams/common.rs"]
 mod common;
+#[path = "streams/drops.rs"]
+mod drops;
+#[path = "streams/full_disk.rs"]
+mod full_disk;
 #[path = "streams/reader.rs"]
 mod reader;
+#[path = "streams/script.rs"]
+mod script;
+#[path = "streams/traits.rs"]
+mod traits;
 #[path = "streams/writer.rs"]
 mod writer;

@@ -18,6 +18,7 @@ struct Read {
     range: Range<u64>,
     block: Started<io::Result<Block>>,
     at_once: bool,
+    early: bool,
 }
 
 /// What came of a read.
@@ -27,29 +28,36 @@ pub(super) struct Came {
     pub result: io::Result<Block>,
     /// It was answered when it was begun: out of the page cache.
     pub at_once: bool,
+    /// It was begun before its turn: the file may have become longer since.
+    pub early: bool,
 }
 
 impl Ahead {
-    /// Begins a read that somebody waits for. Where there are others, it has to follow the last of them.
+    /// Begins a read that somebody waits for, where there is no other.
     pub(super) fn begin(&mut self, file: &File, range: Range<u64>, cx: &mut Context<'_>) {
+        self.push(file, range, false, cx);
+    }
+
+    /// Begins a read before its turn; it has to follow the last one. It wakes nobody: only for the first of all reads does anybody
+    /// wait.
+    pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
+        self.push(file, range, true, &mut Context::from_waker(Waker::noop()));
+    }
+
+    fn push(&mut self, file: &File, range: Range<u64>, early: bool, cx: &mut Context<'_>) {
         debug_assert!(self.end().is_none_or(|end| end == range.start), "a gap in what is read ahead");
         let (file, wanted) = (file.clone(), range.clone());
         let block = Started::new(async move { file.read(wanted).await }, cx);
-        self.reads.push_back(Read { range, at_once: block.is_over(), block });
-    }
-
-    /// Begins a read before its turn. It wakes nobody: only for the first of all reads does anybody wait.
-    pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
-        self.begin(file, range, &mut Context::from_waker(Waker::noop()));
+        self.reads.push_back(Read { range, at_once: block.is_over(), block, early });
     }
 
     /// What came of the first read; there must be one.
     pub(super) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         let Some(first) = self.reads.front_mut() else { unreachable!("nothing is on its way") };
         let result = ready!(first.block.poll(cx));
-        let (range, at_once) = (first.range.clone(), first.at_once);
+        let came = Came { range: first.range.clone(), result, at_once: first.at_once, early: first.early };
         self.reads.pop_front();
-        Poll::Ready(Came { range, result, at_once })
+        Poll::Ready(came)
     }
 
     /// How many there are.

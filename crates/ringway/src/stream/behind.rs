@@ -8,18 +8,17 @@ use std::io;
 use std::task::{Context, Poll, Waker};
 
 /// One chunk to be written.
-pub(super) struct Job {
-    pub start: u64,
-    pub buffer: Buffer,
-    /// The file is to end here, for the bytes behind are nothing but the rest of a block.
-    pub cut: Option<Cut>,
+struct Job {
+    start: u64,
+    buffer: Buffer,
+    cut: Option<Cut>,
 }
 
-/// The end of a file that is written in whole blocks.
-pub(super) struct Cut {
-    pub end: u64,
-    /// The file was found to have nothing behind.
-    pub checked: bool,
+/// The file is to end within the block that is written, the rest of which are zeroes.
+struct Cut {
+    end: u64,
+    /// As long as this the file may be by such zeroes, of a try that came no further.
+    zeroes: u64,
 }
 
 /// Writes in the order of their offsets. Dropping them cancels them.
@@ -30,6 +29,8 @@ pub(super) struct Behind {
     done: u64,
     /// The first write's error has been told, and it has not been written since.
     told: bool,
+    /// See [`Cut::zeroes`].
+    zeroes: u64,
 }
 
 struct Write {
@@ -49,17 +50,13 @@ enum Stage {
 }
 
 impl Job {
-    /// Where the bytes end that were asked to be written.
-    fn end(&self) -> u64 {
-        self.cut.as_ref().map_or(self.start + self.buffer.len() as u64, |cut| cut.end)
-    }
-
     /// Writes all of it.
     async fn run(mut self, file: File) -> (io::Result<()>, Self) {
-        if let Some(cut) = &mut self.cut
-            && let Err(error) = cut.check(&file).await
-        {
-            return (Err(error), self);
+        if let Some(cut) = &mut self.cut {
+            if let Err(error) = cut.check(&file).await {
+                return (Err(error), self);
+            }
+            cut.zeroes = self.start + self.buffer.len() as u64;
         }
         let (mut result, buffer) = file.write_all_at(self.buffer, self.start).await;
         self.buffer = buffer;
@@ -72,16 +69,12 @@ impl Job {
 
 impl Cut {
     /// Cutting the file must not take anything away that was in it before.
-    async fn check(&mut self, file: &File) -> io::Result<()> {
-        if self.checked {
-            return Ok(()); // What is behind the end by now are the zeroes of the last try.
-        }
+    async fn check(&self, file: &File) -> io::Result<()> {
         let (end, len) = (self.end, file.metadata().await?.len());
-        if len > end {
+        if len > end.max(self.zeroes) {
             let text = format!("direct write: it ends within a block, at {end}, and the file goes on behind, to {len}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        self.checked = true;
         Ok(())
     }
 }
@@ -89,20 +82,30 @@ impl Cut {
 impl Behind {
     /// Writes to come, from an offset on.
     pub(super) fn new(file: File, start: u64) -> Self {
-        Self { file, writes: VecDeque::new(), done: start, told: false }
+        Self { file, writes: VecDeque::new(), done: start, told: false, zeroes: 0 }
     }
 
     /// Begins a write, behind the others. There must be no cut among them: it would take away what is written here.
-    pub(super) fn begin(&mut self, job: Job) {
+    pub(super) fn begin(&mut self, start: u64, buffer: Buffer) {
+        let end = start + buffer.len() as u64;
+        self.push(end, Job { start, buffer, cut: None });
+    }
+
+    /// As `begin`, with the file to end at `end`, which lies within the buffer.
+    pub(super) fn begin_cut(&mut self, start: u64, buffer: Buffer, end: u64) {
+        self.push(end, Job { start, buffer, cut: Some(Cut { end, zeroes: self.zeroes }) });
+    }
+
+    fn push(&mut self, end: u64, job: Job) {
         debug_assert!(!self.cuts(), "a write overtakes a cut");
-        let (end, cuts) = (job.end(), job.cut.is_some());
+        let cuts = job.cut.is_some();
         self.writes.push_back(Write { end, cuts, stage: self.start(job), covered: false });
     }
 
     /// Waits until no more than `most` writes are on their way.
     ///
     /// Errors: that of the first write in order, once. Then it is tried again, and so are those that were on their way with
-    /// it, when this is called the next time.
+    /// it, when this is called the next time. But a cut is dropped: what it was to write, there may be more of by then.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
         self.retry();
         self.settle(cx);
@@ -117,6 +120,9 @@ impl Behind {
         while let Some(first) = self.writes.front_mut() {
             let Stage::OnItsWay(write) = &mut first.stage else { return };
             let Poll::Ready((result, job)) = write.poll(cx) else { return };
+            if let Some(cut) = &job.cut {
+                self.zeroes = cut.zeroes;
+            }
             match result {
                 Ok(()) => {
                     self.file.engine().inner.pool.put(job.buffer);
@@ -164,8 +170,12 @@ impl Behind {
 
     /// The first write's error, once for all that are on their way with it.
     fn take_error(&mut self) -> Option<io::Error> {
-        let Stage::Failed(_, error) = &mut self.writes.front_mut()?.stage else { return None };
+        let first = self.writes.front_mut()?;
+        let Stage::Failed(_, error) = &mut first.stage else { return None };
         let error = error.take()?;
+        if first.cuts {
+            self.writes.clear(); // It was the last.
+        }
         self.writes.iter_mut().skip(1).for_each(|other| other.covered = true);
         self.told = true;
         Some(error)

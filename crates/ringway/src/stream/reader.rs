@@ -34,7 +34,8 @@ use std::task::{Context, Poll, Waker, ready};
 /// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as well, as many as
 /// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read ahead: it is copied when it
 /// is asked for, into the caller's own buffer where that is a large one. No more than a chunk times (`read_ahead` + 1) of lent
-/// memory is held, besides the blocks that the caller keeps.
+/// memory is held, besides the blocks that the caller keeps. What is written to the file meanwhile may be missed where it has been read
+/// already; but the end is told only after another look.
 ///
 /// **The end.** It is told once each time that it is met. Who reads on is told what the file has grown by since.
 ///
@@ -55,8 +56,6 @@ pub struct Reader {
     /// Offset of the first byte of `current`.
     current_at: u64,
     ahead: Ahead,
-    /// The end of the file follows `current`, and has to be told.
-    ended: bool,
     seek: Option<Seek>,
 }
 
@@ -82,7 +81,6 @@ impl File {
             current: Block::default(),
             current_at: 0,
             ahead: Ahead::default(),
-            ended: false,
             seek: None,
         }
     }
@@ -132,11 +130,27 @@ impl Reader {
         self
     }
 
+    /// Copies the next bytes, as many as there are in one piece; how many that was, 0 at the end or for no room.
+    ///
+    /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
+    pub async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(cx, bytes)).await
+    }
+
+    /// As [`seek_to`](Self::seek_to), relative to whatever it may be: the position, or the end of the file or of the range,
+    /// whichever comes first. The new position.
+    ///
+    /// Errors: InvalidInput before the beginning and beyond `i64::MAX`; those of asking for the file's length. The
+    /// position is then what it was. Dropped, the seek takes place before the next read.
+    pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.start_seek(to)?;
+        poll_fn(|cx| self.poll_seek(cx)).await
+    }
+
     /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in it, and cancelled if not.
     /// Does not wait, and does not fail: beyond the end there is nothing to read.
     pub fn seek_to(&mut self, offset: u64) {
         self.seek = None;
-        self.ended = false;
         let held = self.current_at..self.current_at + self.current.len() as u64;
         self.at = offset;
         if !held.contains(&offset) {
@@ -173,6 +187,7 @@ impl Reader {
 
     /// What is left of the current chunk, or else the next one; empty at the end.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        ready!(self.poll_seek(cx))?;
         if self.left().is_empty() {
             ready!(self.poll_chunk(cx))?;
         }
@@ -214,8 +229,6 @@ impl Reader {
                 let file = self.file.clone();
                 let len = async move { Ok(file.metadata().await?.len()) };
                 self.seek = Some(Seek { to, len: Started::new(len, &mut Context::from_waker(Waker::noop())) });
-                // Nothing is to be read from the old place any more.
-                self.let_go();
             }
         }
         Ok(())
@@ -241,7 +254,7 @@ impl Reader {
 
     /// How many bytes, at most, may be copied out of the page cache at once; 0 while there are others that come first.
     fn largest_at_once(&self) -> usize {
-        let busy = self.ended || self.seek.is_some() || !self.ahead.is_empty() || !self.left().is_empty();
+        let busy = self.seek.is_some() || !self.ahead.is_empty() || !self.left().is_empty();
         match busy || self.file.is_direct() {
             true => 0,
             false => self.end.saturating_sub(self.at).min(self.chunk as u64) as usize,
@@ -252,7 +265,7 @@ impl Reader {
         &self.current[(self.at - self.current_at) as usize..]
     }
 
-    /// Gives the current chunk's memory back. What was left of it is read again.
+    /// Gives the current chunk's memory back, of which nothing is left to be used.
     fn let_go(&mut self) {
         self.current = Block::default();
         self.current_at = self.at;
@@ -260,31 +273,33 @@ impl Reader {
 
     /// Makes the next chunk the current one, or none at the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_seek(cx))?;
         // Before the next is read, which then has the same memory, still in the processor's cache.
         self.let_go();
-        if std::mem::take(&mut self.ended) || self.at >= self.end {
-            return Poll::Ready(Ok(()));
-        }
-        if self.ahead.is_empty() {
-            has_offsets(&self.file)?;
-            self.ahead.begin(&self.file, self.at..self.chunk_end(self.at), cx);
-        }
-        let Poll::Ready(came) = self.ahead.poll_first(cx) else {
-            self.read_ahead_more(None);
-            return Poll::Pending;
-        };
-        let block = came.result.inspect_err(|_| self.ahead.clear())?;
-        let came_to = came.range.start + block.len() as u64;
-        let short = came_to < came.range.end;
-        if short {
-            // Anything behind is of a file that has grown meanwhile, and would leave a gap.
-            self.ahead.clear();
-        } else if !came.at_once {
-            self.read_ahead_more(Some(came.range.end));
-        }
-        if self.at < came_to {
-            (self.current, self.current_at, self.ended) = (block, came.range.start, short);
+        while self.at < self.end {
+            if self.ahead.is_empty() {
+                has_offsets(&self.file)?;
+                self.ahead.begin(&self.file, self.at..self.chunk_end(self.at), cx);
+            }
+            let Poll::Ready(came) = self.ahead.poll_first(cx) else {
+                self.read_ahead_more(None);
+                return Poll::Pending;
+            };
+            let block = came.result.inspect_err(|_| self.ahead.clear())?;
+            let came_to = came.range.start + block.len() as u64;
+            if came_to < came.range.end {
+                // Anything behind is of a file that has grown meanwhile, and would leave a gap.
+                self.ahead.clear();
+            } else if !came.at_once {
+                self.read_ahead_more(Some(came.range.end));
+            }
+            if self.at < came_to {
+                (self.current, self.current_at) = (block, came.range.start);
+                break;
+            }
+            if !came.early {
+                break; // The end.
+            }
+            // It was the end when it was read ahead. Whoever has written to the file since is to see that.
         }
         Poll::Ready(Ok(()))
     }

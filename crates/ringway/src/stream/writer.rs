@@ -1,10 +1,11 @@
 //! Writing a file from one end to the other.
 
-use super::behind::{Behind, Cut, Job};
+use super::behind::Behind;
 use super::{CHUNK, DEPTH, block_of, chunk_for, end_of_chunk, has_offsets};
 use crate::align::LARGEST_OFFSET;
 use crate::engine::go_on;
 use crate::fs::File;
+use crate::pool::Pool;
 use ringway_core::Buffer;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::fmt;
@@ -64,8 +65,6 @@ struct Filling {
     start: u64,
     buffer: Buffer,
     filled: usize,
-    /// So many of them have been handed over before, and are here only because their block is not full.
-    clean: usize,
 }
 
 impl File {
@@ -183,7 +182,7 @@ impl Writer {
                 self.check_file()?;
                 let start = self.behind.end();
                 let buffer = self.buffer_at(start)?;
-                self.filling.insert(Filling { start, buffer, filled: 0, clean: 0 })
+                self.filling.insert(Filling { start, buffer, filled: 0 })
             }
         };
         let taken = filling.take_in(bytes);
@@ -199,7 +198,7 @@ impl Writer {
 
     /// Waits until all that was taken in has been written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.filling.as_ref().is_some_and(Filling::is_dirty) {
+        if self.position() > self.behind.end() {
             ready!(self.poll_hand_over(cx))?;
         }
         self.behind.poll_room(cx, 0)
@@ -218,32 +217,45 @@ impl Writer {
 
     /// Begins to write what was collected.
     fn hand_over(&mut self) -> io::Result<()> {
-        let Some(mut full) = self.filling.take() else { return Ok(()) };
-        let rest = full.filled % block_of(&self.file) as usize;
-        let mut cut = None;
-        if rest > 0 {
-            // The block goes now, filled up with zeroes, and again when there is more of it.
-            let start = full.start + (full.filled - rest) as u64;
-            let mut begun = match self.buffer_at(start) {
-                Ok(buffer) => Filling { start, buffer, filled: 0, clean: rest },
-                Err(error) => {
-                    self.filling = Some(full);
-                    return Err(error);
-                }
-            };
-            begun.take_in(&full.buffer.as_slice()[full.filled - rest..full.filled]);
-            self.filling = Some(begun);
-            cut = Some(Cut { end: full.start + full.filled as u64, checked: false });
-            full.pad(block_of(&self.file) as usize - rest);
+        let Some(full) = &self.filling else { return Ok(()) };
+        let (start, whole) = (full.start, full.filled - full.filled % self.block());
+        let rest = if whole < full.filled { Some(self.split(full, whole)?) } else { None };
+        if let Some(full) = self.filling.take()
+            && whole > 0
+        {
+            self.behind.begin(start, full.buffer.slice(..whole));
         }
-        self.behind.begin(Job { start: full.start, buffer: full.buffer.slice(..full.filled), cut });
+        if let Some((begun, padded)) = rest {
+            self.behind.begin_cut(begun.start, padded, begun.start + begun.filled as u64);
+            self.filling = Some(begun);
+        }
         Ok(())
+    }
+
+    /// What lies behind the whole blocks: once to be gone on with, and once as a block with zeroes, to be written now.
+    fn split(&self, full: &Filling, whole: usize) -> io::Result<(Filling, Buffer)> {
+        let (start, rest) = (full.start + whole as u64, &full.buffer.as_slice()[whole..full.filled]);
+        let mut begun = Filling { start, buffer: self.buffer_at(start)?, filled: 0 };
+        begun.take_in(rest);
+        let mut padded = Filling { start, buffer: self.pool().take(self.block())?, filled: 0 };
+        padded.take_in(rest);
+        padded.take_in(&vec![0; self.block() - rest.len()]);
+        Ok((begun, padded.buffer))
+    }
+
+    /// Bytes of the blocks that the file is written in.
+    fn block(&self) -> usize {
+        block_of(&self.file) as usize
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.file.engine().inner.pool
     }
 
     /// An empty buffer for the chunk that begins at this offset.
     fn buffer_at(&self, start: u64) -> io::Result<Buffer> {
         let end = end_of_chunk(start, chunk_for(&self.file, self.chunk));
-        self.file.engine().inner.pool.take((end - start) as usize)
+        self.pool().take((end - start) as usize)
     }
 
     /// Whether the file can be written at offsets.
@@ -279,10 +291,6 @@ impl Filling {
         self.filled == self.buffer.len()
     }
 
-    fn is_dirty(&self) -> bool {
-        self.filled > self.clean
-    }
-
     fn bytes(&mut self) -> &mut [u8] {
         match self.buffer.as_mut_slice() {
             Some(bytes) => bytes,
@@ -298,13 +306,6 @@ impl Filling {
         room[..len].copy_from_slice(&bytes[..len]);
         self.filled += len;
         len
-    }
-
-    /// So many zeroes, for which there is room.
-    fn pad(&mut self, bytes: usize) {
-        let filled = self.filled;
-        self.bytes()[filled..filled + bytes].fill(0);
-        self.filled += bytes;
     }
 }
 

@@ -4,6 +4,7 @@ use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Engine, FaultPlan};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Content that is different at every offset that a mistake is likely to confuse.
@@ -11,25 +12,31 @@ pub fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// An engine for each backend that is granted here.
+/// For each backend that is granted here: an engine as it is, one that carries cached reads too, so that there is something to read ahead,
+/// and one on which everything that may is late, cut short and tried again.
 pub fn engines() -> &'static [Engine] {
     static ENGINES: OnceLock<Vec<Engine>> = OnceLock::new();
     ENGINES.get_or_init(|| {
-        let kinds = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
-        let build = |kind| match Engine::builder().backend(kind).build() {
-            Ok(engine) => Some(engine),
-            Err(error) => {
-                println!("skipped: {kind}: {error}");
-                None
+        let trouble = FaultPlan::new(3).short(200).retryable(100).delay(300, 4).reorder(500);
+        let mut engines = Vec::new();
+        for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+            let builder = Engine::builder().backend(kind).shards(1);
+            let builders =
+                [builder.clone(), builder.clone().try_cached(false), builder.faults(trouble.clone()).try_cached(false)];
+            for builder in builders {
+                match builder.build() {
+                    Ok(engine) => engines.push(engine),
+                    Err(error) => println!("skipped: {kind}: {error}"),
+                }
             }
-        };
-        kinds.into_iter().filter_map(build).collect()
+        }
+        engines
     })
 }
 
-/// An engine of which the operations go wrong as planned, and none is answered out of the page cache.
-pub fn faulty(plan: FaultPlan) -> Engine {
-    Engine::builder().faults(plan).try_cached(false).build().unwrap()
+/// An engine on which so many of a thousand operations fail, and no read is answered out of the page cache.
+pub fn failing(per_thousand: u16) -> Engine {
+    Engine::builder().faults(FaultPlan::new(5).errors(per_thousand)).try_cached(false).shards(1).build().unwrap()
 }
 
 /// A folder with a file of this content, known to the device, so that it may be read directly.
@@ -41,7 +48,34 @@ pub fn sample(content: &[u8]) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Opens it with the kernel asked through this engine.
-pub async fn open(engine: &Engine, path: &Path, options: &mut OpenOptions) -> File {
-    options.engine(engine).open(path).await.unwrap()
+/// The file, for reading and writing, carried by this engine. (Opened by the standard library, which no plan makes fail.)
+pub fn open(engine: &Engine, path: &Path, direct: bool) -> File {
+    let mut options = std::fs::OpenOptions::new();
+    if direct {
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_DIRECT);
+    }
+    File::with_engine(options.read(true).write(true).open(path).unwrap().into(), engine)
+}
+
+/// The file, opened through the engine.
+pub async fn open_with(options: &mut OpenOptions, path: &Path) -> File {
+    options.engine(&common_engine()).open(path).await.unwrap()
+}
+
+fn common_engine() -> Engine {
+    engines()[0].clone()
+}
+
+/// Waits until the engine has nothing left to do, and checks that every push was answered.
+pub fn settles(engine: &Engine) {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let counts = engine.stats().counts;
+        assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight, "{counts:?}");
+        if counts.in_flight == 0 {
+            return;
+        }
+        assert!(Instant::now() < end, "operations are left: {counts:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -1,8 +1,9 @@
-//! Reading.
+//! Reading: ends, growth, errors, and what a seek costs.
 
-use crate::common::{content, engines, open, sample};
-use ringway::fs::OpenOptions;
-use std::io;
+use crate::common::{content, engines, failing, open, open_with, sample, settles};
+use ringway::Engine;
+use ringway::fs::{File, OpenOptions};
+use std::io::{self, SeekFrom, Write};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -11,11 +12,12 @@ async fn blocks_come_in_order_and_end() -> io::Result<()> {
     let (_dir, path) = sample(&content);
     for engine in engines() {
         for direct in [false, true] {
-            let file = open(engine, &path, OpenOptions::new().read(true).direct(direct)).await;
+            let file = open(engine, &path, direct);
             for (chunk, ahead) in [(4096, 0), (4096, 3), (100_000, 1), (1 << 20, 4)] {
                 let mut reader = file.reader().chunk(chunk).read_ahead(ahead);
                 let mut read = Vec::new();
                 while let Some(block) = reader.next_block().await? {
+                    assert!(block.len() <= chunk.next_multiple_of(4096));
                     read.extend_from_slice(&block);
                 }
                 assert!(read == content, "direct {direct}, chunk {chunk}, ahead {ahead}");
@@ -33,11 +35,154 @@ async fn blocks_come_in_order_and_end() -> io::Result<()> {
 async fn lines() -> io::Result<()> {
     let text: String = (0..50_000).map(|line| format!("line {line}\n")).collect();
     let (_dir, path) = sample(text.as_bytes());
-    let file = open(&engines()[0], &path, OpenOptions::new().read(true)).await;
+    let file = open_with(OpenOptions::new().read(true), &path).await;
     let mut lines = file.reader().chunk(1000).lines();
     for line in text.lines() {
         assert_eq!(lines.next_line().await?.as_deref(), Some(line));
     }
     assert_eq!(lines.next_line().await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn ranges_end_where_they_say() -> io::Result<()> {
+    let (_dir, path) = sample(&content(10_000));
+    let all = content(10_000);
+    for engine in engines() {
+        for direct in [false, true] {
+            let file = open(engine, &path, direct);
+            let read = async |reader: ringway::Reader| {
+                let (mut reader, mut bytes) = (reader.chunk(512), Vec::new());
+                reader.read_to_end(&mut bytes).await.map(|_| bytes)
+            };
+            assert!(read(file.reader().range(700..9_001)).await? == all[700..9_001]);
+            assert!(read(file.reader().range(9_000..=20_000)).await? == all[9_000..]);
+            let backwards = std::ops::Range { start: 5, end: 3 };
+            for empty in [0..0, 700..700, backwards, 10_000..10_001, 1 << 40..1 << 41, u64::MAX - 1..u64::MAX] {
+                assert_eq!(read(file.reader().range(empty.clone())).await?, b"", "{empty:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_file_grows_by_is_read() -> io::Result<()> {
+    for engine in engines() {
+        let (_dir, path) = sample(b"one");
+        let mut reader = open(engine, &path, false).reader().chunk(4096);
+        let mut appended = std::fs::OpenOptions::new().append(true).open(&path)?;
+        assert_eq!(reader.next_block().await?.unwrap(), b"one");
+        for _ in 0..3 {
+            assert_eq!(reader.next_block().await?, None);
+        }
+        appended.write_all(&[7; 10_000])?;
+        let mut grown = Vec::new();
+        reader.read_to_end(&mut grown).await?;
+        assert_eq!(grown, [7; 10_000]);
+        // Between two chunks, with the second asked for already.
+        let mut reader = reader.chunk(10_003).range(..);
+        assert_eq!(reader.next_block().await?.unwrap().len(), 10_003);
+        appended.write_all(&[8; 10])?;
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).await?;
+        assert_eq!(rest, [8; 10]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_error_is_told_once_and_nothing_is_skipped() -> io::Result<()> {
+    let content = content(400_000);
+    let (_dir, path) = sample(&content);
+    for ahead in [0, 3] {
+        let engine = failing(300);
+        let mut reader = open(&engine, &path, false).reader().chunk(4096).read_ahead(ahead);
+        let (mut read, mut errors) = (Vec::new(), 0);
+        loop {
+            match reader.next_block().await {
+                Ok(Some(block)) => read.extend_from_slice(&block),
+                Ok(None) => break,
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                    errors += 1;
+                }
+            }
+            assert_eq!(reader.position(), read.len() as u64);
+        }
+        assert!(read == content);
+        drop(reader);
+        settles(&engine);
+        // Of those that succeeded, 98 were for bytes and one for the end; ahead there may be more.
+        let answered = engine.stats().counts.delivered;
+        assert!(errors > 10 && (ahead > 0 || answered == 99 + errors), "{errors} errors, {answered} answers");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_can_be_gone_round() {
+    let (_dir, path) = sample(&content(100_000));
+    let mut reader = open(&failing(1000), &path, false).reader().chunk(4096);
+    for _ in 0..3 {
+        assert_eq!(reader.next_block().await.unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(reader.position(), 0);
+    }
+    reader.seek_to(100_000);
+    assert_eq!(reader.seek(SeekFrom::Current(-1)).await.unwrap(), 99_999);
+    assert_eq!(reader.seek(SeekFrom::End(0)).await.unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(reader.position(), 99_999);
+}
+
+#[tokio::test]
+async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
+    let content = content(1 << 20);
+    let (_dir, path) = sample(&content);
+    // Threads answer later, so that there is something to read ahead.
+    let engine = Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
+    let mut reader = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4);
+    assert_eq!(reader.next_block().await?.unwrap().len(), 64 << 10);
+    assert_eq!(reader.fill_buf().await?.len(), 64 << 10);
+    let pushed = engine.stats().counts.pushed;
+    for offset in [100_000, 70_000, 131_071] {
+        reader.seek_to(offset);
+        assert!(reader.fill_buf().await? == &content[offset as usize..128 << 10]);
+    }
+    assert_eq!(engine.stats().counts.pushed, pushed);
+    // Into one of those read ahead: the ones before it go, and as many follow.
+    reader.seek_to(200_000);
+    assert!(reader.fill_buf().await? == &content[200_000..256 << 10]);
+    assert!(engine.stats().counts.pushed <= pushed + 2);
+    // Outside: all go.
+    reader.seek_to(10);
+    assert!(reader.fill_buf().await? == &content[10..64 << 10]);
+    drop(reader);
+    settles(&engine);
+    assert!(engine.stats().counts.orphaned > 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_seek_that_is_dropped_is_over() -> io::Result<()> {
+    let (_dir, path) = sample(&content(9_000));
+    let mut reader = open(&engines()[1], &path, false).reader().chunk(1000);
+    assert_eq!(reader.read_u8().await?, content(1)[0]);
+    let mut seek = Box::pin(reader.seek(SeekFrom::End(-10)));
+    let _ = futures::poll!(&mut seek);
+    drop(seek);
+    // It has been asked for, so it takes place before anything is read.
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).await?;
+    assert_eq!(rest, content(9_000)[8_990..]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pipe_is_refused() -> io::Result<()> {
+    let (from, into) = io::pipe()?;
+    let reader = File::with_engine(from.into(), &engines()[0]);
+    assert_eq!(reader.reader().next_block().await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
+    let writer = File::with_engine(into.into(), &engines()[0]);
+    assert_eq!(writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
     Ok(())
 }

@@ -1,0 +1,71 @@
+//! Streams that are dropped in the middle: everything is cancelled and answered, and a writer says what is lost.
+
+use crate::common::{content, engines, open, sample, settles};
+use std::process::Command;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_may_be_dropped_at_any_point() {
+    let (_dir, path) = sample(&content(2 << 20));
+    for engine in engines() {
+        for direct in [false, true] {
+            for blocks in 0..4 {
+                let mut reader = open(engine, &path, direct).reader().chunk(64 << 10).read_ahead(8);
+                for _ in 0..blocks {
+                    reader.next_block().await.unwrap();
+                }
+                let mut next = Box::pin(reader.next_block());
+                let _ = futures::poll!(&mut next);
+                drop(next);
+                drop(reader);
+                settles(engine);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_may_be_dropped_at_any_point() {
+    let (_dir, path) = sample(b"");
+    for engine in engines() {
+        for direct in [false, true] {
+            for chunks in 1..5 {
+                let mut writer = open(engine, &path, direct).writer().chunk(16 << 10).write_behind(2);
+                {
+                    let bytes = vec![1; chunks * (16 << 10) - 5];
+                    let mut write = Box::pin(writer.write_all(&bytes));
+                    let _ = futures::poll!(&mut write);
+                }
+                writer.abandon();
+                settles(engine);
+            }
+        }
+    }
+}
+
+/// The child that the next test looks at.
+#[test]
+#[ignore = "it is the next test's"]
+fn drop_a_writer() {
+    let (_dir, path) = sample(b"");
+    futures::executor::block_on(async {
+        let mut writer = open(&engines()[0], &path, false).writer();
+        writer.write_all(b"12345").await.unwrap();
+        match std::env::var("RINGWAY_DROP").as_deref() {
+            Ok("flushed") => writer.flush().await.unwrap(),
+            Ok("abandoned") => writer.abandon(),
+            Ok("panicking") => panic!("something else"),
+            _ => {}
+        }
+    });
+}
+
+#[test]
+fn a_writer_says_what_is_lost() {
+    let said = |how| {
+        let arguments = ["--exact", "drops::drop_a_writer", "--ignored", "--nocapture"];
+        let child = Command::new(std::env::current_exe().unwrap()).args(arguments).env("RINGWAY_DROP", how).output();
+        String::from_utf8_lossy(&child.unwrap().stderr).contains("dropped with 5 bytes not written")
+    };
+    assert_eq!(said("dropped"), cfg!(debug_assertions));
+    assert!(!said("flushed") && !said("abandoned") && !said("panicking"));
+}

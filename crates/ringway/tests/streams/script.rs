@@ -1,0 +1,165 @@
+//! Random scripts: what a stream does, and what the standard library does with the same bytes.
+
+use crate::common::{content, engines, open, sample, settles};
+use proptest::prelude::*;
+use std::io::{self, SeekFrom};
+use tokio::io::AsyncBufReadExt;
+
+/// Bytes of the file, and a little more than the largest chunk.
+const LEN: usize = 70_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read(usize),
+    Block,
+    /// Looks at what there is, and uses this share of it, in percent.
+    Consume(usize),
+    Seek(SeekFrom),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let seek = prop_oneof![
+        (0..LEN as u64 + 5_000).prop_map(SeekFrom::Start),
+        (-20_000i64..20_000).prop_map(SeekFrom::Current),
+        (-(LEN as i64) - 10..1_000).prop_map(SeekFrom::End),
+    ];
+    let len = prop_oneof![0usize..10, 0usize..5_000, 0usize..40_000];
+    let step = prop_oneof![
+        4 => len.prop_map(Step::Read),
+        2 => Just(Step::Block),
+        2 => (0usize..=100).prop_map(Step::Consume),
+        2 => seek.prop_map(Step::Seek),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+/// Sizes of chunks: small ones, blocks, and more than the file.
+fn chunks() -> impl Strategy<Value = usize> {
+    prop_oneof![1usize..3_000, Just(4096usize), Just(8192), 1usize..80_000]
+}
+
+/// Runs a future on tokio, or where there is no runtime.
+fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
+    match on_tokio {
+        true => {
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+        }
+        false => futures::executor::block_on(future),
+    }
+}
+
+/// The same step of a file's bytes in memory, which ends where the range does.
+async fn agree(reader: &mut ringway::Reader, model: &mut io::Cursor<&[u8]>, step: &Step) -> io::Result<()> {
+    let before = model.position();
+    let rest = model.get_ref().get(before as usize..).unwrap_or_default();
+    match step {
+        Step::Read(len) => {
+            let mut bytes = vec![0; *len];
+            let read = reader.read(&mut bytes).await?;
+            assert_eq!(read == 0, *len == 0 || rest.is_empty());
+            let mut expected = vec![0; read];
+            io::Read::read_exact(model, &mut expected)?;
+            assert!(bytes[..read] == expected, "{step:?} at {before}");
+        }
+        Step::Block => match reader.next_block().await? {
+            Some(block) => {
+                assert!(!block.is_empty() && rest.starts_with(&block), "{step:?} at {before}");
+                model.set_position(before + block.len() as u64);
+            }
+            None => assert!(rest.is_empty()),
+        },
+        Step::Consume(share) => {
+            let bytes = reader.fill_buf().await?;
+            assert!(rest.starts_with(bytes) && bytes.is_empty() == rest.is_empty(), "{step:?} at {before}");
+            let used = bytes.len() * share / 100;
+            reader.consume(used);
+            model.set_position(before + used as u64);
+        }
+        Step::Seek(to) => match (reader.seek(*to).await, io::Seek::seek(model, *to)) {
+            (Ok(one), Ok(other)) => assert_eq!(one, other, "{step:?} at {before}"),
+            (Err(one), Err(other)) => assert_eq!(one.kind(), other.kind(), "{step:?} at {before}"),
+            (one, other) => panic!("{step:?} at {before}: {one:?}, but {other:?}"),
+        },
+    }
+    assert_eq!(reader.position(), model.position(), "after {step:?} at {before}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_reader_reads_what_is_there(
+        steps in steps(),
+        len in prop_oneof![Just(0usize), Just(65_536), 0usize..LEN],
+        end in prop_oneof![Just(None), (0..LEN).prop_map(Some)],
+        chunk in chunks(),
+        ahead in 0usize..5,
+        direct in any::<bool>(),
+        on_tokio in any::<bool>(),
+        engine in any::<prop::sample::Index>(),
+    ) {
+        let bytes = content(len);
+        let (_dir, path) = sample(&bytes);
+        let engine = engine.get(engines());
+        let file = open(engine, &path, direct);
+        let mut reader = file.reader().chunk(chunk).read_ahead(ahead);
+        if let Some(end) = end {
+            reader = reader.range(..end as u64);
+        }
+        let mut model = io::Cursor::new(&bytes[..end.unwrap_or(len).min(len)]);
+        run(on_tokio, async {
+            for step in &steps {
+                agree(&mut reader, &mut model, step).await.unwrap();
+            }
+            drop(reader);
+        });
+        settles(engine);
+    }
+
+    #[test]
+    fn a_writer_writes_what_it_is_given(
+        pieces in proptest::collection::vec((0usize..30_000, prop_oneof![6 => Just(false), 1 => Just(true)]), 0..20),
+        before in 0usize..20_000,
+        blocks in 0u64..4,
+        chunk in chunks(),
+        behind in 0usize..5,
+        direct in any::<bool>(),
+        on_tokio in any::<bool>(),
+        engine in any::<prop::sample::Index>(),
+    ) {
+        let all: usize = pieces.iter().map(|(len, _)| len).sum();
+        let bytes = content(all);
+        // A direct file must not go on behind what is written.
+        let start = blocks * 4096;
+        let old = vec![0xee; if direct { before.min(start as usize) } else { before }];
+        let (_dir, path) = sample(&old);
+        let engine = engine.get(engines());
+        let file = open(engine, &path, direct);
+        let mut writer = file.writer().chunk(chunk).write_behind(behind).at(start);
+        run(on_tokio, async {
+            let mut at = 0;
+            for (len, flush) in &pieces {
+                writer.write_all(&bytes[at..at + len]).await.unwrap();
+                at += len;
+                prop_assert_eq!(writer.position(), start + at as u64);
+                prop_assert!(writer.written() <= at as u64);
+                if *flush {
+                    writer.flush().await.unwrap();
+                    prop_assert_eq!(writer.written(), at as u64);
+                    let there = std::fs::read(&path).unwrap();
+                    prop_assert!(there.get(start as usize..start as usize + at).unwrap_or_default() == &bytes[..at]);
+                }
+            }
+            writer.sync_all().await.unwrap();
+            Ok(())
+        })?;
+        let mut expected = old;
+        if all > 0 {
+            expected.resize(expected.len().max(start as usize + all), 0);
+            expected[start as usize..start as usize + all].copy_from_slice(&bytes);
+        }
+        prop_assert!(std::fs::read(&path).unwrap() == expected);
+        settles(engine);
+    }
+}
