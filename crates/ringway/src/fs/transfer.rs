@@ -126,7 +126,8 @@ impl File {
         if let At::Offset(offset) = at {
             if self.is_direct() {
                 if !self.is_aligned(&buffer, offset) {
-                    return self.read_around(buffer, offset).await;
+                    // Boxed, so that it does not make every read's future larger.
+                    return Box::pin(self.read_around(buffer, offset)).await;
                 }
             } else if self.read_cached(&mut buffer, offset).await {
                 let len = buffer.len();
@@ -153,7 +154,7 @@ impl File {
         let Some(bytes) = buffer.as_mut_slice().filter(|bytes| self.tries_cached(bytes)) else { return false };
         for (number, piece) in bytes.chunks_mut(AT_ONCE).enumerate() {
             // Before the read, so that a task that gives way does not hold what it has read.
-            poll_fn(|cx| go_on(cx)).await;
+            poll_fn(|cx| go_on(cx, piece.len())).await;
             let at = offset.saturating_add((number * AT_ONCE) as u64);
             if !self.core().read_now(piece, at) {
                 self.cache().miss();
@@ -170,8 +171,8 @@ impl File {
         if !self.tries_cached(bytes) {
             return Poll::Ready(0);
         }
-        ready!(go_on(cx));
         let len = bytes.len().min(AT_ONCE);
+        ready!(go_on(cx, len));
         if !self.core().read_now(&mut bytes[..len], offset) {
             self.cache().miss();
             return Poll::Ready(0);
