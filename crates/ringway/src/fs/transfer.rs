@@ -10,7 +10,6 @@ use ringway_core::op::{self, At, Vectored};
 use ringway_core::{Buffer, Operation};
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
 
 impl File {
     /// Reads at an offset (or at the file's own position, [`At::Cursor`]) into `buffer`, and hands it back. How many bytes
@@ -151,7 +150,8 @@ impl File {
 
     /// Fills the buffer out of the page cache; false when it is not all there.
     pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> bool {
-        let Some(bytes) = buffer.as_mut_slice().filter(|bytes| self.tries_cached(bytes)) else { return false };
+        let tries = self.engine().inner.try_cached && self.is_storage() && self.cache().is_worth_a_try();
+        let Some(bytes) = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty()) else { return false };
         for (number, piece) in bytes.chunks_mut(AT_ONCE).enumerate() {
             // Before the read, so that a task that gives way does not hold what it has read.
             poll_fn(|cx| go_on(cx, piece.len())).await;
@@ -161,34 +161,9 @@ impl File {
                 return false;
             }
         }
-        self.count_hit();
-        true
-    }
-
-    /// Copies what is at an offset out of the page cache, if it is all there. How many bytes that was: all of them, up to
-    /// `AT_ONCE`, or none.
-    pub(crate) fn poll_cached(&self, cx: &Context<'_>, bytes: &mut [u8], offset: u64) -> Poll<usize> {
-        if !self.tries_cached(bytes) {
-            return Poll::Ready(0);
-        }
-        let len = bytes.len().min(AT_ONCE);
-        ready!(go_on(cx, len));
-        if !self.core().read_now(&mut bytes[..len], offset) {
-            self.cache().miss();
-            return Poll::Ready(0);
-        }
-        self.count_hit();
-        Poll::Ready(len)
-    }
-
-    /// Whether a read of these bytes is worth a try in the page cache.
-    fn tries_cached(&self, bytes: &[u8]) -> bool {
-        !bytes.is_empty() && self.engine().inner.try_cached && self.is_storage() && self.cache().is_worth_a_try()
-    }
-
-    fn count_hit(&self) {
         self.cache().hit();
         self.engine().inner.count_cached();
+        true
     }
 
     /// Whether a direct read may go straight into the buffer.

@@ -32,8 +32,7 @@ use std::task::{Context, Poll, Waker, ready};
 /// ```
 ///
 /// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as well, as many as
-/// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read ahead: it is copied when it
-/// is asked for, into the caller's own buffer where that is a large one. No more than a chunk times (`read_ahead` + 1) of lent
+/// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read ahead, but copied when it is asked for. No more than a chunk times (`read_ahead` + 1) of lent
 /// memory is held, besides the blocks that the caller keeps. What is written to the file meanwhile may be missed where it has been read
 /// already; but the end is told only after another look.
 ///
@@ -64,10 +63,6 @@ struct Seek {
     to: SeekFrom,
     len: Started<io::Result<u64>>,
 }
-
-/// From so many bytes on, a buffer is read into at once rather than by way of a chunk: then the second copy costs more than
-/// a system call for so little.
-const LARGE: usize = 8 << 10;
 
 impl File {
     /// Reads the file in order from its beginning; see [`Reader`]. Nothing is read yet.
@@ -204,15 +199,6 @@ impl Reader {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let largest = self.largest_at_once().min(bytes.len());
-        if largest >= LARGE {
-            let read = ready!(self.file.poll_cached(cx, &mut bytes[..largest], self.at));
-            if read > 0 {
-                self.at += read as u64;
-                self.let_go();
-                return Poll::Ready(Ok(read));
-            }
-        }
         let left = ready!(self.poll_fill(cx))?;
         let len = left.len().min(bytes.len());
         bytes[..len].copy_from_slice(&left[..len]);
@@ -250,15 +236,6 @@ impl Reader {
     #[cfg(feature = "futures")]
     pub(super) fn seeking(&self) -> Option<SeekFrom> {
         self.seek.as_ref().map(|seek| seek.to)
-    }
-
-    /// How many bytes, at most, may be copied out of the page cache at once; 0 while there are others that come first.
-    fn largest_at_once(&self) -> usize {
-        let busy = self.seek.is_some() || !self.ahead.is_empty() || !self.left().is_empty();
-        match busy || self.file.is_direct() {
-            true => 0,
-            false => self.end.saturating_sub(self.at).min(self.chunk as u64) as usize,
-        }
     }
 
     fn left(&self) -> &[u8] {

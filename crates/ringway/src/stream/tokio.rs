@@ -6,14 +6,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
-/// At most so much of a buffer that was never written to is zeroed for a read.
-const ZEROED: usize = 256 << 10;
-
 impl AsyncRead for Reader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let room = buf.remaining().min(ZEROED.max(buf.initialized().len() - buf.filled().len()));
-        let read = ready!(Reader::poll_read(&mut self, cx, buf.initialize_unfilled_to(room)))?;
-        buf.advance(read);
+        // Nothing is read for no room.
+        if buf.remaining() > 0 {
+            let bytes = ready!(self.poll_fill(cx))?;
+            let bytes = &bytes[..bytes.len().min(buf.remaining())];
+            buf.put_slice(bytes);
+            let read = bytes.len();
+            Reader::consume(&mut self, read);
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -178,7 +178,7 @@ impl Writer {
         let filling = match &mut self.filling {
             Some(filling) => filling,
             None => {
-                ready!(go_on(cx));
+                ready!(go_on(cx, self.chunk));
                 self.check_file()?;
                 let start = self.behind.end();
                 let buffer = self.buffer_at(start)?;
