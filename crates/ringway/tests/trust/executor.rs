@@ -1,0 +1,148 @@
+//! The executors that the same cases run on, and what a case needs of one: to run it, and to spawn further tasks.
+
+use futures::channel::oneshot;
+use futures::stream::{FuturesUnordered, StreamExt};
+use ringway::{Engine, Reaping};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio::runtime::{Builder, LocalOptions};
+
+/// Who polls the futures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// tokio with worker threads.
+    TokioThreads,
+    /// tokio on one thread.
+    TokioCurrent,
+    /// tokio's `LocalRuntime`, whose tasks need not be `Send`.
+    TokioLocal,
+    /// smol's global executor, and `smol::block_on`.
+    Smol,
+    /// `futures::executor::block_on`, one thread for each task.
+    BlockOn,
+    /// A program with a loop of its own, which polls the engine's descriptor and reaps by hand.
+    OwnLoop,
+}
+
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Tasks for [`Executor::OwnLoop`] that its loop has not taken up yet.
+#[derive(Clone, Default)]
+pub struct Spawned(Arc<Mutex<Vec<Work>>>);
+
+impl Executor {
+    /// How an engine for it picks up completions.
+    pub fn reaping(self) -> Reaping {
+        match self {
+            Self::OwnLoop => Reaping::ByHand,
+            _ => Reaping::Automatic,
+        }
+    }
+
+    /// Runs `work` to its end; `engine` is what a loop of one's own looks at.
+    pub fn run(self, engine: &Engine, spawned: &Spawned, work: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Self::TokioThreads => {
+                let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+                // As a task, so that it runs on a worker, and moves among them.
+                if let Err(error) = runtime.block_on(runtime.spawn(work)) {
+                    resume_unwind(error.into_panic());
+                }
+            }
+            Self::TokioCurrent => Builder::new_current_thread().enable_all().build().unwrap().block_on(work),
+            Self::TokioLocal => {
+                let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+                runtime.block_on(work);
+            }
+            Self::Smol => smol::block_on(smol::spawn(work)),
+            Self::BlockOn => futures::executor::block_on(work),
+            Self::OwnLoop => own_loop(engine, spawned, Box::pin(work)),
+        }
+    }
+
+    /// A task beside the one that calls, and its result.
+    pub fn spawn<T: Send + 'static>(
+        self,
+        spawned: &Spawned,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        let (sender, receiver) = oneshot::channel();
+        let work = async move { _ = sender.send(work.await) };
+        match self {
+            Self::TokioThreads | Self::TokioCurrent | Self::TokioLocal => _ = tokio::spawn(work),
+            Self::Smol => smol::spawn(work).detach(),
+            Self::BlockOn => _ = std::thread::spawn(|| futures::executor::block_on(work)),
+            Self::OwnLoop => spawned.0.lock().unwrap().push(Box::pin(work)),
+        }
+        async { receiver.await.expect("a task has panicked") }
+    }
+}
+
+/// Wakes a loop that waits in `poll(2)`.
+pub struct Bell(std::io::PipeReader, Mutex<std::io::PipeWriter>);
+
+impl Bell {
+    pub fn new() -> Arc<Self> {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let nonblocking = rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&reader, nonblocking).unwrap();
+        rustix::fs::fcntl_setfl(&writer, nonblocking).unwrap();
+        Arc::new(Self(reader, Mutex::new(writer)))
+    }
+
+    /// Waits for a wake-up, or for the engine to have something; true when it was woken.
+    pub fn wait(&self, engine: BorrowedFd<'_>) -> bool {
+        let mut fds =
+            [self.0.as_raw_fd(), engine.as_raw_fd()].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        // SAFETY: two entries, on this stack, for the length of the call.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        assert!(ready > 0, "{}", std::io::Error::last_os_error());
+        if fds[0].revents != 0 {
+            let mut rung = [0; 64];
+            while std::io::Read::read(&mut &self.0, &mut rung).is_ok_and(|read| read == rung.len()) {}
+        }
+        fds[0].revents != 0
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // One that is full rings already.
+        let _ = std::io::Write::write(&mut *self.1.lock().unwrap(), &[1]);
+    }
+}
+
+/// Polls what was woken, waits in `poll(2)` for a wake-up or a completion, reaps, and begins again. No other thread helps.
+fn own_loop(engine: &Engine, spawned: &Spawned, work: Work) {
+    let bell = Bell::new();
+    let waker = Waker::from(bell.clone());
+    let mut cx = Context::from_waker(&waker);
+    let (done, mut over) = oneshot::channel();
+    let mut tasks = FuturesUnordered::new();
+    let work = async move {
+        work.await;
+        _ = done.send(());
+    };
+    tasks.push(Box::pin(work) as Work);
+    loop {
+        // A task that panics takes none of the others with it.
+        while let Poll::Ready(Some(())) =
+            catch_unwind(AssertUnwindSafe(|| tasks.poll_next_unpin(&mut cx))).unwrap_or(Poll::Ready(Some(())))
+        {}
+        match over.try_recv() {
+            Ok(Some(())) => return,
+            Ok(None) => {}
+            Err(_) => panic!("the case has panicked"),
+        }
+        let new = std::mem::take(&mut *spawned.0.lock().unwrap());
+        let fresh = !new.is_empty();
+        tasks.extend(new);
+        if !fresh {
+            bell.wait(engine.readable().unwrap());
+        }
+        engine.reap();
+    }
+}

@@ -1,0 +1,191 @@
+//! Too much at once: more operations than there is room for, some that never end, and futures that nobody polls again.
+
+use crate::executor::Executor;
+use crate::guarded::PAGE;
+use crate::watchdog::Watchdog;
+use crate::world::{World, direct, fifo, granted, has_reader, pattern, settled, until, wait_for};
+use futures::future::{join_all, maybe_done, poll_immediate};
+use ringway::fs::OpenOptions;
+use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+fn room() -> AlignedBuffer {
+    AlignedBuffer::new(PAGE, PAGE)
+}
+
+fn worlds(name: &str, executor: Executor, engine: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(World)) {
+    for kind in granted() {
+        let _watch = Watchdog::new(&format!("{kind} {name}"));
+        test(World::new(kind, executor, engine));
+    }
+}
+
+struct Order {
+    number: usize,
+    order: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for Order {
+    fn wake(self: Arc<Self>) {
+        self.order.lock().unwrap().push(self.number);
+    }
+}
+
+/// Of a thousand reads with room for four, each has its turn in the order of the first polls. So when one has completed, all before
+/// it have been begun, and no more than three of them can still be on their way.
+#[test]
+fn waiting_for_room_is_fair() {
+    worlds(
+        "waiting_for_room_is_fair",
+        Executor::OwnLoop,
+        |builder| builder.shards(1).in_flight(4),
+        |world| {
+            let file = direct(&world.engine, world.dir.path(), 256);
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let mut reads: Vec<_> =
+                (0..1000).map(|number| Box::pin(file.read_at(room(), number as u64 * 7 % 256 * PAGE as u64))).collect();
+            for (number, read) in reads.iter_mut().enumerate() {
+                let waker = Waker::from(Arc::new(Order { number, order: order.clone() }));
+                if read.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    order.lock().unwrap().push(number);
+                }
+            }
+            wait_for("all reads", || {
+                world.engine.reap();
+                order.lock().unwrap().len() == 1000
+            });
+            let order = order.lock().unwrap();
+            let mut done = vec![false; 1000];
+            let mut first_missing = 0;
+            for (rank, number) in order.iter().enumerate() {
+                let before = (first_missing..*number).filter(|before| !done[*before]).count();
+                assert!(before <= 3, "{number} was number {rank} to complete, with {before} before it on their way");
+                assert!(!std::mem::replace(&mut done[*number], true), "{number} was woken twice");
+                while first_missing < 1000 && done[first_missing] {
+                    first_missing += 1;
+                }
+            }
+            drop(reads);
+            settled(&world.engine);
+        },
+    );
+}
+
+/// Reads of pipes that never end, by the hundred, on every way to reap.
+#[test]
+fn what_never_ends_keeps_nothing_from_its_turn() {
+    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
+        worlds(
+            "what_never_ends_keeps_nothing_from_its_turn",
+            executor,
+            |builder| builder.shards(1).in_flight(4),
+            |world| {
+                world.run(|world| async move {
+                    let (reader, _writer) = world.pipe();
+                    let mut waiting: Vec<_> =
+                        (0..400).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+                    for read in &mut waiting {
+                        assert!(poll_immediate(read).await.is_none());
+                    }
+                    let file = world.file("file", &pattern(0, 64 * PAGE), true).await;
+                    let reads = (0..200u64).map(|number| file.read_at(room(), number % 64 * PAGE as u64));
+                    assert!(join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE));
+                    file.sync_all().await.unwrap();
+                    assert!(world.counts().in_flight >= 400);
+                });
+            },
+        );
+    }
+}
+
+/// The room that a future's operation has comes back when it completes, whether or not anybody looks.
+#[test]
+fn futures_that_nobody_polls_again_hold_nobody_up() {
+    for executor in [Executor::TokioCurrent, Executor::Smol, Executor::OwnLoop] {
+        worlds(
+            "futures_that_nobody_polls_again_hold_nobody_up",
+            executor,
+            |builder| builder.shards(1).in_flight(4).waiting(4),
+            |world| {
+                world.run(|world| async move {
+                    let file = world.file("file", &pattern(0, 64 * PAGE), true).await;
+                    let mut forgotten: Vec<_> =
+                        (0..100).map(|_| Box::pin(maybe_done(file.read_at(room(), 0)))).collect();
+                    let mut synced: Vec<_> = (0..20).map(|_| Box::pin(maybe_done(file.sync_data()))).collect();
+                    for read in &mut forgotten {
+                        _ = poll_immediate(read).await;
+                    }
+                    for sync in &mut synced {
+                        _ = poll_immediate(sync).await;
+                    }
+                    let reads = (0..50u64).map(|number| file.read_at(room(), number % 64 * PAGE as u64));
+                    assert!(join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE));
+                    file.metadata().await.unwrap();
+                    // They are as well off as before.
+                    for mut read in forgotten {
+                        read.as_mut().await;
+                        assert_eq!(read.as_mut().take_output().unwrap().0.unwrap(), PAGE);
+                    }
+                });
+            },
+        );
+    }
+}
+
+/// One future with more reads than there is room for, beside others.
+#[test]
+fn more_ranges_than_there_is_room_for() {
+    worlds(
+        "more_ranges_than_there_is_room_for",
+        Executor::TokioCurrent,
+        |builder| builder.shards(1).in_flight(4),
+        |world| {
+            world.run(|world| async move {
+                let file = world.file("file", &pattern(0, 256 * PAGE), true).await;
+                let ranges: Vec<_> = (0..256).map(|page| page * PAGE as u64 + 9..page * PAGE as u64 + 99).collect();
+                let never = ringway::Merge::never();
+                let all = join_all((0..4).map(|_| file.read_ranges_each(&ranges, &never))).await;
+                for parts in all {
+                    for (part, range) in parts.unwrap().into_iter().zip(&ranges) {
+                        assert_eq!(part.unwrap()[..], pattern(range.start, 90));
+                    }
+                }
+                // Given up in the middle.
+                _ = poll_immediate(Box::pin(file.read_ranges_each(&ranges, &never))).await;
+                world.quiet().await;
+            });
+        },
+    );
+}
+
+/// Opens of FIFOs wait for somebody else, too; fewer of them than an engine has threads leave room for others.
+#[test]
+fn opens_that_wait_leave_room_for_others() {
+    worlds(
+        "opens_that_wait_leave_room_for_others",
+        Executor::TokioThreads,
+        |builder| builder.shards(1),
+        |world| {
+            world.run(|world| async move {
+                let paths: Vec<_> = (0..12).map(|number| world.path(&format!("fifo-{number}"))).collect();
+                paths.iter().for_each(|path| fifo(path));
+                let options = OpenOptions::new().read(true).engine(&world.engine).clone();
+                let mut opens: Vec<_> = paths.iter().map(|path| Box::pin(options.open(path))).collect();
+                for open in &mut opens {
+                    let early = poll_immediate(open).await;
+                    assert!(early.is_none() || world.kind == BackendKind::Uring, "{early:?}");
+                }
+                let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                assert_eq!(file.read(5..9).await.unwrap()[..], pattern(5, 4));
+                file.sync_all().await.unwrap();
+                drop(opens);
+                until("the opens to be over", || {
+                    paths.iter().for_each(|path| _ = has_reader(path));
+                    world.counts().in_flight == 0
+                })
+                .await;
+            });
+        },
+    );
+}

@@ -1,0 +1,365 @@
+//! The process around an engine: its forks, its limits, its filters. Each in a process of its own.
+
+use crate::common::{KAIO, URING, become_ordinary, in_child, limit_memlock, refuse};
+use crate::guarded::PAGE;
+use crate::watchdog::Watchdog;
+use crate::world::{MS, counts, descriptors_and_threads, direct, granted, is_cloexec, pattern, put, scratch, settled};
+use futures::executor::block_on;
+use futures::future::poll_immediate;
+use ringway::fs::{self, File, OpenOptions};
+use ringway::{At, BackendKind, Engine};
+use ringway_core::refusal::Feature;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+/// Runs `body` in a forked child, and gives its exit status: 0 unless it panicked or hung.
+fn forked(body: impl FnOnce()) -> i32 {
+    // SAFETY: the child runs `body` on this thread alone, and ends without returning.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
+        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
+        unsafe { libc::_exit(i32::from(!right)) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid for writes for the length of the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+fn errno<T>(result: io::Result<T>) -> i32 {
+    result.map(drop).expect_err("an error").raw_os_error().unwrap_or(0)
+}
+
+/// A future's result, which must be there at once.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("a forked child waits for its parent's engine"),
+    }
+}
+
+#[test]
+fn a_forked_child_is_told() {
+    in_child(
+        "process::a_forked_child_is_told",
+        |_| {},
+        || {
+            for kind in granted() {
+                let _watch = Watchdog::new(&format!("{kind} a_forked_child_is_told"));
+                let dir = scratch();
+                let engine = Engine::builder().backend(kind).build().unwrap();
+                let file = direct(&engine, dir.path(), 16);
+                Engine::global().unwrap();
+                let (reader, writer) = std::io::pipe().unwrap();
+                let reader = File::with_engine(OwnedFd::from(reader), &engine);
+                let mut begun: futures::future::BoxFuture<'_, _> = Box::pin(reader.read_at(vec![0; 4], At::Cursor));
+                assert!(block_on(poll_immediate(&mut begun)).is_none());
+                let mut dropped = Box::pin(reader.read_at(vec![0; 4], At::Cursor));
+                assert!(block_on(poll_immediate(&mut dropped)).is_none());
+                let before = counts(&engine);
+                let mut begun = Some(begun);
+                let mut dropped = Some(dropped);
+                let mut copies = Some((engine.clone(), file.clone()));
+                let status = forked(|| {
+                    assert!(Engine::global().is_err_and(|error| error.raw_os_error() == Some(libc::ECHILD)));
+                    assert_eq!(errno(at_once(File::open("/etc/passwd"))), libc::ECHILD);
+                    assert_eq!(errno(at_once(fs::read("/etc/passwd"))), libc::ECHILD);
+                    assert_eq!(errno(at_once(engine.open("/etc/passwd"))), libc::ECHILD);
+                    assert_eq!(errno(at_once(file.read(0..9))), libc::ECHILD);
+                    assert_eq!(
+                        errno(at_once(file.read_at(ringway::AlignedBuffer::new(PAGE, PAGE), 0)).0),
+                        libc::ECHILD
+                    );
+                    assert_eq!(errno(at_once(file.read_vectored_at(vec![vec![0; 1]], 0)).0), libc::ECHILD);
+                    assert_eq!(errno(at_once(file.read_ranges(&[0..9, 50_000..50_009]))), libc::ECHILD);
+                    assert_eq!(errno(at_once(file.sync_all())), libc::ECHILD);
+                    assert_eq!(errno(at_once(begun.take().unwrap()).0), libc::ECHILD);
+                    drop(dropped.take());
+                    assert_eq!(engine.reap(), 0);
+                    assert_eq!(engine.backend(), kind);
+                    assert!(!format!("{engine:?} {}", engine.explain()).is_empty());
+                    engine.stats();
+                    drop(copies.take());
+                    // An engine of the child's own works.
+                    let own = Engine::builder().backend(kind).build().unwrap();
+                    assert_eq!(block_on(direct(&own, dir.path(), 16).read(3..8)).unwrap()[..], pattern(3, 5));
+                });
+                assert_eq!(status, 0, "the child found something wrong, or hung");
+                assert_eq!(counts(&engine), before);
+                // And the parent goes on.
+                put(&writer, b"texttext");
+                let (read, buffer) = block_on(begun.take().unwrap());
+                assert_eq!((read.unwrap(), &buffer[..]), (4, &b"text"[..]));
+                assert_eq!(block_on(dropped.take().unwrap()).0.unwrap(), 4);
+                assert_eq!(block_on(file.read(3..8)).unwrap()[..], pattern(3, 5));
+                settled(&engine);
+            }
+        },
+    );
+}
+
+/// At the moment of the fork other threads hold the engine's locks, and nobody will ever release them in the child.
+#[test]
+fn a_child_forked_in_the_middle_of_things() {
+    in_child(
+        "process::a_child_forked_in_the_middle_of_things",
+        |_| {},
+        || {
+            for kind in granted() {
+                let _watch = Watchdog::new(&format!("{kind} a_child_forked_in_the_middle_of_things"));
+                let dir = scratch();
+                let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
+                let file = direct(&engine, dir.path(), 16);
+                let over = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    for _ in 0..3 {
+                        scope.spawn(|| {
+                            while !over.load(Ordering::Relaxed) {
+                                let ranges: Vec<_> = (0..16).map(|page| page * 4096..page * 4096 + 5).collect();
+                                block_on(file.read_ranges_each(&ranges, &ringway::Merge::never())).unwrap();
+                                engine.stats();
+                            }
+                        });
+                    }
+                    let kept = block_on(file.read(0..9)).unwrap();
+                    let failed = (0..60).find(|_| {
+                        forked(|| {
+                            engine.stats();
+                            assert_eq!(engine.backend(), kind);
+                            engine.explain();
+                            assert_eq!(errno(at_once(file.read(0..9))), libc::ECHILD);
+                            assert_eq!(errno(at_once(file.read_at(vec![0; 100], 7)).0), libc::ECHILD);
+                            drop(kept.clone());
+                            engine.reap();
+                        }) != 0
+                    });
+                    over.store(true, Ordering::Relaxed);
+                    assert_eq!(failed, None, "a child found something wrong, or hung");
+                });
+                settled(&engine);
+            }
+        },
+    );
+}
+
+/// Every descriptor of an engine, and of files that it opens.
+#[test]
+fn a_program_that_is_run_gets_none_of_the_descriptors() {
+    let open = || -> Vec<i32> {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+        entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok()).collect()
+    };
+    in_child(
+        "process::a_program_that_is_run_gets_none_of_the_descriptors",
+        |_| {},
+        || {
+            for kind in granted() {
+                let before = open();
+                let engine = Engine::builder().backend(kind).build().unwrap();
+                let by_hand = Engine::builder().backend(kind).reaping(ringway::Reaping::ByHand).build().unwrap();
+                let file = block_on(engine.open("/etc/passwd")).unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let (reader, writer) = std::io::pipe().unwrap();
+                let reader = File::with_engine(OwnedFd::from(reader), &engine);
+                // With a driver in the runtime.
+                runtime.block_on(async {
+                    assert!(poll_immediate(Box::pin(reader.read_at(vec![0; 1], At::Cursor))).await.is_none())
+                });
+                let mut looked_at = 0;
+                for number in open().into_iter().filter(|number| !before.contains(number)) {
+                    // SAFETY: whether the descriptor is still open is found out by the call itself.
+                    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+                    // That of the list itself has gone meanwhile.
+                    if rustix::io::fcntl_getfd(fd).is_ok() {
+                        assert!(is_cloexec(fd), "{:?}", std::fs::read_link(format!("/proc/self/fd/{number}")));
+                        looked_at += 1;
+                    }
+                }
+                assert!(looked_at > 3);
+                drop((file, by_hand, writer));
+            }
+        },
+    );
+}
+
+/// What every engine must do, however little it was granted.
+fn works(engine: &Engine) {
+    let dir = scratch_here();
+    let path = dir.path().join("file");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let work = async {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).engine(engine);
+        let file = options.open(&path).await.unwrap();
+        file.write_all_at(pattern(0, 3 * PAGE), 0).await.0.unwrap();
+        file.sync_data().await.unwrap();
+        assert_eq!(file.read(100..200).await.unwrap()[..], pattern(100, 100));
+        let direct = options.clone().direct(true).open(&path).await.unwrap();
+        assert_eq!(direct.read(100..2 * PAGE as u64).await.unwrap()[..], pattern(100, 2 * PAGE - 100));
+    };
+    runtime.block_on(work);
+    settled(engine);
+}
+
+/// An ordinary user may not walk down to the target directory.
+fn scratch_here() -> tempfile::TempDir {
+    tempfile::tempdir_in(".").unwrap()
+}
+
+/// Runs a leg in a process without `RINGWAY_BACKEND`, in a folder in which every user may write.
+fn leg(name: &str, body: impl FnOnce()) {
+    let mut dir = None;
+    let prepare = |command: &mut Command| {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = dir.insert(scratch());
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        command.current_dir(dir.path()).env_remove("RINGWAY_BACKEND");
+    };
+    in_child(&format!("process::{name}"), prepare, || {
+        let _watch = Watchdog::new(name);
+        body();
+    });
+}
+
+/// The engine that is made without any wish, and what it says of the backends that it could not have.
+fn refused(expected: BackendKind, gone: &[(BackendKind, i32)]) {
+    let engine = Engine::builder().build().unwrap();
+    assert_eq!(engine.backend(), expected);
+    let explanation = engine.explain();
+    for (kind, errno) in gone {
+        let refusal =
+            explanation.refusals.iter().find(|refusal| (refusal.feature, refusal.errno) == (feature(*kind), *errno));
+        let refusal = refusal.unwrap_or_else(|| panic!("{kind} is missing: {explanation}"));
+        assert!(!refusal.meaning.is_empty() && !refusal.mend.is_empty(), "{refusal}");
+        assert!(explanation.to_string().contains(&refusal.mend), "{explanation}");
+        let error = Engine::builder().backend(*kind).build().map(drop).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(*errno), "{error}");
+    }
+    assert!(engine.stats().refusals >= gone.len());
+    works(&engine);
+}
+
+fn feature(kind: BackendKind) -> Feature {
+    match kind {
+        BackendKind::Uring => Feature::Uring,
+        BackendKind::Kaio => Feature::Kaio,
+        _ => Feature::Threads,
+    }
+}
+
+#[test]
+fn a_filter_that_forbids_io_uring() {
+    leg("a_filter_that_forbids_io_uring", || {
+        refuse(&URING, libc::EPERM);
+        refused(BackendKind::Kaio, &[(BackendKind::Uring, libc::EPERM)]);
+    });
+}
+
+#[test]
+fn a_filter_that_leaves_threads_only() {
+    leg("a_filter_that_leaves_threads_only", || {
+        refuse(&[URING.as_slice(), &KAIO].concat(), libc::ENOSYS);
+        refused(BackendKind::Threads, &[(BackendKind::Uring, libc::ENOSYS), (BackendKind::Kaio, libc::ENOSYS)]);
+    });
+}
+
+/// 64 KiB is what containers and older systems give an ordinary user: too little for several rings.
+#[test]
+fn an_ordinary_user_with_little_lockable_memory() {
+    leg("an_ordinary_user_with_little_lockable_memory", || {
+        become_ordinary();
+        limit_memlock(64 << 10);
+        works(&Engine::builder().shards(1).build().unwrap());
+        // Some shards have a ring, and the rest do without and say why.
+        let engine = Engine::builder().shards(16).entries(1024).build().unwrap();
+        works(&engine);
+        let text = engine.explain().to_string();
+        assert!(text.contains("ulimit -l"), "{text}");
+        match Engine::builder().shards(16).entries(1024).backend(BackendKind::Uring).build() {
+            Ok(_) => panic!("sixteen rings of 1024 entries in 64 KiB"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOMEM), "{error}"),
+        }
+    });
+}
+
+/// With fewer and fewer descriptors to be had an engine is made and works, or says what is missing; and leaves none behind.
+#[test]
+fn no_descriptors_left() {
+    leg("no_descriptors_left", || {
+        let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        // SAFETY: the limit is a live value that is only read.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let read = |engine: &Engine| {
+            let file = File::with_engine(rustix::io::fcntl_dupfd_cloexec(&file, 0)?, engine);
+            block_on(file.read_at(vec![0; 4], 0)).0
+        };
+        let idle = descriptors_and_threads().0;
+        let mut taken = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        let (mut made, mut without) = (0, 0);
+        for free in 0..24 {
+            for kind in [None, Some(BackendKind::Uring), Some(BackendKind::Kaio), Some(BackendKind::Threads)] {
+                let builder = Engine::builder().shards(2).try_cached(false);
+                let builder = kind.into_iter().fold(builder, |builder, kind| builder.backend(kind));
+                match builder.build() {
+                    Ok(engine) => {
+                        made += 1;
+                        match read(&engine) {
+                            Ok(bytes) => assert_eq!(bytes, 4),
+                            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free: {error}"),
+                        }
+                        settled(&engine);
+                    }
+                    Err(error) => {
+                        without += 1;
+                        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free, {kind:?}: {error}");
+                    }
+                }
+            }
+            taken.pop();
+        }
+        assert!(made > 0 && without > 0, "{made} {without}");
+        drop(taken);
+        crate::world::wait_for("descriptors", || descriptors_and_threads().0 <= idle);
+    });
+}
+
+/// The engine and a runtime were there before descriptors ran out: the engine's thread does what a task of the runtime cannot.
+#[test]
+fn no_descriptor_left_for_a_task() {
+    leg("no_descriptor_left_for_a_task", || {
+        for kind in granted() {
+            let engine = Engine::builder().backend(kind).shards(1).try_cached(false).build().unwrap();
+            let file = File::with_engine(std::fs::File::open("/proc/self/exe").unwrap().into(), &engine);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            // What the backend itself opens at its first use, it has.
+            block_on(file.read_at(vec![0; 4], 0)).0.unwrap();
+            block_on(file.sync_all()).unwrap();
+            let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+            let none = libc::rlimit { rlim_cur: 3, rlim_max: before.maximum.unwrap_or(libc::RLIM_INFINITY) };
+            // SAFETY: the limit is a live value that is only read.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) }, 0);
+            assert!(std::fs::File::open("/dev/null").is_err());
+            runtime.block_on(async {
+                for at in 0..50 {
+                    assert_eq!(file.read_at(vec![0; 4], at * 4096).await.0.unwrap(), 4);
+                }
+            });
+            let back = libc::rlimit { rlim_cur: before.current.unwrap_or(libc::RLIM_INFINITY), ..none };
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &back) }, 0);
+            std::thread::sleep(MS);
+            settled(&engine);
+        }
+    });
+}

@@ -1,0 +1,330 @@
+//! Several runtimes in one process, on one engine: driven, not driven, without I/O, inside one another, and gone.
+
+use crate::common::in_child;
+use crate::executor::{Bell, Executor};
+use crate::guarded::PAGE;
+use crate::watchdog::Watchdog;
+use crate::world::{
+    KINDS, MS, World, counts, descriptors_and_threads, direct, granted, pattern, put, scratch, settled, skip, wait_for,
+};
+use futures::executor::block_on;
+use futures::future::{join_all, poll_immediate};
+use ringway::fs::{self, File, OpenOptions};
+use ringway::{AlignedBuffer, At, BackendKind, Engine, Reaping};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::task::{Context, Waker};
+use tokio::runtime::{Builder, Runtime};
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn read_some(file: &File, count: u64) {
+    for number in 0..count {
+        let at = number % 16 * PAGE as u64;
+        let (read, buffer) = file.read_at(AlignedBuffer::new(PAGE, PAGE), at).await;
+        assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(at, PAGE)[..]));
+    }
+}
+
+fn on_each_backend(name: &str, test: impl Fn(BackendKind)) {
+    for kind in granted() {
+        let _watch = Watchdog::new(&format!("{kind} {name}"));
+        test(kind);
+    }
+}
+
+fn engine(kind: BackendKind) -> Engine {
+    Engine::builder().backend(kind).shards(1).build().unwrap()
+}
+
+#[test]
+fn runtimes_of_every_kind_share_an_engine() {
+    on_each_backend("runtimes_of_every_kind_share_an_engine", |kind| {
+        let dir = scratch();
+        let file = direct(&engine(kind), dir.path(), 16);
+        let runtimes: Vec<Runtime> = vec![
+            current_thread(),
+            current_thread(),
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+        ];
+        std::thread::scope(|scope| {
+            for runtime in runtimes {
+                let file = file.clone();
+                scope.spawn(move || runtime.block_on(read_some(&file, 200)));
+            }
+            scope.spawn(|| smol::block_on(read_some(&file, 200)));
+            scope.spawn(|| block_on(read_some(&file, 200)));
+        });
+        settled(file.engine());
+    });
+}
+
+/// What each `#[tokio::test]` is: a runtime of its own, on the global engine, at the same time as others.
+mod on_the_global_engine {
+    use super::*;
+
+    async fn work() {
+        let dir = scratch();
+        let path = dir.path().join("file");
+        for round in 0..20u8 {
+            fs::write(&path, vec![round; 5000]).await.unwrap();
+            assert_eq!(fs::read(&path).await.unwrap(), [round; 5000]);
+        }
+        read_some(&direct(Engine::global().unwrap(), dir.path(), 16), 50).await;
+    }
+
+    #[tokio::test]
+    async fn one() {
+        work().await;
+    }
+
+    #[tokio::test]
+    async fn two() {
+        work().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn three() {
+        work().await;
+    }
+
+    #[test]
+    fn four_without_tokio() {
+        block_on(work());
+    }
+}
+
+/// A runtime that nobody drives has promised to pick up completions. Others on the shard get theirs all the same, and so does who
+/// polls its futures elsewhere.
+#[test]
+fn a_runtime_that_is_not_driven_holds_nobody_up() {
+    on_each_backend("a_runtime_that_is_not_driven_holds_nobody_up", |kind| {
+        let dir = scratch();
+        let file = direct(&engine(kind), dir.path(), 16);
+        let still = current_thread();
+        let mut reads: Vec<_> = (0..64)
+            .map(|number| Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), number % 16 * PAGE as u64)))
+            .collect();
+        {
+            let _inside = still.enter();
+            for read in &mut reads {
+                _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            }
+        }
+        // Nobody has looked at that runtime since, and nobody does.
+        current_thread().block_on(read_some(&file, 20));
+        block_on(read_some(&file, 20));
+        {
+            // Within its context, but on another executor.
+            let _inside = still.enter();
+            block_on(read_some(&file, 3));
+        }
+        wait_for("what an idle runtime began", || file.engine().stats().queued == 0);
+        drop(reads);
+        settled(file.engine());
+        drop(still);
+        block_on(read_some(&file, 20));
+    });
+}
+
+#[test]
+fn a_runtime_that_blocks_holds_nobody_up() {
+    on_each_backend("a_runtime_that_blocks_holds_nobody_up", |kind| {
+        let dir = scratch();
+        let file = direct(&engine(kind), dir.path(), 16);
+        let (go, wait) = mpsc::channel::<()>();
+        let (begun, has_begun) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let other = file.clone();
+            scope.spawn(move || {
+                current_thread().block_on(async {
+                    read_some(&other, 5).await;
+                    let mut read = Box::pin(other.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
+                    let early = poll_immediate(&mut read).await;
+                    begun.send(()).unwrap();
+                    // A task that blocks: its runtime's reaper cannot run.
+                    wait.recv().unwrap();
+                    if early.is_none() {
+                        assert_eq!(read.await.0.unwrap(), PAGE);
+                    }
+                });
+            });
+            has_begun.recv().unwrap();
+            current_thread().block_on(read_some(&file, 20));
+            block_on(read_some(&file, 20));
+            go.send(()).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_runtime_without_io() {
+    on_each_backend("a_runtime_without_io", |kind| {
+        let dir = scratch();
+        for reaping in [Reaping::Automatic, Reaping::Thread] {
+            let engine = Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
+            let file = direct(&engine, dir.path(), 16);
+            Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 20));
+            let threads = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+            let other = file.clone();
+            threads.block_on(threads.spawn(async move { read_some(&other, 20).await })).unwrap();
+            settled(&engine);
+        }
+    });
+}
+
+#[test]
+fn one_executor_inside_another() {
+    on_each_backend("one_executor_inside_another", |kind| {
+        let dir = scratch();
+        let file = direct(&engine(kind), dir.path(), 16);
+        // In the context of a runtime, polled by another executor.
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        {
+            let _inside = runtime.enter();
+            block_on(read_some(&file, 20));
+        }
+        // On a thread of its blocking pool, and on a worker of it that blocks.
+        let other = file.clone();
+        runtime.block_on(runtime.spawn_blocking(move || block_on(read_some(&other, 20)))).unwrap();
+        let other = file.clone();
+        let nested = runtime.spawn(async move {
+            read_some(&other, 5).await;
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(read_some(&other, 20)));
+            tokio::task::block_in_place(|| smol::block_on(read_some(&other, 20)));
+            read_some(&other, 5).await;
+        });
+        runtime.block_on(nested).unwrap();
+        settled(file.engine());
+    });
+}
+
+/// A future begun in one runtime is ended in another one, when the first is gone.
+#[test]
+fn a_future_outlives_the_runtime_that_polled_it() {
+    on_each_backend("a_future_outlives_the_runtime_that_polled_it", |kind| {
+        let engine = engine(kind);
+        for _ in 0..20 {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let reader = File::with_engine(OwnedFd::from(reader), &engine);
+            let mut read = Box::pin(reader.read_at(vec![0; 4], At::Cursor));
+            let first = current_thread();
+            first.block_on(async { assert!(poll_immediate(&mut read).await.is_none()) });
+            drop(first);
+            put(&writer, b"text");
+            let (read, buffer) = current_thread().block_on(read);
+            assert_eq!((read.unwrap(), &buffer[..]), (4, &b"text"[..]));
+        }
+    });
+}
+
+#[test]
+fn a_runtime_is_dropped_with_operations_in_flight() {
+    on_each_backend("a_runtime_is_dropped_with_operations_in_flight", |kind| {
+        let dir = scratch();
+        let file = direct(&engine(kind), dir.path(), 16);
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let reader = File::with_engine(OwnedFd::from(reader), file.engine());
+        for round in 0..10 {
+            let runtime = match round % 2 {
+                0 => current_thread(),
+                _ => Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+            };
+            for _ in 0..20 {
+                let (file, reader) = (file.clone(), reader.clone());
+                runtime.spawn(async move { join_all([read_some(&file, 1000), read_some(&file, 1000)]).await });
+                runtime.spawn(async move { reader.read_at(vec![0; 1], At::Cursor).await });
+            }
+            runtime.block_on(read_some(&file, 5));
+            match round % 3 {
+                0 => drop(runtime),
+                1 => runtime.shutdown_background(),
+                _ => runtime.shutdown_timeout(MS),
+            }
+            counts(file.engine());
+            // Others go on meanwhile.
+            block_on(read_some(&file, 5));
+        }
+        settled(file.engine());
+    });
+}
+
+/// Each test of a test suite makes a runtime: what they leave in an engine that outlives them must not add up.
+#[test]
+fn runtimes_that_have_gone_leave_nothing_behind() {
+    in_child(
+        "runtimes::runtimes_that_have_gone_leave_nothing_behind",
+        |_| {},
+        || {
+            on_each_backend("runtimes_that_have_gone_leave_nothing_behind", |kind| {
+                let dir = scratch();
+                let file = direct(&engine(kind), dir.path(), 16);
+                let round = || current_thread().block_on(read_some(&file, 5));
+                (0..5).for_each(|_| round());
+                let before = descriptors_and_threads().0;
+                (0..100).for_each(|_| round());
+                wait_for("descriptors of runtimes that have gone", || descriptors_and_threads().0 <= before + 3);
+            });
+        },
+    );
+}
+
+/// A program may poll the engine's descriptor and its own wake-ups in one `poll(2)`, and no other thread ever runs for it.
+#[test]
+fn an_engine_that_is_reaped_by_hand_has_no_thread() {
+    in_child(
+        "runtimes::an_engine_that_is_reaped_by_hand_has_no_thread",
+        |_| {},
+        || {
+            for kind in KINDS {
+                if let Err(error) = Engine::builder().backend(kind).reaping(Reaping::ByHand).build() {
+                    skip(&format!("{kind}: {error}"));
+                    continue;
+                }
+                let _watch = Watchdog::new("an_engine_that_is_reaped_by_hand_has_no_thread");
+                let world = World::new(kind, Executor::OwnLoop, |builder| builder);
+                world.run(|world| async move {
+                    let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                    read_some(&file, 50).await;
+                });
+                // (There are workers of the kernel's, `iou-wrk`, that the ring has.)
+                let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+                let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+                assert!(names.into_iter().all(|name| name.trim() != "ringway"));
+                // A descriptor that is readable is a hint; without work it does not stay so.
+                let bell = Bell::new();
+                (0..5).for_each(|_| _ = world.engine.reap());
+                std::task::Wake::wake(bell.clone());
+                assert!(bell.wait(world.engine.readable().unwrap()));
+            }
+        },
+    );
+}
+
+/// An engine by hand, of which two threads reap at the same time.
+#[test]
+fn several_threads_may_reap() {
+    on_each_backend("several_threads_may_reap", |kind| {
+        let world = World::new(kind, Executor::OwnLoop, |builder| builder.shards(2));
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    world.engine.reap();
+                    std::thread::yield_now();
+                }
+            });
+            // Polled by another executor, for the loop picks up completions whoever waits for them.
+            block_on(async {
+                let path = world.path("file");
+                std::fs::write(&path, pattern(0, 16 * PAGE)).unwrap();
+                let file = OpenOptions::new().read(true).direct(true).engine(&world.engine).open(&path).await.unwrap();
+                read_some(&file, 100).await;
+            });
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        settled(&world.engine);
+    });
+}

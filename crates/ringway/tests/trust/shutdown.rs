@@ -1,0 +1,174 @@
+//! The end: engines, files and futures dropped in every order, with and without operations in flight. Nothing hangs, and
+//! descriptors and threads are as many as before.
+
+use crate::common::in_child;
+use crate::guarded::{PAGE, Pages};
+use crate::watchdog::Watchdog;
+use crate::world::{MS, descriptors_and_threads, direct, granted, pattern, scratch, wait_for};
+use futures::executor::block_on;
+use futures::future::poll_immediate;
+use ringway::fs::File;
+use ringway::{At, BackendKind, Block, Engine, Reaping};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// What one round leaves to be dropped.
+struct Parts {
+    engine: Engine,
+    file: File,
+    pipe: (File, std::io::PipeWriter),
+    pages: Pages,
+}
+
+impl Parts {
+    fn new(kind: BackendKind, reaping: Reaping, dir: &Path) -> Self {
+        let engine = Engine::builder()
+            .backend(kind)
+            .shards(2)
+            .reaping(reaping)
+            .close_wait(Duration::from_secs(5))
+            .build()
+            .unwrap();
+        let file = direct(&engine, dir, 16);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = File::with_engine(OwnedFd::from(reader), &engine);
+        Self { engine, file, pipe: (reader, writer), pages: Pages::default() }
+    }
+
+    /// Begins reads of both kinds, and gives them up.
+    fn leave_some_in_flight(&self) {
+        block_on(async {
+            for number in 0..20 {
+                let mut storage = Box::pin(self.file.read_at(self.pages.lend(), number % 16 * PAGE as u64));
+                let mut pipe = Box::pin(self.pipe.0.read_at(self.pages.lend(), At::Cursor));
+                _ = poll_immediate(&mut storage).await;
+                assert!(poll_immediate(&mut pipe).await.is_none());
+            }
+        });
+    }
+}
+
+/// Runs `round` again and again; after that descriptors and threads are as many as before.
+fn as_before(name: &'static str, round: impl Fn(BackendKind, Reaping, &Path) -> Option<Pages>) {
+    in_child(
+        &format!("shutdown::{name}"),
+        |_| {},
+        || {
+            let dir = scratch();
+            for kind in granted() {
+                for reaping in [Reaping::Automatic, Reaping::Thread, Reaping::ByHand] {
+                    let _watch = Watchdog::new(&format!("{kind} {reaping:?} {name}"));
+                    round(kind, reaping, dir.path());
+                    wait_for("the first round to be over", || descriptors_and_threads().1 <= 3);
+                    let before = descriptors_and_threads();
+                    for _ in 0..5 {
+                        if let Some(pages) = round(kind, reaping, dir.path()) {
+                            // Cancelled, waited for and freed; and after that nobody writes to them.
+                            wait_for("every buffer", || pages.tally().0 == 0);
+                            std::thread::sleep(20 * MS);
+                            pages.inspect(Duration::ZERO);
+                        }
+                    }
+                    wait_for(&format!("descriptors and threads: {before:?}, {kind} {reaping:?}"), || {
+                        let now = descriptors_and_threads();
+                        now.0 <= before.0 && now.1 <= before.1
+                    });
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn an_engine_without_use() {
+    as_before("an_engine_without_use", |kind, reaping, dir| {
+        drop(Parts::new(kind, reaping, dir));
+        None
+    });
+}
+
+#[test]
+fn an_engine_before_its_files() {
+    as_before("an_engine_before_its_files", |kind, reaping, dir| {
+        let parts = Parts::new(kind, reaping, dir);
+        drop(parts.engine);
+        // The files have it still.
+        if reaping != Reaping::ByHand {
+            assert_eq!(block_on(parts.file.read(5..9)).unwrap()[..], pattern(5, 4));
+        }
+        assert_eq!(parts.file.engine().backend(), kind);
+        None
+    });
+}
+
+#[test]
+fn files_before_their_engine() {
+    as_before("files_before_their_engine", |kind, reaping, dir| {
+        let parts = Parts::new(kind, reaping, dir);
+        parts.leave_some_in_flight();
+        let Parts { engine, file, pipe, pages } = parts;
+        drop((file, pipe));
+        drop(engine);
+        Some(pages)
+    });
+}
+
+#[test]
+fn everything_with_operations_in_flight() {
+    as_before("everything_with_operations_in_flight", |kind, reaping, dir| {
+        let parts = Parts::new(kind, reaping, dir);
+        parts.leave_some_in_flight();
+        let pages = parts.pages.clone();
+        drop(parts);
+        Some(pages)
+    });
+}
+
+#[test]
+fn in_a_runtime_that_goes_first() {
+    as_before("in_a_runtime_that_goes_first", |kind, reaping, dir| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let parts = Parts::new(kind, reaping, dir);
+        let pages = parts.pages.clone();
+        runtime.block_on(async { parts.leave_some_in_flight() });
+        {
+            let _inside = runtime.enter();
+            parts.leave_some_in_flight();
+        }
+        drop(runtime);
+        drop(parts);
+        Some(pages)
+    });
+}
+
+/// The last of an engine goes with a task, on a worker of its runtime.
+#[test]
+fn in_a_task() {
+    as_before("in_a_task", |kind, reaping, dir| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let parts = Parts::new(kind, reaping, dir);
+        let pages = parts.pages.clone();
+        let task = runtime.spawn(async move {
+            parts.leave_some_in_flight();
+            parts.pipe.0.read_at(vec![0; 1], At::Cursor).await.0
+        });
+        std::thread::sleep(MS);
+        task.abort();
+        runtime.block_on(task).unwrap_err();
+        drop(runtime);
+        Some(pages)
+    });
+}
+
+#[test]
+fn a_block_outlives_its_engine() {
+    for kind in granted() {
+        let _watch = Watchdog::new("a_block_outlives_its_engine");
+        let dir = scratch();
+        let parts = Parts::new(kind, Reaping::Automatic, dir.path());
+        let block: Block = block_on(parts.file.read(100..200)).unwrap();
+        drop(parts);
+        assert_eq!(block[..], pattern(100, 100));
+    }
+}

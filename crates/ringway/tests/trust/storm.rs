@@ -1,0 +1,310 @@
+//! The cancel storm: a thousand tasks that drop their reads and writes at random moments.
+//!
+//! It comes in waves. In a wave each task does one thing after the other: reads and writes of a file on disk, direct and buffered,
+//! and reads of a pipe; each is waited for, given up after a random time or number of polls, or aborted with its task. After a wave
+//! nothing may be left in flight, and the file must hold what it was told: every block whose write was reported has what was written;
+//! a block whose write was given up has, in each of its sectors, that or what was there before. No buffer is written to after
+//! it was freed. And at any moment pushed = delivered + orphaned + in flight.
+//!
+//! `RINGWAY_STORM=60 cargo test -p ringway --test trust storm` has it last a minute on each backend; `RINGWAY_SEED` repeats the
+//! decisions of a run, though not its timing.
+
+use crate::guarded::{PAGE, Pages};
+use crate::watchdog::{PATIENCE, Watchdog};
+use crate::world::{MS, counts, is_granted, pattern, scratch, settled};
+use fastrand::Rng;
+use futures::future::{Either, poll_immediate, select};
+use ringway::fs::{File, OpenOptions};
+use ringway::{At, BackendKind, Engine};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const TASKS: usize = 1000;
+/// Blocks of the file that are one task's own.
+const BLOCKS: usize = 8;
+const SECTOR: usize = 512;
+const WAVE: Duration = Duration::from_millis(500);
+
+/// What is known of one block.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Block {
+    /// The number of the last write that was reported, or what was found there after a wave.
+    written: u64,
+    /// A write that was given up in this wave.
+    attempted: Option<u64>,
+}
+
+struct Storm {
+    engine: Engine,
+    /// The same file, direct and buffered, which all tasks write to.
+    files: [File; 2],
+    /// Only read; and what it holds.
+    still: [File; 2],
+    pattern: Vec<u8>,
+    pipe: File,
+    pages: Pages,
+    /// By task and block. A task changes its own only.
+    blocks: Vec<Mutex<[Block; BLOCKS]>>,
+    writes: AtomicU64,
+    given_up: AtomicU64,
+    over: AtomicBool,
+}
+
+/// What a block has after a write: its number and its place, in every eight bytes.
+fn content(place: usize, write: u64) -> Vec<u8> {
+    let word = if write == 0 { 0 } else { write << 24 | place as u64 };
+    word.to_le_bytes().repeat(PAGE / 8)
+}
+
+/// How an operation ends.
+#[derive(Clone, Copy)]
+enum Fate {
+    Awaited,
+    /// Dropped after so many polls.
+    Polls(u32),
+    /// Dropped after this time.
+    Time(Duration),
+}
+
+fn fate(rng: &mut Rng) -> Fate {
+    match rng.u32(..4) {
+        0 | 1 => Fate::Awaited,
+        2 => Fate::Polls(rng.u32(0..4)),
+        _ => Fate::Time(Duration::from_micros(rng.u64(0..3000))),
+    }
+}
+
+/// The operation's result, or `None` when it was given up.
+async fn meet<T>(operation: impl Future<Output = T>, fate: Fate) -> Option<T> {
+    let mut operation = pin!(operation);
+    match fate {
+        Fate::Awaited => Some(operation.await),
+        Fate::Polls(polls) => {
+            for _ in 0..polls {
+                if let Some(result) = poll_immediate(&mut operation).await {
+                    return Some(result);
+                }
+                tokio::task::yield_now().await;
+            }
+            None
+        }
+        Fate::Time(time) => match select(operation, pin!(tokio::time::sleep(time))).await {
+            Either::Left((result, _)) => Some(result),
+            Either::Right(_) => None,
+        },
+    }
+}
+
+impl Storm {
+    fn new(kind: BackendKind, dir: &tempfile::TempDir) -> Self {
+        let engine = Engine::builder().backend(kind).shards(2).in_flight(64).build().unwrap();
+        let open = |name: &str, content: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            std::fs::File::open(&path).unwrap().sync_all().unwrap();
+            [true, false].map(|direct| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).direct(direct).engine(&engine);
+                futures::executor::block_on(options.open(&path)).expect("the target directory is on a disk")
+            })
+        };
+        let (reader, writer) = std::io::pipe().unwrap();
+        let pattern = pattern(0, 256 * PAGE);
+        // Its other end stays open for as long as the process.
+        std::mem::forget(writer);
+        Self {
+            files: open("storm", &vec![0; TASKS * BLOCKS * PAGE]),
+            still: open("still", &pattern),
+            pattern,
+            pipe: File::with_engine(OwnedFd::from(reader), &engine),
+            pages: Pages::default(),
+            blocks: (0..TASKS).map(|_| Mutex::default()).collect(),
+            writes: AtomicU64::new(1),
+            given_up: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            engine,
+        }
+    }
+
+    /// A task: one operation after the other, until the wave is over.
+    async fn task(self: Arc<Self>, task: usize, mut rng: Rng) {
+        while !self.over.load(Ordering::Relaxed) {
+            let fate = fate(&mut rng);
+            let given_up = match rng.u32(..8) {
+                0 => {
+                    // Nothing is ever written to it: it is dropped, sooner or later.
+                    let fate = if let Fate::Awaited = fate { Fate::Time(MS) } else { fate };
+                    let read = meet(self.pipe.read_at(self.pages.lend(), At::Cursor), fate).await;
+                    assert!(read.is_none(), "an empty pipe was read: {:?}", read.map(|(read, _)| read));
+                    true
+                }
+                1 => meet(self.files[0].sync_data(), fate).await.map(Result::unwrap).is_none(),
+                2..=4 => self.read(&mut rng, fate).await,
+                _ => self.write(task, &mut rng, fate).await,
+            };
+            self.given_up.fetch_add(u64::from(given_up), Ordering::Relaxed);
+        }
+    }
+
+    async fn read(&self, rng: &mut Rng, fate: Fate) -> bool {
+        let at = rng.u64(..256) * PAGE as u64;
+        match rng.u32(..3) {
+            0 => {
+                let ranges: Vec<_> =
+                    (0..rng.u64(1..6)).map(|page| page * 40_000 + at % 997..page * 40_000 + 2000).collect();
+                let parts = meet(self.still[0].read_ranges(&ranges), fate).await;
+                let Some(parts) = parts else { return true };
+                for (part, range) in parts.unwrap().iter().zip(&ranges) {
+                    assert!(
+                        part[..] == self.pattern[range.start as usize..range.end as usize],
+                        "a read has other bytes"
+                    );
+                }
+            }
+            file => {
+                let read = meet(self.still[file as usize - 1].read_at(self.pages.lend(), at), fate).await;
+                let Some((read, buffer)) = read else { return true };
+                assert_eq!(read.unwrap(), PAGE);
+                assert!(buffer.as_slice() == &self.pattern[at as usize..][..PAGE], "a read has other bytes");
+            }
+        }
+        false
+    }
+
+    async fn write(&self, task: usize, rng: &mut Rng, fate: Fate) -> bool {
+        let block = rng.usize(..BLOCKS);
+        if self.blocks[task].lock().unwrap()[block].attempted.is_some() {
+            // A write that was given up may come late: this block is left alone until the wave is over.
+            return false;
+        }
+        let write = self.writes.fetch_add(1, Ordering::Relaxed);
+        let place = task * BLOCKS + block;
+        let mut buffer = self.pages.lend();
+        buffer.as_mut_slice().unwrap().copy_from_slice(&content(place, write));
+        // Before it begins, for the task may be aborted at any moment.
+        self.blocks[task].lock().unwrap()[block].attempted = Some(write);
+        // A block is written directly by some tasks and through the cache by others, never both ways at a time.
+        let file = &self.files[task % 2];
+        let Some((written, back)) = meet(file.write_all_at(buffer, (place * PAGE) as u64), fate).await else {
+            return true;
+        };
+        written.unwrap();
+        assert!(back.as_slice() == content(place, write), "another buffer came back");
+        self.blocks[task].lock().unwrap()[block] = Block { written: write, attempted: None };
+        false
+    }
+
+    /// A wave, in runtimes of its own, one of which is dropped as it is.
+    fn wave(self: &Arc<Self>, rng: &mut Rng) {
+        self.over.store(false, Ordering::Relaxed);
+        let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let runtime = if task % 10 == 0 { one.handle() } else { threads.handle() };
+                runtime.spawn(self.clone().task(task, rng.fork()))
+            })
+            .collect();
+        let until = Instant::now() + WAVE;
+        let mut aborts = rng.fork();
+        std::thread::scope(|scope| {
+            scope.spawn(|| one.block_on(async { tokio::time::sleep(WAVE).await }));
+            while Instant::now() < until {
+                std::thread::sleep(MS);
+                counts(&self.engine);
+                // In the middle of whatever it does.
+                let task = aborts.usize(..tasks.len());
+                tasks[task].abort();
+            }
+        });
+        // This one goes with everything in flight.
+        drop(one);
+        self.over.store(true, Ordering::Relaxed);
+        for task in tasks {
+            match threads.block_on(task) {
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                _ => {}
+            }
+        }
+        drop(threads);
+        settled(&self.engine);
+        self.check();
+    }
+
+    /// Nothing is in flight: the file holds what it was told.
+    fn check(&self) {
+        self.pages.inspect(Duration::ZERO);
+        assert_eq!(self.pages.tally().0, 0, "buffers are left over");
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.files[1], 0).map(std::fs::File::from).unwrap();
+        let mut found = vec![0; BLOCKS * PAGE];
+        for (task, blocks) in self.blocks.iter().enumerate() {
+            file.read_exact_at(&mut found, (task * BLOCKS * PAGE) as u64).unwrap();
+            for (number, block) in blocks.lock().unwrap().iter_mut().enumerate() {
+                let place = task * BLOCKS + number;
+                let found = &found[number * PAGE..][..PAGE];
+                let is = |write: u64| found == content(place, write);
+                match block.attempted {
+                    None => assert!(is(block.written), "block {place} has not what was reported written: {block:?}"),
+                    Some(attempted) if is(attempted) => block.written = attempted,
+                    Some(_) if is(block.written) => {}
+                    Some(attempted) => {
+                        // Torn: sector by sector one or the other. It is written anew, to have one content again.
+                        for (at, sector) in found.chunks(SECTOR).enumerate() {
+                            let of = |write: u64| content(place, write)[at * SECTOR..][..SECTOR] == *sector;
+                            assert!(
+                                of(block.written) || of(attempted),
+                                "block {place} has what nobody wrote: {block:?}"
+                            );
+                        }
+                        file.write_all_at(&content(place, attempted), (place * PAGE) as u64).unwrap();
+                        block.written = attempted;
+                    }
+                }
+                block.attempted = None;
+            }
+        }
+    }
+}
+
+fn storm(kind: BackendKind) {
+    if !is_granted(kind) {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("RINGWAY_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let lasts = number("RINGWAY_STORM").map_or(WAVE, Duration::from_secs);
+    println!("{kind}: RINGWAY_SEED={seed}");
+    let _watch = Watchdog::lasting(&format!("{kind} storm, RINGWAY_SEED={seed}"), lasts + 2 * PATIENCE);
+    let dir = scratch();
+    let storm = Arc::new(Storm::new(kind, &dir));
+    let mut rng = Rng::with_seed(seed);
+    let begin = Instant::now();
+    let mut waves = 0;
+    while waves == 0 || begin.elapsed() < lasts {
+        storm.wave(&mut rng);
+        waves += 1;
+    }
+    let counts = counts(&storm.engine);
+    let given_up = storm.given_up.load(Ordering::Relaxed);
+    println!("{kind}: {waves} waves, {counts:?}, {given_up} given up, buffers {:?}", storm.pages.tally());
+    assert!(counts.orphaned > 100 && counts.delivered > 1000 && given_up > 100, "there was no storm: {counts:?}");
+}
+
+#[test]
+fn uring() {
+    storm(BackendKind::Uring);
+}
+
+#[test]
+fn kaio() {
+    storm(BackendKind::Kaio);
+}
+
+#[test]
+fn threads() {
+    storm(BackendKind::Threads);
+}

@@ -1,0 +1,48 @@
+//! Ends a test that hangs, and says which: the only thing here that looks at a clock to judge.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longer than any case takes, on a machine that is busy with others and under a sanitizer too.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// While this lives, what it is named after must end within [`PATIENCE`] (or what it was given).
+pub struct Watchdog(u64);
+
+/// What runs, by number, and when it must be over.
+type Running = BTreeMap<u64, (String, Instant)>;
+
+static RUNNING: Mutex<Running> = Mutex::new(BTreeMap::new());
+
+impl Watchdog {
+    pub fn new(name: &str) -> Self {
+        Self::lasting(name, PATIENCE)
+    }
+
+    pub fn lasting(name: &str, patience: Duration) -> Self {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| _ = std::thread::Builder::new().name("watchdog".into()).spawn(watch).unwrap());
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = running.last_key_value().map_or(0, |(last, _)| last + 1);
+        running.insert(number, (name.to_owned(), Instant::now() + patience));
+        Self(number)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+fn watch() {
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, _)) = running.values().find(|(_, until)| *until < Instant::now()) {
+            eprintln!("{name} hangs");
+            std::process::abort();
+        }
+    }
+}

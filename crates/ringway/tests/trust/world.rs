@@ -1,0 +1,202 @@
+//! What a case is given: the backend and the executor that it runs on, an engine for them, and places for its files.
+
+use crate::executor::{Executor, Spawned};
+use crate::guarded::PAGE;
+use crate::watchdog::PATIENCE;
+use ringway::fs::{File, OpenOptions};
+use ringway::{BackendKind, Counts, Engine, EngineBuilder};
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+pub const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+
+/// Reasons for which a case may be skipped where `CI` is set; any other one fails there.
+const EXPECTED_SKIPS: &[&str] = &[];
+
+/// Says why something is not tested.
+pub fn skip(why: &str) {
+    println!("skipped: {why}");
+    let expected = EXPECTED_SKIPS.iter().any(|expected| why.contains(expected));
+    assert!(expected || std::env::var_os("CI").is_none(), "a skip that CI does not expect: {why}");
+}
+
+/// The backends that this machine grants.
+pub fn granted() -> Vec<BackendKind> {
+    KINDS.into_iter().filter(|kind| is_granted(*kind)).collect()
+}
+
+pub fn is_granted(kind: BackendKind) -> bool {
+    match Engine::builder().backend(kind).shards(1).build() {
+        Ok(_) => true,
+        Err(error) => {
+            skip(&format!("{kind}: {error}"));
+            false
+        }
+    }
+}
+
+/// Where a case runs.
+#[derive(Clone)]
+pub struct World {
+    pub kind: BackendKind,
+    pub executor: Executor,
+    pub engine: Engine,
+    pub spawned: Spawned,
+    pub dir: Arc<tempfile::TempDir>,
+}
+
+impl World {
+    /// A world of its own, with an engine by `change` of the usual one.
+    pub fn new(kind: BackendKind, executor: Executor, change: fn(EngineBuilder) -> EngineBuilder) -> Self {
+        // More than one shard, so that what a thread begins is found by another.
+        let builder = Engine::builder().shards(2).backend(kind).reaping(executor.reaping());
+        let engine = change(builder).build().unwrap();
+        Self { kind, executor, engine, spawned: Spawned::default(), dir: Arc::new(scratch()) }
+    }
+
+    /// Runs a case to its end.
+    pub fn run<W: Future<Output = ()> + Send + 'static>(&self, case: impl FnOnce(Self) -> W) {
+        self.executor.run(&self.engine, &self.spawned, case(self.clone()));
+        settled(&self.engine);
+    }
+
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        self.executor.spawn(&self.spawned, work)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A file on disk with this content, open for reading and writing.
+    pub async fn file(&self, name: &str, content: &[u8], direct: bool) -> File {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).direct(direct).engine(&self.engine);
+        options.open(&path).await.expect("the target directory is on a disk")
+    }
+
+    /// Both ends of a pipe; the reading end is the engine's.
+    pub fn pipe(&self) -> (File, std::io::PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (File::with_engine(OwnedFd::from(reader), &self.engine), writer)
+    }
+
+    pub fn counts(&self) -> Counts {
+        counts(&self.engine)
+    }
+
+    /// Waits, without blocking the executor for long, until nothing is in flight.
+    pub async fn quiet(&self) {
+        until("in_flight to return to 0", || self.counts().in_flight == 0).await;
+    }
+}
+
+/// A folder on a real disk.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A file of this many pages with the [`pattern`] in it, open for direct I/O, so that every read is an operation.
+pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
+    let path = dir.join("direct");
+    fs::write(&path, pattern(0, pages * PAGE)).unwrap();
+    let file = fs::File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
+    File::with_engine(file.expect("the target directory is on a disk").into(), engine)
+}
+
+/// The engine's counts, which must add up whenever one looks.
+pub fn counts(engine: &Engine) -> Counts {
+    let counts = engine.stats().counts;
+    assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight, "{counts:?}");
+    counts
+}
+
+/// Waits until nothing is in flight: what was dropped is over, and counted.
+pub fn settled(engine: &Engine) {
+    wait_for("in_flight to return to 0", || {
+        engine.reap();
+        counts(engine).in_flight == 0
+    });
+}
+
+/// Blocks until `ready`.
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE / 2;
+    while !ready() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(MS);
+    }
+}
+
+/// As [`wait_for`], in a task: others run meanwhile.
+pub async fn until(what: &str, mut ready: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE / 2;
+    while !ready() {
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(MS);
+        give_way().await;
+    }
+}
+
+/// Lets other tasks run once.
+pub async fn give_way() {
+    let mut first = true;
+    std::future::poll_fn(|cx| {
+        if std::mem::take(&mut first) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(at: u64, len: usize) -> Vec<u8> {
+    (at..at + len as u64).map(byte).collect()
+}
+
+pub fn byte(at: u64) -> u8 {
+    (at ^ at >> 8 ^ at >> 16 ^ at >> 24) as u8
+}
+
+/// A blocking write to a pipe, in whole.
+pub fn put(mut writer: &std::io::PipeWriter, content: &[u8]) {
+    std::io::Write::write_all(&mut writer, content).unwrap();
+}
+
+/// Makes a FIFO.
+pub fn fifo(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .unwrap();
+}
+
+/// Whether a FIFO is open for reading anywhere.
+pub fn has_reader(path: &Path) -> bool {
+    use rustix::fs::{Mode, OFlags, open};
+    open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).is_ok()
+}
+
+/// Whether a descriptor is closed when another program is run.
+pub fn is_cloexec(fd: impl AsFd) -> bool {
+    rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
+}
+
+/// Descriptors and threads of this process; the watchdog's among them once it is there.
+pub fn descriptors_and_threads() -> (usize, usize) {
+    let count = |dir: &str| fs::read_dir(dir).unwrap().count();
+    (count("/proc/self/fd"), count("/proc/self/task"))
+}
+
+pub const MS: Duration = Duration::from_millis(1);
