@@ -252,7 +252,7 @@ fn close_reapers(shard: &Shard) {
     let drivers = shard.reapers(|reapers| {
         reapers.closed = true;
         #[cfg(feature = "tokio")]
-        return std::mem::take(&mut reapers.drivers);
+        return std::mem::take(&mut reapers.drivers).into_iter().map(|(_, waker)| waker).collect::<Vec<_>>();
         #[cfg(not(feature = "tokio"))]
         return Vec::<std::task::Waker>::new();
     });

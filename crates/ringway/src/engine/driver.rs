@@ -143,12 +143,16 @@ impl Drop for Post {
         // Which ends the ring of owners that goes through the waker.
         drop(lock(&self.bell.fd).take());
         let shard = self.bell.shard();
-        shard.reapers(|reapers| {
+        // A waker of the task would keep its runtime's descriptors open.
+        let driver = shard.reapers(|reapers| {
             if let Some(at) = reapers.runtimes.iter().position(|(id, _)| *id == self.bell.id) {
                 reapers.runtimes.swap_remove(at);
             }
             reapers.thread = true;
+            let at = reapers.drivers.iter().position(|(id, _)| *id == self.bell.id);
+            at.map(|at| reapers.drivers.swap_remove(at))
         });
+        drop(driver);
         shard.flush();
         self.reaper.ring();
     }
@@ -157,7 +161,7 @@ impl Drop for Post {
 async fn come_back(post: Post) {
     let bell = &post.bell;
     poll_fn(|cx| {
-        bell.shard().reapers(|reapers| reapers.drivers.push(cx.waker().clone()));
+        bell.shard().reapers(|reapers| reapers.drivers.push((bell.id, cx.waker().clone())));
         Poll::Ready(())
     })
     .await;

@@ -77,7 +77,7 @@ pub(crate) struct Reapers {
     pub(crate) runtimes: Vec<(tokio::runtime::Id, bool)>,
     /// To be woken when the shard closes.
     #[cfg(feature = "tokio")]
-    pub(crate) drivers: Vec<Waker>,
+    pub(crate) drivers: Vec<(tokio::runtime::Id, Waker)>,
     /// The thread does.
     pub(crate) thread: bool,
     /// The engine has gone.
@@ -240,12 +240,15 @@ impl Shard {
 
     /// The result of a waiter's one operation, if it is there.
     pub(crate) fn take_one(&self, key: Key, waker: &Waker) -> Option<Outcome> {
-        self.front().waiters.take_one(key, waker)
+        let taken = self.front().waiters.take_one(key, waker);
+        // Without the lock, a waker that was kept before is dropped.
+        taken.ok()
     }
 
     /// The results of all of a waiter's operations, in their order, if all are there.
     pub(crate) fn take_all(&self, key: Key, waker: &Waker) -> Option<Vec<Outcome>> {
-        self.front().waiters.take_all(key, waker)
+        let taken = self.front().waiters.take_all(key, waker);
+        taken.ok()
     }
 
     /// A future has gone: what has not begun is dropped, what has is cancelled.
@@ -300,7 +303,7 @@ impl Shard {
             let (more, orphans) = self.go_round(place, own, comes_back, &mut wakers);
             let left = passage.leave();
             // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
-            drop(orphans);
+            drop_all(orphans);
             woken += wakers.len();
             wake_all(&mut wakers);
             passage = match left {
@@ -529,6 +532,13 @@ impl Reapers {
         } else {
             Unattended::Thread
         }
+    }
+}
+
+/// Drops them all, even if a buffer of the program's own panics.
+fn drop_all(orphans: Vec<Outcome>) {
+    for orphan in orphans {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
     }
 }
 

@@ -182,34 +182,32 @@ impl Waiters {
         }
     }
 
-    /// The one result of a waiter with one operation, if it is there. `waker` is kept if not.
-    pub(crate) fn take_one(&mut self, key: Key, waker: &Waker) -> Option<Outcome> {
+    /// The one result of a waiter with one operation, if it is there. If not, `waker` is kept, and the one before it returned: it may
+    /// own anything, and is to be dropped where no lock is held.
+    pub(crate) fn take_one(&mut self, key: Key, waker: &Waker) -> Result<Outcome, Option<Waker>> {
         self.complete(key, waker)?;
-        let (_, outcome) = self.waiters[key.index as usize].done.pop()?;
+        let (_, outcome) = self.waiters[key.index as usize].done.pop().ok_or(None)?;
         self.delivered(key.index, 1);
-        Some(outcome)
+        Ok(outcome)
     }
 
-    /// All results of a waiter, in the order of its operations, if all are there. `waker` is kept if not.
-    pub(crate) fn take_all(&mut self, key: Key, waker: &Waker) -> Option<Vec<Outcome>> {
+    /// All results of a waiter, in the order of its operations, if all are there. If not, as for [`take_one`](Self::take_one).
+    pub(crate) fn take_all(&mut self, key: Key, waker: &Waker) -> Result<Vec<Outcome>, Option<Waker>> {
         self.complete(key, waker)?;
         let mut done = std::mem::take(&mut self.waiters[key.index as usize].done);
         done.sort_unstable_by_key(|(place, _)| *place);
         self.delivered(key.index, done.len() as u64);
-        Some(done.into_iter().map(|(_, outcome)| outcome).collect())
+        Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
-    /// Whether all of it is over; else the waker is kept.
-    fn complete(&mut self, key: Key, waker: &Waker) -> Option<()> {
-        let waiter = self.get(key)?;
-        if waiter.missing == 0 {
-            return Some(());
-        }
+    /// Whether all of it is over; else the waker is kept, and the one before it returned.
+    fn complete(&mut self, key: Key, waker: &Waker) -> Result<(), Option<Waker>> {
+        let waiter = self.get(key).ok_or(None)?;
         match &mut waiter.waker {
-            Some(kept) => kept.clone_from(waker),
-            none => *none = Some(waker.clone()),
+            _ if waiter.missing == 0 => Ok(()),
+            Some(kept) if kept.will_wake(waker) => Err(None),
+            kept => Err(kept.replace(waker.clone())),
         }
-        None
     }
 
     fn delivered(&mut self, index: u32, count: u64) {
