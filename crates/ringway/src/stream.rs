@@ -1,7 +1,7 @@
 //! Streams: a file read or written from one end to the other, with chunks on their way before they are asked for.
 //!
-//! [`Reader`] and [`Writer`] know no runtime and no trait; `tokio.rs` and `futures.rs` beside them lend them to the traits
-//! of either.
+//! [`Reader`] and [`Writer`] know no runtime and no trait; `tokio.rs` and `futures.rs` beside them lend them to the
+//! traits of either.
 
 mod ahead;
 mod behind;
@@ -35,8 +35,8 @@ fn block_of(file: &File) -> u64 {
     if file.is_direct() { u64::from(file.alignment().offset_align.max(1)) } else { 1 }
 }
 
-/// Where the chunk ends that has the byte at `offset`: chunks begin and end at multiples of their size, so that all but the
-/// first and the last are whole blocks and pages.
+/// Where the chunk ends that has the byte at `offset`: chunks begin and end at multiples of their size, so that all but
+/// the first and the last are whole blocks and pages.
 fn end_of_chunk(offset: u64, chunk: u64) -> u64 {
     (offset / chunk + 1).saturating_mul(chunk)
 }

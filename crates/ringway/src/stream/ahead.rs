@@ -38,8 +38,8 @@ impl Ahead {
         self.push(file, range, false, cx);
     }
 
-    /// Begins a read before its turn; it has to follow the last one. It wakes nobody: only for the first of all reads does anybody
-    /// wait.
+    /// Begins a read before its turn; it has to follow the last one. It wakes nobody: only for the first of all reads
+    /// does anybody wait.
     pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
         self.push(file, range, true, &mut Context::from_waker(Waker::noop()));
     }

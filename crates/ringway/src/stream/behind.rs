@@ -36,17 +36,17 @@ pub(super) struct Behind {
 struct Write {
     end: u64,
     cuts: bool,
-    stage: Stage,
+    running: Started<(io::Result<()>, Job)>,
+    failed: Option<Failed>,
     /// Of this one's failure has been told already, with that of one before it.
     covered: bool,
 }
 
-enum Stage {
-    OnItsWay(Started<(io::Result<()>, Job)>),
-    /// With the error, until it is told.
-    Failed(Job, Option<io::Error>),
-    /// For a moment, between two of the others.
-    Changing,
+/// A write that is over and was for nothing.
+struct Failed {
+    job: Job,
+    /// Until it is told.
+    error: Option<io::Error>,
 }
 
 impl Job {
@@ -99,13 +99,14 @@ impl Behind {
     fn push(&mut self, end: u64, job: Job) {
         debug_assert!(!self.cuts(), "a write overtakes a cut");
         let cuts = job.cut.is_some();
-        self.writes.push_back(Write { end, cuts, stage: self.start(job), covered: false });
+        self.writes.push_back(Write { end, cuts, running: start(&self.file, job), failed: None, covered: false });
     }
 
     /// Waits until no more than `most` writes are on their way.
     ///
-    /// Errors: that of the first write in order, once. Then it is tried again, and so are those that were on their way with
-    /// it, when this is called the next time. But a cut is dropped: what it was to write, there may be more of by then.
+    /// Errors: that of the first write in order, once. Then it is tried again, and so are those that were on their way
+    /// with it, when this is called the next time. But a cut is dropped: what it was to write, there may be more of by
+    /// then.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
         self.retry();
         self.settle(cx);
@@ -118,29 +119,28 @@ impl Behind {
     /// Lets go of what has been written, up to the first write that has not.
     pub(super) fn settle(&mut self, cx: &mut Context<'_>) {
         while let Some(first) = self.writes.front_mut() {
-            let Stage::OnItsWay(write) = &mut first.stage else { return };
-            let Poll::Ready((result, job)) = write.poll(cx) else { return };
-            if let Some(cut) = &job.cut {
-                self.zeroes = cut.zeroes;
+            if first.failed.is_some() {
+                return;
             }
+            let Poll::Ready((result, job)) = first.running.poll(cx) else { return };
             match result {
                 Ok(()) => {
                     self.file.engine().inner.pool.put(job.buffer);
-                    (self.done, self.told) = (first.end, false);
+                    (self.done, self.told, self.zeroes) = (first.end, false, 0);
                     self.writes.pop_front();
                 }
-                Err(_) if std::mem::take(&mut first.covered) => {
-                    first.stage = Stage::Failed(job, None);
-                    self.retry();
+                Err(_) if std::mem::take(&mut first.covered) => first.running = start(&self.file, job),
+                Err(error) => {
+                    self.zeroes = job.cut.as_ref().map_or(0, |cut| cut.zeroes);
+                    first.failed = Some(Failed { job, error: Some(error) });
                 }
-                Err(error) => first.stage = Stage::Failed(job, Some(error)),
             }
         }
     }
 
     /// True when the first write has failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.writes.front().is_some_and(|first| matches!(first.stage, Stage::Failed(..)))
+        self.writes.front().is_some_and(|first| first.failed.is_some())
     }
 
     /// True when a write is on its way that cuts the file.
@@ -171,8 +171,7 @@ impl Behind {
     /// The first write's error, once for all that are on their way with it.
     fn take_error(&mut self) -> Option<io::Error> {
         let first = self.writes.front_mut()?;
-        let Stage::Failed(_, error) = &mut first.stage else { return None };
-        let error = error.take()?;
+        let error = first.failed.as_mut()?.error.take()?;
         if first.cuts {
             self.writes.clear(); // It was the last.
         }
@@ -183,18 +182,15 @@ impl Behind {
 
     /// Begins the first write again, if it has failed and that was told.
     fn retry(&mut self) {
-        let Some(first) = self.writes.front_mut() else { return };
-        match std::mem::replace(&mut first.stage, Stage::Changing) {
-            Stage::Failed(job, None) => {
-                let stage = self.start(job);
-                self.writes[0].stage = stage;
-            }
-            other => first.stage = other,
+        if let Some(first) = self.writes.front_mut()
+            && let Some(failed) = first.failed.take_if(|failed| failed.error.is_none())
+        {
+            first.running = start(&self.file, failed.job);
         }
     }
+}
 
-    /// It wakes nobody: only for the first of all writes does anybody wait.
-    fn start(&self, job: Job) -> Stage {
-        Stage::OnItsWay(Started::new(job.run(self.file.clone()), &mut Context::from_waker(Waker::noop())))
-    }
+/// Begins a write. It wakes nobody: only for the first of all writes does anybody wait.
+fn start(file: &File, job: Job) -> Started<(io::Result<()>, Job)> {
+    Started::new(job.run(file.clone()), &mut Context::from_waker(Waker::noop()))
 }

@@ -14,9 +14,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 /// Reads a file in order, some chunks ahead of who consumes it. From [`File::reader`].
 ///
-/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy. For everything else it is tokio's `AsyncRead`,
-/// `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`). It has a position of its own, so
-/// readers of one file are independent of each other; it needs no task and no `BufReader`.
+/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy. For everything else it is tokio's
+/// `AsyncRead`, `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`). It has
+/// a position of its own, so readers of one file are independent of each other; it needs no task and no `BufReader`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -31,18 +31,37 @@ use std::task::{Context, Poll, Waker, ready};
 /// # Ok(()) }
 /// ```
 ///
+/// By its traits it is read as anything else is; this goes through lines by tokio's:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # #[cfg(feature = "tokio")] {
+/// use tokio::io::AsyncBufReadExt;
+/// let mut lines = ringway::fs::File::open("/etc/passwd").await?.reader().lines();
+/// let mut fields = 0;
+/// while let Some(line) = lines.next_line().await? {
+///     fields += line.split(':').count();
+/// }
+/// # assert!(fields > 0);
+/// # }
+/// # Ok(()) }
+/// ```
+///
 /// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as well, as many as
-/// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read ahead, but copied when it is asked for. No more than a chunk times (`read_ahead` + 1) of lent
-/// memory is held, besides the blocks that the caller keeps. What is written to the file meanwhile may be missed where it has been read
+/// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read
+/// ahead, but copied when it is asked for. No more than a chunk times (`read_ahead` + 1) of lent memory is held,
+/// besides the blocks that the caller keeps. What is written to the file meanwhile may be missed where it has been read
 /// already; but the end is told only after another look.
 ///
 /// **The end.** It is told once each time that it is met. Who reads on is told what the file has grown by since.
 ///
-/// **Errors.** They are those of [`File::read`]; ESPIPE for a pipe, a socket or a terminal, which have no offsets. An error
-/// is told once, when its chunk's turn comes. The reader stays where it is: the next read tries the same chunk again,
-/// and [`seek_to`](Self::seek_to) may go round it.
+/// **Errors.** They are those of [`File::read`]; ESPIPE for a pipe, a socket or a terminal, which have no offsets. An
+/// error is told once, when its chunk's turn comes. The reader stays where it is: the next read tries the same chunk
+/// again, and [`seek_to`](Self::seek_to) may go round it.
 ///
-/// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point, and nothing is lost.
+/// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point, and nothing is
+/// lost.
 pub struct Reader {
     file: File,
     chunk: usize,
@@ -82,14 +101,15 @@ impl File {
 }
 
 impl Reader {
-    /// Bytes that are read at a time; for direct I/O rounded up to whole blocks. Chunks begin and end at multiples of it, but for
-    /// the first and the last. Default 256 KiB.
+    /// Bytes that are read at a time; for direct I/O rounded up to whole blocks. Chunks begin and end at multiples of
+    /// it, but for the first and the last. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = bytes;
         self
     }
 
-    /// How many chunks are read ahead of the one that is being consumed; 0: none, each is read when it is asked for. Default 4.
+    /// How many chunks are read ahead of the one that is being consumed; 0: none, each is read when it is asked for.
+    /// Default 4.
     pub fn read_ahead(mut self, chunks: usize) -> Self {
         self.depth = chunks;
         self
@@ -132,18 +152,19 @@ impl Reader {
         poll_fn(|cx| self.poll_read(cx, bytes)).await
     }
 
-    /// As [`seek_to`](Self::seek_to), relative to whatever it may be: the position, or the end of the file or of the range,
-    /// whichever comes first. The new position.
+    /// As [`seek_to`](Self::seek_to), relative to whatever it may be: the position, or the end of the file or of the
+    /// range, whichever comes first. The new position.
     ///
     /// Errors: InvalidInput before the beginning and beyond `i64::MAX`; those of asking for the file's length. The
-    /// position is then what it was. Dropped, the seek takes place before the next read.
+    /// position is then what it was. A block device has no length that a file's metadata tell: it ends at 0. Dropped,
+    /// the seek takes place before the next read.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.start_seek(to)?;
         poll_fn(|cx| self.poll_seek(cx)).await
     }
 
-    /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in it, and cancelled if not.
-    /// Does not wait, and does not fail: beyond the end there is nothing to read.
+    /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in it, and cancelled if
+    /// not. Does not wait, and does not fail: beyond the end there is nothing to read.
     pub fn seek_to(&mut self, offset: u64) {
         self.seek = None;
         let held = self.current_at..self.current_at + self.current.len() as u64;
@@ -164,8 +185,8 @@ impl Reader {
         &self.file
     }
 
-    /// The next bytes, as many as there are in one piece: the rest of the chunk that is being consumed, or else the next chunk.
-    /// `None` at the end.
+    /// The next bytes, as many as there are in one piece: the rest of the chunk that is being consumed, or else the
+    /// next chunk. `None` at the end.
     ///
     /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
     pub async fn next_block(&mut self) -> io::Result<Option<Block>> {
@@ -281,8 +302,8 @@ impl Reader {
         Poll::Ready(Ok(()))
     }
 
-    /// Begins reads behind those on their way (or else behind the one that has come, to its `end`), up to as many as there
-    /// may be, or until one is answered at once.
+    /// Begins reads behind those on their way (or else behind the one that has come, to its `end`), up to as many as
+    /// there may be, or until one is answered at once.
     fn read_ahead_more(&mut self, end: Option<u64>) {
         let Some(mut start) = self.ahead.end().or(end) else { return };
         while start < self.end && self.ahead.len() < self.depth && !self.ahead.has_caught_up() {

@@ -12,7 +12,8 @@ pub(super) struct Started<T> {
 }
 
 impl<T> Started<T> {
-    /// Starts it. With a context that wakes nobody, it has to be [polled](Self::poll) again before anybody waits for it.
+    /// Starts it. With a context that wakes nobody, it has to be [polled](Self::poll) again before anybody waits for
+    /// it.
     pub(super) fn new(future: impl Future<Output = T> + Send + 'static, cx: &mut Context<'_>) -> Self {
         let mut future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
         let result = match future.as_mut().poll(cx) {

@@ -16,7 +16,8 @@ use std::task::{Context, Poll, ready};
 /// Writes a file in order, while the caller makes what comes next. From [`File::writer`].
 ///
 /// Bytes are collected into chunks; a full chunk is written at its offset while the next is collected. It is tokio's
-/// `AsyncWrite` (feature `tokio`), and that of `futures-io` (feature `futures`); what it needs in any case it has itself.
+/// `AsyncWrite` (feature `tokio`), and that of `futures-io` (feature `futures`); what it needs in any case it has
+/// itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -34,21 +35,21 @@ use std::task::{Context, Poll, ready};
 /// ```
 ///
 /// **Flush it.** Dropping a writer cancels what it has on its way and throws away what it has collected: a drop cannot
-/// wait, and has nobody to tell an error to. In debug builds it says so on standard error, and with the feature `tracing` always as
-/// an event; not while panicking, nor after an error that was told. [`abandon`](Self::abandon) drops it in silence. `shutdown` and
-/// `close` of the traits flush, and do not sync.
+/// wait, and has nobody to tell an error to. In debug builds it says so on standard error, and with the feature
+/// `tracing` always as an event; not while panicking, nor after an error that was told. [`abandon`](Self::abandon)
+/// drops it in silence. `shutdown` and `close` of the traits flush, and do not sync.
 ///
 /// **Errors.** That of a write comes with the first call after it that hands over a chunk, flushes or syncs. Nothing is
-/// thrown away: it is told once, for all the writes on their way, and the next such call begins with trying them again. So a
-/// disk that is full can be made room on, and the writer gone on with; a call that fails has taken none of its bytes in.
-/// [`written`](Self::written) tells how much has been written without a gap; behind that there may be more. Besides there are ESPIPE for a pipe, a
-/// socket or a terminal, and InvalidInput for a file that was opened for appending, which writes wherever it likes: open it for
-/// writing, and begin [`at`](Self::at) its length.
+/// thrown away: it is told once, for all the writes on their way, and the next such call begins with trying them again.
+/// So a disk that is full can be made room on, and the writer gone on with; a call that fails has taken none of its
+/// bytes in. [`written`](Self::written) tells how much has been written without a gap; behind that there may be more.
+/// Besides there are ESPIPE for a pipe, a socket or a terminal, and InvalidInput for a file that was opened for
+/// appending, which writes wherever it likes: open it for writing, and begin [`at`](Self::at) its length.
 ///
-/// **Direct I/O** writes whole blocks: `at` has to be a multiple of the [alignment](File::alignment) (InvalidInput). The last block is
-/// filled up with zeroes when it is flushed, and the file then cut to its length; after a power cut between the two it may be longer.
-/// Where the file goes on behind the last block's bytes, that would destroy them, and is refused (InvalidInput). Nobody else
-/// may write to the end of the file meanwhile.
+/// **Direct I/O** writes whole blocks: `at` has to be a multiple of the [alignment](File::alignment) (InvalidInput).
+/// The last block is filled up with zeroes when it is flushed, and the file then cut to its length; after a power cut
+/// between the two it may be longer. Where the file goes on behind the last block's bytes, that would destroy them, and
+/// is refused (InvalidInput). Nobody else may write to the end of the file meanwhile.
 pub struct Writer {
     file: File,
     chunk: usize,
@@ -84,7 +85,8 @@ impl File {
 }
 
 impl Writer {
-    /// Bytes that are written at a time; for direct I/O rounded up to whole blocks. Chunks end at multiples of it. Default 256 KiB.
+    /// Bytes that are written at a time; for direct I/O rounded up to whole blocks. Chunks end at multiples of it.
+    /// Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = bytes;
         self
@@ -111,8 +113,8 @@ impl Writer {
 
     /// Takes all these bytes in. Waits while as many chunks are on their way as there may be.
     ///
-    /// Errors: see [`Writer`]; how many of the bytes were taken in, the [`position`](Self::position) tells. Dropped, the future may
-    /// have taken in a part of them.
+    /// Errors: see [`Writer`]; how many of the bytes were taken in, the [`position`](Self::position) tells. Dropped,
+    /// the future may have taken in a part of them.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let taken = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
@@ -121,8 +123,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the file sees it. It may be lost in
-    /// a power cut.
+    /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the file sees it. It
+    /// may be lost in a power cut.
     ///
     /// Errors: see [`Writer`]. Dropped, it leaves everything to the next call.
     pub async fn flush(&mut self) -> io::Result<()> {
@@ -131,7 +133,8 @@ impl Writer {
 
     /// Flushes, and then writes the file to the device: [`File::sync_data`].
     ///
-    /// Errors: those of both. One of the sync is told once; after it, what was written may be lost, and is not tried again.
+    /// Errors: those of both. One of the sync is told once; after it, what was written may be lost, and is not tried
+    /// again.
     pub async fn sync_data(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.file.sync_data().await

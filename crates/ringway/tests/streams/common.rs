@@ -12,8 +12,8 @@ pub fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// For each backend that is granted here: an engine as it is, one that carries cached reads too, so that there is something to read ahead,
-/// and one on which everything that may is late, cut short and tried again.
+/// For each backend that is granted here: an engine as it is, one that carries cached reads too, so that there is
+/// something to read ahead, and one on which everything that may is late, cut short and tried again.
 pub fn engines() -> &'static [Engine] {
     static ENGINES: OnceLock<Vec<Engine>> = OnceLock::new();
     ENGINES.get_or_init(|| {
@@ -48,7 +48,8 @@ pub fn sample(content: &[u8]) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The file, for reading and writing, carried by this engine. (Opened by the standard library, which no plan makes fail.)
+/// The file, for reading and writing, carried by this engine. (Opened by the standard library, which no plan makes
+/// fail.)
 pub fn open(engine: &Engine, path: &Path, direct: bool) -> File {
     let mut options = std::fs::OpenOptions::new();
     if direct {
