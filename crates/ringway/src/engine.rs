@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     /// For a program that reaps by itself.
     by_hand: Option<ByHand>,
     home: Home,
+    /// What the first shard said at the beginning: a forked child may find its lock taken for ever.
+    explained: Explanation,
     pub(crate) pool: Pool,
     /// Reads that were answered at once, counted apart for each shard so that nobody waits for a cache line.
     cached: Box<[Padded]>,
@@ -111,11 +113,14 @@ impl Engine {
 
     /// How operations reach the kernel.
     pub fn backend(&self) -> BackendKind {
-        self.inner.shards[0].explain().backend
+        self.inner.explained.backend
     }
 
     /// Which backend the engine has, what that was granted, and what was refused, why, and what would mend it.
     pub fn explain(&self) -> Explanation {
+        if !self.inner.home.is_here() {
+            return self.inner.explained.clone();
+        }
         let mut shards = self.inner.shards.iter().map(Shard::explain);
         let mut all = shards.next().unwrap_or_else(|| self.inner.shards[0].explain());
         for other in shards {

@@ -215,6 +215,7 @@ impl EngineBuilder {
         Ok(Engine {
             inner: Arc::new(Inner {
                 cached: (0..count).map(|_| Padded::default()).collect(),
+                explained: shards[0].explain(),
                 shards,
                 reaper,
                 by_hand,
