@@ -85,30 +85,38 @@ impl File {
         self.traits().kind == FileKind::Storage
     }
 
-    /// Fills `bytes` with what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with
-    /// `RWF_NOWAIT` (4.14). True when all of it was filled.
+    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
+    /// many bytes: all, or those up to the end of the file.
     ///
-    /// False means that nothing is decided, and the bytes may have changed: not all of it is cached, the file ends before, it
-    /// cannot be read this way or not at all. Then push the read as usual. (A short answer is not taken for the end of the
-    /// file: kernels before 5.11 stop short for no reason.) Copying blocks for as long as it takes: about 10 GB/s.
+    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is cached, or it cannot be read
+    /// this way, or not at all. Then push the read as usual. Copying blocks for as long as it takes: about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
     /// # fn main() -> std::io::Result<()> {
     /// let file = File::open("/etc/passwd")?;
     /// let mut bytes = [0; 16];
-    /// if file.read_now(&mut bytes, 0) {
-    ///     println!("cached: {bytes:?}");
+    /// if let Some(read) = file.read_now(&mut bytes, 0) {
+    ///     println!("cached: {:?}", &bytes[..read]);
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> bool {
-        if offset > i64::MAX as u64 {
-            return false;
+    pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        let mut read = 0;
+        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
+        // comes next tells: nothing, at the end.
+        while read < bytes.len() {
+            let rest = &mut bytes[read..];
+            let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
+            let raw = op::Read { fd: self.as_raw_fd(), addr: rest.as_mut_ptr(), len: rest.len(), offset: at };
+            // The read is over before this call returns, and until then the bytes are its alone.
+            match nowait::attempt(&op::Raw::Read(raw), &mut 0) {
+                nowait::Try::Done(0) => break,
+                nowait::Try::Done(more) => read += usize::try_from(more).ok()?,
+                nowait::Try::NotReady | nowait::Try::Unsupported => return None,
+            }
         }
-        let read = op::Read { fd: self.as_raw_fd(), addr: bytes.as_mut_ptr(), len: bytes.len(), offset };
-        // The read is over before this call returns, and until then the bytes are its alone.
-        nowait::attempt(&op::Raw::Read(read), &mut 0) == nowait::Try::Done(bytes.len() as i64)
+        Some(read)
     }
 
     pub(crate) fn traits(&self) -> Traits {

@@ -21,17 +21,18 @@ impl File {
         let enclosed = enclose(&range, self.granularity())?;
         let pool = &self.engine().inner.pool;
         let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start))?;
-        let read = if !self.is_direct() && self.read_cached(&mut buffer, enclosed.start).await {
-            buffer.len()
-        } else {
-            let read = op::read(self.core(), buffer, enclosed.start).exact();
-            let (result, back) = transfer(self.fly(read).await);
-            buffer = back;
-            match result {
-                Ok(read) => read,
-                Err(error) => {
-                    pool.put(buffer);
-                    return Err(error);
+        let read = match self.read_cached(&mut buffer, enclosed.start).await {
+            Some(read) => read,
+            None => {
+                let read = op::read(self.core(), buffer, enclosed.start).exact();
+                let (result, back) = transfer(self.fly(read).await);
+                buffer = back;
+                match result {
+                    Ok(read) => read,
+                    Err(error) => {
+                        pool.put(buffer);
+                        return Err(error);
+                    }
                 }
             }
         };
@@ -85,12 +86,12 @@ impl File {
         let mut blocks: Vec<Option<io::Result<Block>>> = Vec::with_capacity(buffers.len());
         let mut operations = Vec::new();
         for (read, mut buffer) in plan.reads().iter().zip(buffers) {
-            if !self.is_direct() && self.read_cached(&mut buffer, read.start).await {
-                let len = buffer.len();
-                blocks.push(Some(Ok(pool.lend(buffer, len))));
-            } else {
-                operations.push(op::read(self.core(), buffer, read.start).exact());
-                blocks.push(None);
+            match self.read_cached(&mut buffer, read.start).await {
+                Some(len) => blocks.push(Some(Ok(pool.lend(buffer, len)))),
+                None => {
+                    operations.push(op::read(self.core(), buffer, read.start).exact());
+                    blocks.push(None);
+                }
             }
         }
         let mut outcomes = Flight::new(&self.engine().inner, self.turn(), operations).await.into_iter();

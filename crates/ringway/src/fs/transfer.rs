@@ -123,14 +123,12 @@ impl File {
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
         if let At::Offset(offset) = at {
-            if self.is_direct() {
-                if !self.is_aligned(&buffer, offset) {
-                    // Boxed, so that it does not make every read's future larger.
-                    return Box::pin(self.read_around(buffer, offset)).await;
-                }
-            } else if self.read_cached(&mut buffer, offset).await {
-                let len = buffer.len();
-                return (Ok(len), buffer);
+            if self.is_direct() && !self.is_aligned(&buffer, offset) {
+                // Boxed, so that it does not make every read's future larger.
+                return Box::pin(self.read_around(buffer, offset)).await;
+            }
+            if let Some(read) = self.read_cached(&mut buffer, offset).await {
+                return (Ok(read), buffer);
             }
         }
         let read = op::read(self.core(), buffer, at);
@@ -148,22 +146,27 @@ impl File {
         transfer(self.fly(if exact { write.exact() } else { write }).await)
     }
 
-    /// Fills the buffer out of the page cache; false when it is not all there.
-    pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> bool {
-        let tries = self.engine().inner.try_cached && self.is_storage() && self.cache().is_worth_a_try();
-        let Some(bytes) = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty()) else { return false };
-        for (number, piece) in bytes.chunks_mut(AT_ONCE).enumerate() {
+    /// Reads out of the page cache, up to the end of the file; `None` when it is not all there, and for direct I/O.
+    pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
+        let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
+        let tries = may && self.cache().is_worth_a_try();
+        let bytes = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty())?;
+        let mut read = 0;
+        for piece in bytes.chunks_mut(AT_ONCE) {
             // Before the read, so that a task that gives way does not hold what it has read.
             poll_fn(|cx| go_on(cx, piece.len())).await;
-            let at = offset.saturating_add((number * AT_ONCE) as u64);
-            if !self.core().read_now(piece, at) {
+            let Some(more) = self.core().read_now(piece, offset.saturating_add(read as u64)) else {
                 self.cache().miss();
-                return false;
+                return None;
+            };
+            read += more;
+            if more < piece.len() {
+                break;
             }
         }
         self.cache().hit();
         self.engine().inner.count_cached();
-        true
+        Some(read)
     }
 
     /// Whether a direct read may go straight into the buffer.
