@@ -1,7 +1,7 @@
 //! The door in everyday use, on tokio: what is written is read, and errors are what the kernel says.
 
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{At, Merge};
+use ringway::{At, BackendKind, Engine, Merge};
 use std::io;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,4 +58,39 @@ async fn errors_are_the_kernels() {
     assert_eq!((written.unwrap_err().raw_os_error(), &buf[..]), (Some(9), &b"x"[..]));
     let (read, buf) = file.read_at(vec![0; 3], u64::MAX - 1).await;
     assert_eq!((read.unwrap_err().kind(), buf.len()), (io::ErrorKind::InvalidInput, 3));
+}
+
+/// Sixty-four scattered reads are one submission, and mostly their completions are found without a system call. (The best of some
+/// tries counts: completions that trickle in may be asked for once more.)
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_one_submission() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    let content: Vec<u8> = (0..64 * 65_536u32).map(|at| (at / 4096 % 251) as u8).collect();
+    fs::write(&path, content.clone()).await?;
+    File::open(&path).await?.sync_all().await?;
+    let engine = Engine::builder().build()?;
+    if engine.backend() != BackendKind::Uring {
+        println!("skipped: the backend is {}, which counts its calls in other ways", engine.backend());
+        return Ok(());
+    }
+    let file = OpenOptions::new().read(true).direct(true).engine(&engine).open(&path).await?;
+    let ranges: Vec<_> = (0..64).map(|at| at * 65_536..at * 65_536 + 4096).collect();
+    let mut fewest = u64::MAX;
+    for _ in 0..20 {
+        let before = engine.stats();
+        let parts = file.read_ranges(&ranges).await?;
+        assert!(
+            parts
+                .iter()
+                .zip(&ranges)
+                .all(|(part, range)| part[..] == content[range.start as usize..range.end as usize])
+        );
+        let after = engine.stats();
+        assert_eq!(after.batches.operations - before.batches.operations, 64);
+        assert_eq!(after.batches.count - before.batches.count, 1, "one submission");
+        fewest = fewest.min(after.system_calls - before.system_calls);
+    }
+    assert!(fewest <= 2, "{fewest} system calls");
+    Ok(())
 }
