@@ -276,3 +276,6 @@ pub(crate) struct GivenUp {
     _outcomes: Vec<(u32, Outcome)>,
     _waker: Option<Waker>,
 }
+
+#[cfg(test)]
+mod tests;

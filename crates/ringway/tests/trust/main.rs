@@ -6,7 +6,9 @@
 
 #[path = "../../../ringway-core/tests/common/mod.rs"]
 mod common;
+mod compile;
 mod contracts;
+mod examples;
 mod executor;
 mod guarded;
 mod panics;
