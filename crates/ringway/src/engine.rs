@@ -176,7 +176,12 @@ impl Inner {
     }
 
     /// Takes a future's operations in, enters if it is time, and sees to it that somebody picks up what completes.
-    fn push(&self, turn: Turn, cx: &Context<'_>, fill: impl FnOnce(&mut Vec<Operation>)) -> (usize, waiters::Key) {
+    fn push(
+        &self,
+        turn: Turn,
+        cx: &Context<'_>,
+        fill: impl FnOnce(&mut waiters::Few<Operation>),
+    ) -> (usize, waiters::Key) {
         let index = self.here();
         let shard = &self.shards[index];
         let place = self.place();

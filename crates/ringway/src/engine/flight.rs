@@ -3,7 +3,7 @@
 use super::Inner;
 use super::shard::{Shard, Turn};
 use super::trace::Trace;
-use super::waiters::{Key, Outcome, Refused};
+use super::waiters::{Few, Key, Outcome, Refused};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +13,7 @@ pub(crate) trait Load: Unpin {
     /// What became of it.
     type Outcome;
 
-    fn put(self, waiting: &mut Vec<Operation>);
+    fn put(self, waiting: &mut Few<Operation>);
 
     /// What became of it, if all of it is over; else the waker is kept.
     fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Self::Outcome>;
@@ -29,7 +29,7 @@ pub(crate) trait Load: Unpin {
 impl Load for Operation {
     type Outcome = Outcome;
 
-    fn put(self, waiting: &mut Vec<Operation>) {
+    fn put(self, waiting: &mut Few<Operation>) {
         waiting.push(self);
     }
 
@@ -49,7 +49,7 @@ impl Load for Operation {
 impl Load for Vec<Operation> {
     type Outcome = Vec<Outcome>;
 
-    fn put(self, waiting: &mut Vec<Operation>) {
+    fn put(self, waiting: &mut Few<Operation>) {
         waiting.extend(self);
     }
 

@@ -8,7 +8,7 @@
 use super::pace::Pace;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
-use super::waiters::{Answered, Counts, GivenUp, Key, Next, Outcome, Refused, Waiters};
+use super::waiters::{Answered, Counts, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
 use ringway_core::{Completions, Explanation, OpId, Operation, Options, Queue, Stats};
 use std::collections::VecDeque;
 use std::io;
@@ -225,7 +225,7 @@ impl Shard {
         turn: Turn,
         place: Place,
         waker: &Waker,
-        fill: impl FnOnce(&mut Vec<Operation>),
+        fill: impl FnOnce(&mut Few<Operation>),
     ) -> Pushed {
         let mut front = self.front();
         let front = &mut *front;

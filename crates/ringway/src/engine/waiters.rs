@@ -5,6 +5,7 @@
 //! orphaned + in flight.
 
 use ringway_core::{Completion, OpId, Operation, Reason};
+use smallvec::SmallVec;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -14,6 +15,9 @@ pub(crate) struct Key {
     index: u32,
     generation: u32,
 }
+
+/// Mostly one: it lies in the waiter itself, and another place in memory need not be looked up for it.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 /// What became of one operation.
 pub(crate) type Outcome = Result<Completion, Box<Refused>>;
@@ -55,11 +59,11 @@ struct Waiter {
     begun: Option<Instant>,
     waker: Option<Waker>,
     /// Operations whose turn has not come, the next one last.
-    waiting: Vec<Operation>,
+    waiting: Few<Operation>,
     /// Those that the queue has, or has answered: where to cancel.
-    carried: Vec<OpId>,
+    carried: Few<OpId>,
     /// What became of those that are over, each with its place among the waiter's operations.
-    done: Vec<(u32, Outcome)>,
+    done: Few<(u32, Outcome)>,
     /// Operations in all.
     total: u32,
     /// Operations that are not over.
@@ -74,9 +78,9 @@ impl Waiter {
             generation: 0,
             begun: None,
             waker: None,
-            waiting: Vec::new(),
-            carried: Vec::new(),
-            done: Vec::new(),
+            waiting: Few::new(),
+            carried: Few::new(),
+            done: Few::new(),
             total: 0,
             missing: 0,
             orphan: false,
@@ -118,7 +122,7 @@ impl Waiters {
     }
 
     /// A new one, with its operations in `fill`'s order; each operation's turn comes in that order.
-    pub(crate) fn insert(&mut self, waker: &Waker, fill: impl FnOnce(&mut Vec<Operation>)) -> Key {
+    pub(crate) fn insert(&mut self, waker: &Waker, fill: impl FnOnce(&mut Few<Operation>)) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.waiters.push(Waiter::new());
             self.waiters.len() as u32 - 1
@@ -226,7 +230,7 @@ impl Waiters {
             _waker: waiter.waker.take(),
         };
         // Of what the queue has, what has not been answered; cancelling what is over does nothing.
-        cancels.append(&mut waiter.carried);
+        cancels.extend(waiter.carried.drain(..));
         let over = given_up._operations.len() + given_up._outcomes.len();
         waiter.missing -= given_up._operations.len() as u32;
         let none_left = waiter.missing == 0;
@@ -245,9 +249,9 @@ impl Waiters {
         waiter.carried.clear();
         waiter.orphan = false;
         if waiter.carried.capacity() + waiter.waiting.capacity() + waiter.done.capacity() > KEPT {
-            waiter.carried = Vec::new();
-            waiter.waiting = Vec::new();
-            waiter.done = Vec::new();
+            waiter.carried = Few::new();
+            waiter.waiting = Few::new();
+            waiter.done = Few::new();
         }
         self.free.push(index);
     }
@@ -272,8 +276,8 @@ pub(crate) enum Answered {
 
 /// What a future leaves behind, to be dropped where no lock is held.
 pub(crate) struct GivenUp {
-    _operations: Vec<Operation>,
-    _outcomes: Vec<(u32, Outcome)>,
+    _operations: Few<Operation>,
+    _outcomes: Few<(u32, Outcome)>,
     _waker: Option<Waker>,
 }
 
