@@ -86,8 +86,6 @@ async fn agree(reader: &mut ringway::Reader, model: &mut io::Cursor<&[u8]>, step
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
-
     #[test]
     fn a_reader_reads_what_is_there(
         steps in steps(),
