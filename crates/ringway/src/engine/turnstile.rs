@@ -27,7 +27,8 @@ impl Turnstile {
         let before = self
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(if state == FREE { TAKEN } else { AGAIN }));
-        (before == Ok(FREE)).then_some(Passage(Some(self)))
+        // (Not `then_some`: a passage that is made and not given away would be dropped, and let a second one in.)
+        (before == Ok(FREE)).then(|| Passage(Some(self)))
     }
 }
 
@@ -47,12 +48,12 @@ impl Passage<'_> {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if let Some(turnstile) = self.0 {
-            turnstile.0.store(FREE, Ordering::Release);
+            turnstile.0.swap(FREE, Ordering::AcqRel);
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(ringway_loom)))]
 mod tests {
     use super::*;
 
@@ -61,9 +62,154 @@ mod tests {
         let turnstile = Turnstile::new();
         let passage = turnstile.enter().expect("nobody has it");
         assert!(turnstile.enter().is_none());
+        assert!(turnstile.enter().is_none(), "who is turned away lets nobody in");
         let passage = passage.leave().expect_err("somebody has asked");
         assert!(passage.leave().is_ok());
         assert!(turnstile.enter().is_some(), "a passage that is dropped is over too");
         assert!(turnstile.enter().is_some());
+    }
+}
+
+/// Every order in which threads can meet, with up to `LOOM_MAX_PREEMPTIONS` interruptions: `make loom`.
+#[cfg(all(test, ringway_loom))]
+mod every_order {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    /// A shard in small: what futures leave under a lock, and a ring that is for whoever is through the turnstile.
+    struct Small {
+        front: Mutex<Front>,
+        turnstile: Turnstile,
+        /// What is entered and has not completed.
+        ring: Mutex<Vec<u32>>,
+        /// Touched by whoever is at work: loom tells of two at once, and of one that does not see what the other did.
+        alone: UnsafeCell<()>,
+    }
+
+    #[derive(Default)]
+    struct Front {
+        operations: Vec<u32>,
+        cancels: Vec<u32>,
+        room: usize,
+        done: Vec<u32>,
+    }
+
+    impl Small {
+        fn new(room: usize) -> Arc<Self> {
+            let front = Mutex::new(Front { room, ..Front::default() });
+            let (ring, alone) = (Mutex::default(), UnsafeCell::new(()));
+            Arc::new(Self { front, turnstile: Turnstile::new(), ring, alone })
+        }
+
+        /// As `Shard::go`.
+        fn go(&self) {
+            let Some(mut passage) = self.turnstile.enter() else { return };
+            loop {
+                let more = self.go_round();
+                passage = match passage.leave() {
+                    Ok(()) if !more => return,
+                    Ok(()) => match self.turnstile.enter() {
+                        Some(passage) => passage,
+                        None => return,
+                    },
+                    Err(passage) => passage,
+                };
+            }
+        }
+
+        /// As `Shard::go_round`: what is cancelled completes, and so does the oldest of the others.
+        fn go_round(&self) -> bool {
+            self.alone.with_mut(|_| {});
+            let mut ring = self.ring.try_lock().expect("two are at work");
+            let cancels = {
+                let mut front = self.front.lock().unwrap();
+                while front.room > 0 && !front.operations.is_empty() {
+                    front.room -= 1;
+                    ring.push(front.operations.remove(0));
+                }
+                std::mem::take(&mut front.cancels)
+            };
+            let oldest = ring.first().copied();
+            let done: Vec<u32> = ring.extract_if(.., |one| cancels.contains(one) || Some(*one) == oldest).collect();
+            let mut front = self.front.lock().unwrap();
+            front.room += done.len();
+            front.done.extend(done);
+            front.room > 0 && !front.operations.is_empty()
+        }
+
+        fn push(&self, operation: u32) {
+            self.front.lock().unwrap().operations.push(operation);
+            self.go();
+        }
+
+        fn cancel(&self, operation: u32) {
+            self.front.lock().unwrap().cancels.push(operation);
+            self.go();
+        }
+
+        /// All threads have gone.
+        fn check(&self, operations: u32) {
+            let mut front = self.front.lock().unwrap();
+            assert!(front.operations.is_empty() && front.cancels.is_empty(), "work is left undone");
+            let mut all = std::mem::take(&mut *self.ring.lock().unwrap());
+            all.append(&mut front.done);
+            all.sort();
+            assert!(all.iter().copied().eq(0..operations), "an operation is lost, or there twice: {all:?}");
+            assert!(self.turnstile.enter().is_some(), "the turnstile is free");
+        }
+    }
+
+    #[test]
+    fn submitters_who_meet_leave_nothing_undone() {
+        loom::model(|| {
+            let small = Small::new(3);
+            let others = [1, 2].map(|operation| {
+                let small = small.clone();
+                thread::spawn(move || small.push(operation))
+            });
+            small.push(0);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            small.check(3);
+        });
+    }
+
+    #[test]
+    fn a_submitter_a_reaper_and_a_drop() {
+        loom::model(|| {
+            let small = Small::new(1);
+            small.push(0);
+            let submitter = {
+                let small = small.clone();
+                thread::spawn(move || small.push(1))
+            };
+            let reaper = {
+                let small = small.clone();
+                thread::spawn(move || small.go())
+            };
+            // The future of the first operation goes.
+            small.cancel(0);
+            submitter.join().unwrap();
+            reaper.join().unwrap();
+            small.check(2);
+        });
+    }
+
+    /// A round that panics lets the next one in, whatever it leaves undone.
+    #[test]
+    fn a_passage_that_is_dropped_locks_nobody_out() {
+        loom::model(|| {
+            let small = Small::new(2);
+            let panics = {
+                let small = small.clone();
+                thread::spawn(move || drop(small.turnstile.enter()))
+            };
+            small.push(0);
+            panics.join().unwrap();
+            // Word that was left meanwhile may be lost; who comes next does the work.
+            small.go();
+            small.check(1);
+        });
     }
 }
