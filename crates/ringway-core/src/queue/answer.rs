@@ -64,6 +64,11 @@ impl Queue {
             if errno != 0 && flight.is_to_be_tried_again(errno) {
                 return self.again(key, Round { done: 0, gained: 0, errno });
             }
+            if self.explanation.backend == BackendKind::Uring && flight.has_opened_without_waiting(result) {
+                flight.to_side = true;
+                self.to_threads += 1;
+                return self.again(key, Round { done: 0, gained: 0, errno: libc::EAGAIN });
+            }
             return self.finish(key, result);
         }
         match flight.progress.answered(event.token.piece(), result) {

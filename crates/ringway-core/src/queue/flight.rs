@@ -4,7 +4,7 @@
 use super::answer::PATIENCE;
 use super::{Completion, OpId};
 use crate::error::Error;
-use crate::file::File;
+use crate::file::{File, file_type};
 use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
 use crate::slots::Key;
 use crate::split::{Piece, Progress};
@@ -29,8 +29,8 @@ pub(super) struct Flight {
     pub(super) after: Option<Key>,
     /// It was counted into `active`.
     pub(super) counted: bool,
-    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit or descriptor to take
-    /// over. Such a one takes the short way through the queue, which keeps no account of pieces.
+    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit, and no descriptor to take
+    /// over or to look at. Such a one takes the short way through the queue, which keeps no account of pieces.
     pub(super) plain: bool,
     pub(super) ending: Ending,
     /// The threads carry it, since the main backend cannot.
@@ -84,7 +84,7 @@ impl Flight {
         self.plain = self.progress.is_single()
             && self.operation.timeout.is_none()
             && !self.operation.drain
-            && !matches!(self.operation.raw, Raw::Close(_));
+            && !matches!(self.operation.raw, Raw::Close(_) | Raw::Open(_));
         self.next = None;
         self.after = None;
         self.counted = false;
@@ -181,6 +181,31 @@ impl Flight {
         match self.result {
             ..0 => false,
             done => !self.operation.raw.is_transfer() || done as u64 == self.progress.total(),
+        }
+    }
+
+    /// io_uring opens a FIFO as if it had been told not to wait (`O_NONBLOCK`): at once for reading, and for writing with ENXIO where
+    /// nobody reads. Where that is what has happened, a descriptor that it made is closed.
+    pub(super) fn has_opened_without_waiting(&self, result: i64) -> bool {
+        let Raw::Open(open) = &self.operation.raw else { return false };
+        let flags = open.flags as i32;
+        let waits = flags & (libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY) == 0
+            && flags & libc::O_ACCMODE != libc::O_RDWR;
+        let alone = self.next.is_none() && self.after.is_none();
+        if self.to_side || self.ending != Ending::Natural || !waits || !alone {
+            return false;
+        }
+        let is_fifo = || {
+            let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0);
+            fd.and_then(file_type) == Some(libc::S_IFIFO)
+        };
+        match result == -i64::from(libc::ENXIO) {
+            true => true,
+            false if is_fifo() => {
+                drop(Open::opened(result));
+                true
+            }
+            false => false,
         }
     }
 

@@ -55,13 +55,27 @@ pub fn counts_what_is_left(world: &World) {
     assert!((0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])), "{rest:?}");
 }
 
+/// Nobody's open of a FIFO is over before its other end is there, whatever the kernel makes of it.
+pub fn an_open_of_a_fifo_waits_for_its_other_end(world: &World) {
+    for write in [false, true] {
+        let path = world.dir("fifo").join(if write { "write" } else { "read" });
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: the name is a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let mut queue = world.queue();
+        queue.push(op::open(&path, OpenOptions::new().read(!write).write(write))).unwrap();
+        for _ in 0..20 {
+            assert_eq!(queue.reap(0).unwrap().len(), 0, "write: {write}");
+            std::thread::sleep(MS);
+        }
+        let _other = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let opened = queue.reap(1).unwrap().next().unwrap().into_file();
+        assert!(opened.is_ok(), "write: {write}: {opened:?}");
+    }
+}
+
 /// Opening a FIFO waits for its other end in a thread, and may outlast any close.
 pub fn drop_waits_no_longer_than_told(world: &World) {
-    if world.kind == BackendKind::Uring {
-        return println!(
-            "left out: There, opening a FIFO for reading does not wait, and all that waits can be cancelled"
-        );
-    }
     let path = world.dir("fifo").join("fifo");
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: the name is a C string.

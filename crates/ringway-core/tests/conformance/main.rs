@@ -167,6 +167,7 @@ const CASES: &[Case] = cases! {
         options::sqpoll,
         options::sqpoll_shared,
         closing::a_thousand_queues,
+        closing::an_open_of_a_fifo_waits_for_its_other_end,
         closing::drop_waits_no_longer_than_told,
         full::in_flight_thousands,
     }

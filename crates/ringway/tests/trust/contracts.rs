@@ -554,10 +554,8 @@ async fn ten_descriptors_are_closed_on_exec(world: World) {
     }
 }
 
-/// Contract 5, where it is broken: io_uring tries an open without waiting first, and the kernel takes that for `O_NONBLOCK`. So a
-/// FIFO is opened for reading without a writer (and a read finds its end at once), and for writing it is ENXIO.
+/// Contract 5, where the kernel does otherwise: io_uring tries an open without waiting first, and takes that for `O_NONBLOCK`.
 #[test]
-#[ignore = "fails on uring: the kernel opens a FIFO as if with O_NONBLOCK"]
 fn an_open_of_a_fifo_waits_for_its_other_end() {
     for kind in crate::world::granted() {
         let world = World::new(kind, Executor::BlockOn, |builder| builder);
