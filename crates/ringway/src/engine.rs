@@ -175,13 +175,14 @@ impl Inner {
         self.home.is_here()
     }
 
-    /// Takes a future's operations in, enters if it is time, and sees to it that somebody picks up what completes.
+    /// Takes a future's operations in, enters if it is time, and sees to it that somebody picks up what completes. True if some of
+    /// it may have completed already.
     fn push(
         &self,
         turn: Turn,
         cx: &Context<'_>,
         fill: impl FnOnce(&mut waiters::Few<Operation>),
-    ) -> (usize, waiters::Key) {
+    ) -> (usize, waiters::Key, bool) {
         let index = self.here();
         let shard = &self.shards[index];
         let place = self.place();
@@ -200,7 +201,7 @@ impl Inner {
                 }
             }
         }
-        (index, pushed.key)
+        (index, pushed.key, pushed.due)
     }
 
     /// Where the caller is polled.

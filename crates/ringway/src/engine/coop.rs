@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
-/// What a thread hands out at once, in a row, before a task gives way: about a tenth of a millisecond's work.
+/// What a thread hands out at once, in a row, before a task gives way: one or two tenths of a millisecond's work.
 const ALLOWANCE: u32 = 128;
 /// Bytes that cost as much time to copy as a call costs beside them.
-const BYTES_A_UNIT: usize = 8 << 10;
+const BYTES_A_UNIT: usize = 16 << 10;
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(ALLOWANCE) };
@@ -45,8 +45,8 @@ mod tests {
     fn large_reads_give_way_sooner() {
         assert_eq!(row(0), 128);
         assert_eq!(row(4096), 128);
-        assert!((10..20).contains(&row(64 << 10)));
-        assert_eq!(row(1 << 20), 1);
+        assert!((20..30).contains(&row(64 << 10)));
+        assert_eq!(row(1 << 20), 2);
         assert_eq!(row(usize::MAX), 1);
     }
 }

@@ -99,7 +99,14 @@ impl<'a, L: Load> Flight<'a, L> {
         let (shard, key) = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::New(load) if !self.engine.is_here() => return Poll::Ready(L::forked(Some(load))),
             Stage::Pushed { .. } if !self.engine.is_here() => return Poll::Ready(L::forked(None)),
-            Stage::New(load) => self.engine.push(self.turn, cx, |waiting| load.put(waiting)),
+            Stage::New(load) => {
+                let (shard, key, entered) = self.engine.push(self.turn, cx, |waiting| load.put(waiting));
+                if !entered {
+                    self.stage = Stage::Pushed { shard, key };
+                    return Poll::Pending;
+                }
+                (shard, key)
+            }
             Stage::Pushed { shard, key } => (shard, key),
             Stage::Over => panic!("a future was polled after it was ready"),
         };

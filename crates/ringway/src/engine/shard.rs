@@ -161,7 +161,7 @@ impl Label {
 /// What a push came to.
 pub(crate) struct Pushed {
     pub(crate) key: Key,
-    /// It is time to enter.
+    /// It is time to enter, and worth a look at the results after that.
     pub(crate) due: bool,
     /// Nobody picks up completions for this future yet.
     pub(crate) unattended: Unattended,
@@ -235,7 +235,8 @@ impl Shard {
             Turn::Paced => front.paced.add(key, count),
             Turn::Now => front.now.add(key, count),
         }
-        Pushed { key, due: front.is_due(place), unattended: front.reapers.attend(place) }
+        // None at all are over at once.
+        Pushed { key, due: count == 0 || front.is_due(place), unattended: front.reapers.attend(place) }
     }
 
     /// The result of a waiter's one operation, if it is there.
