@@ -4,9 +4,10 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
-# How long `make soak` runs, and each fuzz target in `make fuzz`.
+# How long `make soak` runs, and each fuzz target in `make fuzz`, and `make storm`.
 SOAK ?= 10m
 FUZZ ?= 60
+STORM ?= 60
 # Further options of the command in `make bench`, `make compare` and `make probe`.
 ARGS ?=
 
@@ -17,7 +18,7 @@ SETUP := ./scripts/setup.sh
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench compare probe build install test check fmt doc soak fuzz sanitize clean
+.PHONY: help bench compare probe build install test check fmt doc soak storm loom fuzz sanitize clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -73,6 +74,16 @@ soak: ## random operations, faults and cancels on every backend, checked; SOAK=1
 	@$(SETUP) rust cc
 	$(CARGO) run --release -p ringway-trial --bin soak -- $(SOAK)
 
+storm: ## a thousand tasks that drop their reads and writes at random moments, on every backend, checked; STORM=60 seconds
+	@$(SETUP) rust cc
+	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test trust storm -- --nocapture --test-threads=3
+
+# (The name that loom has for this would change tokio too.)
+loom: ## the hand-over between those who submit and those who reap, in every order of a few threads
+	@$(SETUP) rust cc
+	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(CARGO) test -p ringway --lib --release turnstile
+
 # What they find new goes to the build's folder; corpus/ is only read. RUSTC_BOOTSTRAP=1 has a released compiler take what
 # only an unreleased one would.
 fuzz: export RUSTC_BOOTSTRAP := 1
@@ -86,12 +97,17 @@ fuzz: ## each fuzz target for FUZZ=60 seconds
 
 # What is in flight when a queue goes is leaked on purpose, so leaks are not looked for. ThreadSanitizer knows only locks
 # that were compiled for it: the standard library is built anew.
-SANITIZED := test --target $$(rustc -vV | sed -n 's/^host: //p') -p ringway-core --lib --test model
+SANITIZED := test --target $$(rustc -vV | sed -n 's/^host: //p')
+QUEUE := -p ringway-core --lib --test model
+DOOR := -p ringway --lib --test trust -- --skip process --skip compile
 sanitize: export RUSTC_BOOTSTRAP := 1
-sanitize: ## the core's own tests and the model's under AddressSanitizer and ThreadSanitizer
+sanitize: ## the queue's own tests, the model's, and the Rust door's with its storm under AddressSanitizer and ThreadSanitizer
 	@$(SETUP) rust cc rust-src
-	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=$(TARGET)/address $(CARGO) $(SANITIZED)
-	RUSTFLAGS=-Zsanitizer=thread TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan.supp CARGO_TARGET_DIR=$(TARGET)/thread $(CARGO) -Zbuild-std $(SANITIZED)
+	for tests in "$(QUEUE)" "$(DOOR)"; do \
+		RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=$(TARGET)/address $(CARGO) $(SANITIZED) $$tests && \
+		RUSTFLAGS=-Zsanitizer=thread TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan.supp CARGO_TARGET_DIR=$(TARGET)/thread \
+			$(CARGO) -Zbuild-std $(SANITIZED) $$tests || exit 1; \
+	done
 
 clean: ## what was built
 	$(CARGO) clean
