@@ -72,10 +72,10 @@ struct Promise {
 /// Who picks up completions, besides those who submit.
 #[derive(Default)]
 pub(crate) struct Reapers {
-    /// Runtimes in which a task does; false: in which none can.
+    /// Runtimes whose I/O driver does; false: that have none.
     #[cfg(feature = "tokio")]
     pub(crate) runtimes: Vec<(tokio::runtime::Id, bool)>,
-    /// To be woken when the shard closes.
+    /// Tasks that come after those that were woken; to be woken themselves when the shard closes.
     #[cfg(feature = "tokio")]
     pub(crate) drivers: Vec<(tokio::runtime::Id, Waker)>,
     /// The thread does.
