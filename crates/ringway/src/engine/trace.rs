@@ -36,5 +36,11 @@ impl Trace {
         Self
     }
 
-    pub(crate) fn enter(self) {}
+    pub(crate) fn enter(self) -> Entered {
+        Entered
+    }
 }
+
+/// Nothing is entered.
+#[cfg(not(feature = "tracing"))]
+pub(crate) struct Entered;
