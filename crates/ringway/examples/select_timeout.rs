@@ -4,8 +4,8 @@
 //! mkfifo /tmp/news && cargo run --example select_timeout /tmp/news & echo hello > /tmp/news
 //! ```
 //!
-//! `select!` drops the read that loses. That cancels it, so it takes nothing that comes later; its buffer is freed when the
-//! kernel has let go of it. Nothing else has to be done.
+//! `select!` drops the read that loses. That cancels it, so it takes nothing that comes later (what came in that very moment may be lost
+//! with it); its buffer is freed when the kernel has let go of it. Nothing else has to be done.
 
 use ringway::At;
 use ringway::fs::File;
