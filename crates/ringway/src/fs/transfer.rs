@@ -16,7 +16,7 @@ impl File {
     /// came: fewer than its length at the end of the file, and 0 beyond.
     ///
     /// What is in the page cache is copied at once. With direct I/O the offset, the length and the buffer need no
-    /// alignment; where they have none, ringway reads what encloses it and copies.
+    /// alignment; where they have none, ringway reads what encloses it and copies. (Not at the file's own position: EINVAL.)
     ///
     /// Errors: those of `pread(2)`; InvalidInput for an offset beyond `i64::MAX` and a buffer that cannot be written to. Dropped,
     /// the read is cancelled, and the buffer is freed when the kernel has let go of it.
