@@ -52,6 +52,7 @@ install: ## the command to PREFIX (/usr/local), below DESTDIR if that is given
 
 # The doc tests run on each backend: they are what a reader tries first.
 test: check ## every test
+	@$(SETUP) mkfs
 	$(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc

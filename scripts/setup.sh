@@ -54,6 +54,8 @@ for need in "$@"; do
     case $need in
         rust) need_rust ;;
         cc) cc_works || package "a C compiler (as the linker)" gcc libc6-dev ;;
+        # Only root's tests make file systems. Its programs may be outside of the path.
+        mkfs) [ "$(id -u)" -ne 0 ] || PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4 || package mkfs.ext4 e2fsprogs mount ;;
         c++) has c++ || package "a C++ compiler (for libFuzzer)" g++ ;;
         python3) has python3 || package python3 python3 ;;
         fmt) cargo fmt --version >/dev/null 2>&1 || stop "rustfmt is missing. Install it with: rustup component add rustfmt" ;;

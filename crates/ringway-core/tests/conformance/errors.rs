@@ -291,8 +291,12 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
                 std::ptr::null(),
             ) == 0
     };
+    // Where the programs of root are, which a service's path may leave out.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let run = |program: &str, arguments: &[&Path]| {
-        let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+        let command = &mut Command::new(program);
+        let output =
+            command.args(arguments).env("PATH", &path).output().map_err(|error| format!("{program}: {error}"))?;
         match output.status.success() {
             true => Ok(()),
             false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))),
