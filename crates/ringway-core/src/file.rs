@@ -39,23 +39,19 @@ impl Traits {
         // SAFETY: the call takes numbers only; a descriptor that is not open is answered with EBADF.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
-        let kind = match file_type(fd) {
-            Some(libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR) => FileKind::Storage,
-            Some(_) => FileKind::Stream,
+        // SAFETY: `struct stat` is plain numbers, and all zeroes are valid.
+        let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+        // SAFETY: `stat` is valid for writes for the length of the call.
+        let kind = match unsafe { libc::fstat64(fd, &raw mut stat) } {
+            0 => match stat.st_mode & libc::S_IFMT {
+                libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Storage,
+                _ => FileKind::Stream,
+            },
             // The operation itself will be answered with the right errno.
-            None => FileKind::Storage,
+            _ => FileKind::Storage,
         };
         Self { kind, direct }
     }
-}
-
-/// What an open descriptor stands for, as in `S_IFMT`; `None` where it is not open.
-pub(crate) fn file_type(fd: RawFd) -> Option<libc::mode_t> {
-    // SAFETY: `struct stat` is plain numbers, and all zeroes are valid.
-    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` is valid for writes for the length of the call.
-    let told = unsafe { libc::fstat64(fd, &raw mut stat) };
-    (told == 0).then_some(stat.st_mode & libc::S_IFMT)
 }
 
 impl File {

@@ -64,7 +64,7 @@ impl Queue {
             if errno != 0 && flight.is_to_be_tried_again(errno) {
                 return self.again(key, Round { done: 0, gained: 0, errno });
             }
-            if self.explanation.backend == BackendKind::Uring && flight.has_opened_without_waiting(result) {
+            if self.explanation.backend == BackendKind::Uring && flight.is_to_wait_for_a_reader(errno) {
                 flight.to_side = true;
                 self.to_threads += 1;
                 return self.again(key, Round { done: 0, gained: 0, errno: libc::EAGAIN });

@@ -4,7 +4,7 @@
 use super::answer::PATIENCE;
 use super::{Completion, OpId};
 use crate::error::Error;
-use crate::file::{File, file_type};
+use crate::file::File;
 use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
 use crate::slots::Key;
 use crate::split::{Piece, Progress};
@@ -29,8 +29,8 @@ pub(super) struct Flight {
     pub(super) after: Option<Key>,
     /// It was counted into `active`.
     pub(super) counted: bool,
-    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit, and no descriptor to take
-    /// over or to look at. Such a one takes the short way through the queue, which keeps no account of pieces.
+    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit or descriptor to take
+    /// over. Such a one takes the short way through the queue, which keeps no account of pieces.
     pub(super) plain: bool,
     pub(super) ending: Ending,
     /// The threads carry it, since the main backend cannot.
@@ -84,7 +84,7 @@ impl Flight {
         self.plain = self.progress.is_single()
             && self.operation.timeout.is_none()
             && !self.operation.drain
-            && !matches!(self.operation.raw, Raw::Close(_) | Raw::Open(_));
+            && !matches!(self.operation.raw, Raw::Close(_));
         self.next = None;
         self.after = None;
         self.counted = false;
@@ -184,29 +184,13 @@ impl Flight {
         }
     }
 
-    /// io_uring opens a FIFO as if it had been told not to wait (`O_NONBLOCK`): at once for reading, and for writing with ENXIO where
-    /// nobody reads. Where that is what has happened, a descriptor that it made is closed.
-    pub(super) fn has_opened_without_waiting(&self, result: i64) -> bool {
+    /// io_uring tries an open as if it had been told not to wait (`O_NONBLOCK`), and a FIFO that nobody reads then answers ENXIO to
+    /// who would write. The threads wait for its reader. (For reading it is opened at once, and that is left as it is: to close it
+    /// again and wait would break the pipe of a writer that has come meanwhile.)
+    pub(super) fn is_to_wait_for_a_reader(&self, errno: i32) -> bool {
         let Raw::Open(open) = &self.operation.raw else { return false };
-        let flags = open.flags as i32;
-        let waits = flags & (libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY) == 0
-            && flags & libc::O_ACCMODE != libc::O_RDWR;
-        let alone = self.next.is_none() && self.after.is_none();
-        if self.to_side || self.ending != Ending::Natural || !waits || !alone {
-            return false;
-        }
-        let is_fifo = || {
-            let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0);
-            fd.and_then(file_type) == Some(libc::S_IFIFO)
-        };
-        match result == -i64::from(libc::ENXIO) {
-            true => true,
-            false if is_fifo() => {
-                drop(Open::opened(result));
-                true
-            }
-            false => false,
-        }
+        let may_wait = open.flags as i32 & libc::O_NONBLOCK == 0 && self.next.is_none() && self.after.is_none();
+        errno == libc::ENXIO && may_wait && !self.to_side && self.ending == Ending::Natural
     }
 
     /// The end of an operation that nobody waits for: a file that it opened is closed.

@@ -113,7 +113,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens it. Opening a FIFO may wait for its other end.
+    /// Opens it. Opening a FIFO waits for its other end; but for reading, io_uring opens it at once.
     ///
     /// Errors: those of `openat2(2)`; InvalidInput for contradictions and for a path with a NUL byte. Dropped, nothing is left open,
     /// though a file may have been made.
