@@ -98,6 +98,15 @@ pub struct Counts {
     pub in_flight: u64,
 }
 
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.pushed += other.pushed;
+        self.delivered += other.delivered;
+        self.orphaned += other.orphaned;
+        self.in_flight += other.in_flight;
+    }
+}
+
 impl<T: Default> Slots<T> {
     /// At most `cap` operations at a time. Memory is reserved once, so that a slot's address never changes, and
     /// is touched only as it is used.

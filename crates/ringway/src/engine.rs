@@ -16,7 +16,6 @@ mod waiters;
 
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
-pub use waiters::Counts;
 
 pub(crate) use coop::go_on;
 pub(crate) use flight::Flight;
@@ -26,7 +25,7 @@ pub(crate) use waiters::Outcome;
 use crate::pool::Pool;
 use crate::thread;
 use reaper::Reaper;
-use ringway_core::{BackendKind, Explanation, Home, Operation, Reason};
+use ringway_core::{BackendKind, Counts, Explanation, Home, Operation, Reason};
 use shard::{Place, Shard, Unattended};
 use std::fmt;
 use std::io;
@@ -121,14 +120,14 @@ impl Engine {
         if !self.inner.home.is_here() {
             return self.inner.explained.clone();
         }
-        let mut shards = self.inner.shards.iter().map(Shard::explain);
-        let mut all = shards.next().unwrap_or_else(|| self.inner.shards[0].explain());
-        for other in shards {
+        let mut all = self.inner.shards[0].explain();
+        for other in &self.inner.shards[1..] {
             // The same is refused to all of them, mostly.
-            let new =
-                other.refusals.into_iter().filter(|new| !all.refusals.iter().any(|old| old.feature == new.feature));
-            let new: Vec<_> = new.collect();
-            all.refusals.extend(new);
+            for refusal in other.explain().refusals {
+                if all.refusals.iter().all(|known| known.feature != refusal.feature) {
+                    all.refusals.push(refusal);
+                }
+            }
         }
         all
     }
@@ -258,18 +257,6 @@ impl Inner {
     }
 }
 
-/// Whoever picks up completions for this shard need not come again.
-fn close_reapers(shard: &Shard) {
-    let drivers = shard.reapers(|reapers| {
-        reapers.closed = true;
-        #[cfg(feature = "tokio")]
-        return std::mem::take(&mut reapers.drivers).into_iter().map(|(_, waker)| waker).collect::<Vec<_>>();
-        #[cfg(not(feature = "tokio"))]
-        return Vec::<std::task::Waker>::new();
-    });
-    drivers.into_iter().for_each(std::task::Waker::wake);
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.home.is_here() {
@@ -278,12 +265,7 @@ impl Drop for Inner {
         match &self.reaper {
             // It waits for what is in flight, so that this thread need not.
             Some(reaper) => reaper.close(),
-            None => {
-                for shard in self.shards.iter() {
-                    shard.close(self.close_wait);
-                    close_reapers(shard);
-                }
-            }
+            None => self.shards.iter().for_each(|shard| shard.close(self.close_wait)),
         }
     }
 }

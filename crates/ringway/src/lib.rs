@@ -56,10 +56,12 @@ mod thread;
 
 pub use block::Block;
 pub use buffer::IoBuffer;
-pub use engine::{Batches, Counts, Engine, EngineBuilder, Latency, Reaping, Stats};
+pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use ranges::Merge;
 pub use ringway_core::op::{Advice, At, Metadata};
-pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll};
+pub use ringway_core::{
+    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll,
+};
 pub use stream::{Reader, Writer};
 
 /// The programs in the README compile and run.

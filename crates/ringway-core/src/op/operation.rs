@@ -65,6 +65,23 @@ pub(crate) enum Held {
     Statx { _paths: Box<Paths>, metadata: Box<Metadata> },
 }
 
+impl Held {
+    #[inline]
+    pub(crate) fn into_buffer(self) -> Option<Buffer> {
+        match self {
+            Self::Buffer(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_vectored(self) -> Option<Vectored> {
+        match self {
+            Self::Vectored(buffers) => Some(buffers),
+            _ => None,
+        }
+    }
+}
+
 /// Paths and the directories that they are relative to.
 #[derive(Debug)]
 pub(crate) struct Paths {
@@ -80,18 +97,12 @@ impl Operation {
 
     /// The buffer of a read or a write that was not taken.
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self.held {
-            Held::Buffer(buffer) => Some(buffer),
-            _ => None,
-        }
+        self.held.into_buffer()
     }
 
     /// The buffers of a vectored read or write that was not taken.
     pub fn into_vectored(self) -> Option<Vectored> {
-        match self.held {
-            Held::Vectored(buffers) => Some(buffers),
-            _ => None,
-        }
+        self.held.into_vectored()
     }
 
     #[inline]

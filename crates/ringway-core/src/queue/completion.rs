@@ -25,18 +25,12 @@ impl Completion {
     /// The buffer of a read or a write, whatever the result.
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self.held {
-            Held::Buffer(buffer) => Some(buffer),
-            _ => None,
-        }
+        self.held.into_buffer()
     }
 
     /// The buffers of a vectored read or write, whatever the result.
     pub fn into_vectored(self) -> Option<Vectored> {
-        match self.held {
-            Held::Vectored(buffers) => Some(buffers),
-            _ => None,
-        }
+        self.held.into_vectored()
     }
 
     /// The file of an open, or why there is none. For any other operation, its error, or EINVAL.

@@ -97,10 +97,7 @@ impl Reaper {
             }
             idle = if works { 0 } else { idle + 1 };
         }
-        for shard in shards {
-            shard.close(self.close_wait);
-            super::close_reapers(shard);
-        }
+        shards.iter().for_each(|shard| shard.close(self.close_wait));
     }
 
     /// Says that it sleeps, unless there is something to do after all.

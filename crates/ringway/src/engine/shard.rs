@@ -8,8 +8,8 @@
 use super::pace::Pace;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
-use super::waiters::{Answered, Counts, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
-use ringway_core::{Completions, Explanation, OpId, Operation, Options, Queue, Stats};
+use super::waiters::{Answered, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
+use ringway_core::{Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -381,7 +381,8 @@ impl Shard {
         }
     }
 
-    /// Cancels what is in flight and waits for it, at most for `wait`; what is left then is leaked.
+    /// Cancels what is in flight and waits for it, at most for `wait`; what is left then is leaked. Whoever picks up completions
+    /// need not come again.
     pub(crate) fn close(&self, wait: Duration) {
         // Who comes meanwhile finds it taken and goes on, rather than wait.
         let passage = loop {
@@ -394,6 +395,11 @@ impl Shard {
         let _ = lock(&self.ring).queue.close(wait);
         drop(passage);
         self.flush();
+        self.reapers(|reapers| reapers.closed = true);
+        #[cfg(feature = "tokio")]
+        for (_, waker) in self.reapers(|reapers| std::mem::take(&mut reapers.drivers)) {
+            waker.wake();
+        }
     }
 
     /// Operations counted, by the futures' side and by the queue's.

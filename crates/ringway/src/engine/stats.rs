@@ -1,7 +1,7 @@
 //! What an engine has done, in figures.
 
-use super::waiters::Counts;
 use hdrhistogram::Histogram;
+use ringway_core::Counts;
 use std::time::Duration;
 
 /// What an engine has done so far. From [`Engine::stats`](crate::Engine::stats).

@@ -4,7 +4,7 @@
 //! future. So there is always somebody to receive an answer, and every operation is counted once: pushed = delivered +
 //! orphaned + in flight.
 
-use ringway_core::{Completion, OpId, Operation, Reason};
+use ringway_core::{Completion, Counts, OpId, Operation, Reason};
 use smallvec::SmallVec;
 use std::task::Waker;
 use std::time::Instant;
@@ -27,28 +27,6 @@ pub(crate) type Outcome = Result<Completion, Box<Refused>>;
 pub(crate) struct Refused {
     pub(crate) reason: Reason,
     pub(crate) operation: Operation,
-}
-
-/// Of how many operations what became. For any moment: pushed = delivered + orphaned + in flight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Taken in.
-    pub pushed: u64,
-    /// Results that were handed to their futures.
-    pub delivered: u64,
-    /// Ended without anybody waiting: their futures had been dropped.
-    pub orphaned: u64,
-    /// Neither yet: waiting for their turn, or with the kernel, or done and not looked at.
-    pub in_flight: u64,
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.pushed += other.pushed;
-        self.delivered += other.delivered;
-        self.orphaned += other.orphaned;
-        self.in_flight += other.in_flight;
-    }
 }
 
 /// One future that waits.

@@ -30,13 +30,9 @@ impl File {
     /// Errors: UnexpectedEof where the file ends before; the buffer has what was there.
     pub async fn read_exact_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
         let buffer = buffer.into();
-        let len = buffer.len();
+        let len = buffer.len() as u64;
         let (result, buffer) = self.read_buffer(buffer, at.into(), true).await;
-        let result = result.and_then(|read| match read == len {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
-        });
-        (result, given_back(buffer))
+        (whole(result, len, io::ErrorKind::UnexpectedEof), given_back(buffer))
     }
 
     /// Writes `buffer` at an offset (or at the file's own position, [`At::Cursor`]), and hands it back. How many bytes were
@@ -54,13 +50,9 @@ impl File {
     /// Errors: what stopped it; a part may have been written.
     pub async fn write_all_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
         let buffer = buffer.into();
-        let len = buffer.len();
+        let len = buffer.len() as u64;
         let (result, buffer) = self.write_buffer(buffer, at.into(), true).await;
-        let result = result.and_then(|written| match written == len {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WriteZero.into()),
-        });
-        (result, given_back(buffer))
+        (whole(result, len, io::ErrorKind::WriteZero), given_back(buffer))
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at), but for direct I/O,
@@ -104,11 +96,7 @@ impl File {
         let buffers = Vectored::new(buffers);
         let len = buffers.len();
         let (result, buffers) = self.run_vectored(op::writev(self.core(), buffers, at).exact()).await;
-        let result = result.and_then(|written| match written as u64 == len {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WriteZero.into()),
-        });
-        (result, buffers)
+        (whole(result, len, io::ErrorKind::WriteZero), buffers)
     }
 
     async fn run_vectored<B: IoBuffer>(&self, operation: Operation) -> (io::Result<usize>, Vec<B>) {
@@ -189,5 +177,13 @@ impl File {
             block.len()
         });
         (result, buffer)
+    }
+}
+
+/// A transfer that is only right if it is whole.
+fn whole(result: io::Result<usize>, len: u64, short: io::ErrorKind) -> io::Result<()> {
+    match result? as u64 == len {
+        true => Ok(()),
+        false => Err(short.into()),
     }
 }
