@@ -56,8 +56,15 @@ for need in "$@"; do
         cc) cc_works || package "a C compiler (as the linker)" gcc libc6-dev ;;
         # Only root's tests make file systems. Its programs may be outside of the path.
         mkfs) [ "$(id -u)" -ne 0 ] || PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4 || package mkfs.ext4 e2fsprogs mount ;;
-        c++) has c++ || package "a C++ compiler (for libFuzzer)" g++ ;;
+        c++) has c++ || package "a C++ compiler" g++ ;;
         python3) has python3 || package python3 python3 ;;
+        valgrind) has valgrind || package valgrind valgrind ;;
+        mandoc) has mandoc || package "mandoc (it checks the manual pages)" mandoc ;;
+        man) has man || package man man-db ;;
+        pkg-config) has pkg-config || package pkg-config pkg-config ;;
+        cmake) has cmake || package cmake cmake ;;
+        libaio) [ -e /usr/include/libaio.h ] || package "libaio (the benchmark beside ioqueue's uses it)" libaio-dev ;;
+        rocksdb) { [ -e /usr/include/rocksdb/db.h ] && has db_bench; } || package RocksDB librocksdb-dev rocksdb-tools ;;
         fmt) cargo fmt --version >/dev/null 2>&1 || stop "rustfmt is missing. Install it with: rustup component add rustfmt" ;;
         clippy) cargo clippy --version >/dev/null 2>&1 || stop "clippy is missing. Install it with: rustup component add clippy" ;;
         fuzz) cargo fuzz --version >/dev/null 2>&1 || stop "cargo-fuzz is missing. Install it with: cargo install cargo-fuzz" ;;

@@ -1,0 +1,88 @@
+#!/bin/sh
+# check-install.sh SCRATCH: installs below a temporary DESTDIR, builds a program against what is there in each way that there is, runs it,
+# and uninstalls. SCRATCH is an absolute path.
+set -eu
+scratch=$1
+here=$(cd "$(dirname "$0")/.." && pwd)
+destdir=$scratch/destdir
+prefix=/opt/ringway
+libdir=$prefix/lib/here
+rm -rf "$scratch"
+mkdir -p "$scratch"
+cd "$scratch"
+
+change() {
+    ${MAKE:-make} --no-print-directory -C "$here" "$1" DESTDIR="$destdir" PREFIX=$prefix LIBDIR=$libdir >"$1.log" 2>&1 || {
+        cat "$1.log" >&2
+        exit 1
+    }
+}
+change install
+
+cat >program.c <<'END'
+#include <ringway.h>
+#include <stdio.h>
+
+int main(void)
+{
+	struct ringway_queue *queue;
+
+	if (ringway_create(NULL, &queue) < 0) {
+		fprintf(stderr, "%s\n", ringway_last_error());
+		return 1;
+	}
+	printf("%s %s\n", ringway_version(), ringway_backend_name(ringway_backend(queue)));
+	return ringway_destroy(&queue);
+}
+END
+
+# is_linked WHICH PROGRAM: with the shared library or with the static one; and it runs.
+is_linked() {
+    if objdump -p "$2" | grep -q 'NEEDED.*libringway'; then found=shared; else found=static; fi
+    [ $found = "$1" ] || { echo "$2 was linked with the $found library" >&2; exit 1; }
+    LD_LIBRARY_PATH="$destdir$libdir" "$2" >"$2.output" || { echo "$2 does not run" >&2; exit 1; }
+}
+
+export PKG_CONFIG_PATH="$destdir$libdir/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$destdir"
+# shellcheck disable=SC2046 # words, each of them
+cc -std=c11 -Wall -Wextra -Werror $(pkg-config --cflags ringway) program.c $(pkg-config --libs ringway) -o by-pkg-config
+is_linked shared ./by-pkg-config
+# shellcheck disable=SC2046 # words, each of them
+cc -std=c11 $(pkg-config --cflags ringway) program.c -Wl,-Bstatic $(pkg-config --libs ringway) -Wl,-Bdynamic \
+    $(pkg-config --libs --static ringway | sed 's/-lringway//') -o by-pkg-config-static
+is_linked static ./by-pkg-config-static
+# shellcheck disable=SC2046 # words, each of them
+cc -std=c11 -static $(pkg-config --cflags ringway) program.c $(pkg-config --libs --static ringway) -o by-pkg-config-all-static
+is_linked static ./by-pkg-config-all-static
+unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+
+cat >CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.13)
+project(program C)
+find_package(ringway 0.1 REQUIRED)
+add_executable(by-cmake program.c)
+target_link_libraries(by-cmake ringway::ringway)
+add_executable(by-cmake-static program.c)
+target_link_libraries(by-cmake-static ringway::ringway_static)
+find_package(ringway 0.2 QUIET)
+if(ringway_FOUND)
+  message(FATAL_ERROR "version 0.1 was taken for 0.2")
+endif()
+END
+{ cmake -S . -B cmake -DCMAKE_PREFIX_PATH="$destdir$prefix" -Dringway_DIR="$destdir$libdir/cmake/ringway" && cmake --build cmake; } >cmake.log 2>&1 || {
+    cat cmake.log >&2
+    exit 1
+}
+is_linked shared cmake/by-cmake
+is_linked static cmake/by-cmake-static
+
+for page in $("$here/scripts/page-names.sh" "$here"/man/*.3 | sed 's/.* //'); do
+    man -M "$destdir$prefix/share/man" -w 3 "$page" >/dev/null || exit 1
+done
+man -M "$destdir$prefix/share/man" -w 7 ringway >/dev/null
+
+change uninstall
+left=$(find "$destdir" ! -type d)
+[ -z "$left" ] || { echo "uninstall leaves $left" >&2; exit 1; }
+cd / && rm -rf "$scratch"
+echo "check-install: passed"

@@ -1,0 +1,27 @@
+#!/bin/sh
+# exports.sh HEADER STATIC SHARED SONAME: both libraries have the functions that the header declares, all of them and nothing else.
+set -eu
+header=$1 static=$2 shared=$3 soname=$4
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+"$(dirname "$0")/functions.sh" "$header" | sed -n 's/^extern //p' >"$scratch/header"
+test -s "$scratch/header"
+nm -D --defined-only "$shared" | awk '{ print $3 }' | sed 's/@.*//' | sort -u >"$scratch/shared"
+nm -g --defined-only "$static" | awk 'NF == 3 { print $3 }' | sort -u >"$scratch/static"
+
+failed=0
+for library in shared static; do
+    if ! diff "$scratch/header" "$scratch/$library" >"$scratch/diff"; then
+        echo "the $library library is not what the header says (< the header alone, > the library alone):" >&2
+        cat "$scratch/diff" >&2
+        failed=1
+    fi
+done
+found=$(objdump -p "$shared" | awk '$1 == "SONAME" { print $2 }')
+if [ "$found" != "$soname" ]; then
+    echo "the soname is ${found:-missing}, not $soname" >&2
+    failed=1
+fi
+[ $failed -ne 0 ] || echo "exports: $(wc -l <"$scratch/header") functions, in both libraries"
+exit $failed

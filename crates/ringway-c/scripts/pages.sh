@@ -1,0 +1,37 @@
+#!/bin/sh
+# Every function of the headers has a manual page, no page speaks of one that there is not, and mandoc finds nothing to say.
+set -eu
+cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+
+for header in include/*.h; do
+    scripts/functions.sh "$header"
+done | sed 's/.* //' | sort -u >"$scratch/functions"
+scripts/page-names.sh man/*.3 | sed 's/.* //' | sort >"$scratch/named"
+sort -u "$scratch/named" >"$scratch/pages"
+if ! diff "$scratch/functions" "$scratch/pages" >"$scratch/diff"; then
+    echo "functions and pages differ (< no page, > no function):" >&2
+    cat "$scratch/diff" >&2
+    failed=1
+fi
+if uniq -d "$scratch/named" | grep . >&2; then
+    echo "have more than one page" >&2
+    failed=1
+fi
+for page in man/*.[37]; do
+    name=$(basename "$page")
+    # Each function stands in the synopsis too, with the parameters that its header gives it.
+    for function in $(scripts/page-names.sh "$page" | sed -n 's/.* //p'); do
+        [ "${name##*.}" = 7 ] || grep -q "^\.Fo $function\$\|^\.Fn $function\>" "$page" ||
+            { echo "$page has no synopsis of $function" >&2; failed=1; }
+    done
+done
+mandoc -T lint -W warning man/*.[37] || failed=1
+# What the pages refer to among themselves is there.
+for page in $(sed -n 's/^\.Xr \(\(ringway\|ioqueue\)[a-z_]*\) \([37]\).*/\1/p' man/*.[37] | sort -u); do
+    [ -e "man/$page.3" ] || [ -e "man/$page.7" ] || grep -qx "$page" "$scratch/pages" || { echo "no page: $page" >&2; failed=1; }
+done
+[ $failed -ne 0 ] || echo "pages: $(wc -l <"$scratch/functions") functions in $(ls man | wc -l) pages"
+exit $failed
