@@ -33,8 +33,9 @@
  *           ringway_destroy(), which forgets it and touches nothing of the parent's. All descriptors are close-on-exec.
  *
  * ABI       Structures that you fill in carry their size, so that a program built against this header runs with a later library of the
- *           same soname (libringway.so.0). Fill them in with the functions and initialisers below, which set it.
- *           ringway_completion and ringway_range do not grow within a soname.
+ *           same soname (libringway.so.0). Fill them in with the functions below, which set it. (A size smaller than any library ever had is
+ *           -EINVAL; one that is larger is accepted if what this library does not know of it is 0.) ringway_completion and
+ *           ringway_range do not grow within a soname.
  *
  * Linux 5.6 or newer; x86-64 and other 64-bit machines. Each function has a manual page: man 3 ringway_push.
  */

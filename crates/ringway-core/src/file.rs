@@ -5,9 +5,9 @@ use crate::backend::threads::nowait;
 use crate::device::{self, DirectIo};
 use crate::op::{self, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// An open file. Clones share the descriptor, and every operation in flight holds one, so that the number
 /// cannot become another file's under it; the descriptor is closed when the last is gone.
@@ -21,10 +21,34 @@ pub struct File {
 
 #[derive(Debug)]
 struct Inner {
-    fd: OwnedFd,
+    /// At least 0.
+    fd: RawFd,
+    /// Closed with the last holder.
+    owned: bool,
     traits: OnceLock<Traits>,
     direct_io: OnceLock<DirectIo>,
     largest_request: OnceLock<Option<u32>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: an owned descriptor was taken out of its `OwnedFd`, and this is the end of its only owner.
+            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
+        }
+    }
+}
+
+/// Knows a [`File`] without holding it. From [`File::downgrade`].
+#[derive(Clone, Debug)]
+pub struct WeakFile(Weak<Inner>);
+
+impl WeakFile {
+    /// The file, while somebody holds it.
+    #[inline]
+    pub fn upgrade(&self) -> Option<File> {
+        self.0.upgrade().map(|inner| File { inner })
+    }
 }
 
 /// What two cheap system calls tell of a descriptor.
@@ -61,6 +85,38 @@ impl File {
     /// Errors: those of `open(2)`.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).open(path)
+    }
+
+    /// A file over a descriptor that somebody else owns and closes: for interfaces to other languages. `None` for a negative number.
+    ///
+    /// # Safety
+    ///
+    /// For as long as the file or a clone lives, those in operations in flight included, the number must stay what it is: the same
+    /// open file, or no open file.
+    pub unsafe fn borrow_raw(fd: RawFd) -> Option<Self> {
+        (fd >= 0).then(|| Self::make(fd, false))
+    }
+
+    fn make(fd: RawFd, owned: bool) -> Self {
+        let inner =
+            Inner { fd, owned, traits: OnceLock::new(), direct_io: OnceLock::new(), largest_request: OnceLock::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// A way back to this file for as long as somebody holds it.
+    pub fn downgrade(&self) -> WeakFile {
+        WeakFile(Arc::downgrade(&self.inner))
+    }
+
+    /// The descriptor, to be closed by the caller; the file itself if somebody else holds it too, or if it was borrowed.
+    pub fn into_fd(self) -> Result<OwnedFd, Self> {
+        if !self.inner.owned {
+            return Err(self);
+        }
+        let mut inner = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
+        inner.owned = false;
+        // SAFETY: it was owned, nobody else has it, and it will not be closed by `inner` any more.
+        Ok(unsafe { OwnedFd::from_raw_fd(inner.fd) })
     }
 
     /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1), else the
@@ -127,23 +183,11 @@ impl File {
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
-
-    /// The descriptor, if nobody else holds the file.
-    pub(crate) fn into_only(self) -> Result<OwnedFd, Self> {
-        Arc::try_unwrap(self.inner).map(|inner| inner.fd).map_err(|inner| Self { inner })
-    }
 }
 
 impl From<OwnedFd> for File {
     fn from(fd: OwnedFd) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                fd,
-                traits: OnceLock::new(),
-                direct_io: OnceLock::new(),
-                largest_request: OnceLock::new(),
-            }),
-        }
+        Self::make(fd.into_raw_fd(), true)
     }
 }
 
@@ -155,12 +199,14 @@ impl From<std::fs::File> for File {
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
+        // SAFETY: an owned descriptor is open for as long as this borrow of its owner; of a borrowed one, whoever made the file
+        // promised that the number stays what it is. It is not negative.
+        unsafe { BorrowedFd::borrow_raw(self.inner.fd) }
     }
 }
 
 impl AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
-        self.inner.fd.as_raw_fd()
+        self.inner.fd
     }
 }

@@ -22,8 +22,8 @@
 //! ```
 //!
 //! An operation owns its buffer and its file from the push until its completion hands the buffer back, so nothing
-//! that the kernel may still touch is ever freed, and the interface is safe. A lower, `unsafe` push by pointers
-//! ([`Queue::push_raw`]) is there for interfaces to other languages.
+//! that the kernel may still touch is ever freed, and the interface is safe. An `unsafe` way to make one from
+//! pointers ([`Operation::from_raw`]) is there for interfaces to other languages.
 //!
 //! Why a backend or a flag was not granted, and what would mend it, is in [`Queue::explain`]; what this
 //! machine can do, in [`probe`].
@@ -46,10 +46,10 @@ mod split;
 pub use backend::faulty::FaultPlan;
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
 pub use error::{BuildError, Error, PushError, Reason};
-pub use file::File;
+pub use file::{File, WeakFile};
 pub use fork::Home;
 pub use op::{OpenOptions, Operation};
-pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, RawSettings, SqPoll, Stats};
+pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, SqPoll, Stats};
 pub use refusal::Refusal;
 pub use slots::Counts;
 

@@ -20,7 +20,7 @@ use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event};
 use crate::error::{PushError, Reason};
 use crate::fork::Home;
-use crate::op::{CURSOR, Fault, Operation, Raw};
+use crate::op::{CURSOR, Fault, Operation};
 use crate::slots::{Counts, Key, Slots};
 use carry::Asks;
 use fixed::Fixed;
@@ -29,12 +29,26 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Names an operation in flight; never used for another one while it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(Key);
+
+impl OpId {
+    /// A number for it, more than 0 and less than 2^56: for interfaces to other languages.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.0.generation.get()) << 24 | u64::from(self.0.index)
+    }
+
+    /// The id that the number stands for; `None` for one that stands for none.
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        let generation = NonZeroU32::new(u32::try_from(bits >> 24).ok()?)?;
+        Some(Self(Key { index: (bits & 0xff_ffff) as u32, generation }))
+    }
+}
 
 /// A completion queue with one owner. It may move between threads (not with
 /// [`Options::single_issuer`]), but is used by one at a time.
@@ -217,23 +231,6 @@ impl Queue {
         }
     }
 
-    /// Takes in an operation by its numbers and addresses, owning nothing: for interfaces to other languages.
-    ///
-    /// # Safety
-    ///
-    /// Until the operation's completion has been handed out, or for ever if the queue is dropped or closed before:
-    /// everything that `raw` points at must be valid for what the operation does with it, from any thread, and its
-    /// descriptors must stay open.
-    pub unsafe fn push_raw(&mut self, raw: Raw, settings: RawSettings) -> Result<OpId, Reason> {
-        let mut operation = Operation::borrowed(raw).user_data(settings.user_data);
-        operation.exact = settings.exact;
-        operation.drain = settings.drain;
-        if let Some(limit) = settings.timeout {
-            operation = operation.timeout(limit);
-        }
-        self.push(operation).map_err(|error| error.reason())
-    }
-
     /// Why an operation cannot be taken in, if it cannot.
     fn refuse(&self, fault: Option<Fault>, offset: Option<u64>, room: usize) -> Option<Reason> {
         if !self.home.is_here() {
@@ -280,6 +277,42 @@ impl Queue {
     pub fn reap_until(&mut self, at_least: usize, deadline: Instant) -> io::Result<Completions<'_>> {
         self.advance(at_least, Some(deadline))?;
         Ok(Completions { queue: self })
+    }
+
+    /// Submits what was pushed, waits until at least `at_least` completions of operations with such user data are there, and hands out all
+    /// of those that are, to `take`. The others stay for the next reap, in their order.
+    ///
+    /// For who reads some ranges and waits for them on a queue that others use as well. So many must be in flight: in place of those that are
+    /// not it waits for the others.
+    ///
+    /// Errors: as for [`submit`](Self::submit).
+    pub fn reap_those(
+        &mut self,
+        at_least: usize,
+        mut is_one: impl FnMut(u64) -> bool,
+        mut take: impl FnMut(Completion),
+    ) -> io::Result<()> {
+        let mut missing = at_least;
+        loop {
+            let before = self.ready;
+            self.advance(before + missing, None)?;
+            let mut moved = self.ready > before;
+            for _ in 0..self.done.len() {
+                let Some(key) = self.done.pop_front() else { break };
+                if self.slots.get(key).is_some_and(|flight| !is_one(flight.operation.user_data)) {
+                    self.done.push_back(key);
+                } else if let Some(completion) = self.slots.deliver(key, |flight| flight.complete(key)) {
+                    self.ready -= 1;
+                    missing = missing.saturating_sub(1);
+                    moved = true;
+                    take(completion);
+                }
+            }
+            if missing == 0 || !moved {
+                self.announce();
+                return Ok(());
+            }
+        }
     }
 
     /// Submits, waits for `want` completions, and sorts out what has been answered.
@@ -372,19 +405,6 @@ impl Queue {
     fn ring_fd(&self) -> Option<RawFd> {
         self.ring_fd
     }
-}
-
-/// What goes with an operation that is pushed by its addresses.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RawSettings {
-    /// As [`Operation::user_data`].
-    pub user_data: u64,
-    /// As [`Operation::exact`].
-    pub exact: bool,
-    /// As [`Operation::drain`].
-    pub drain: bool,
-    /// As [`Operation::timeout`].
-    pub timeout: Option<Duration>,
 }
 
 /// Completions that are there; each comes once. From [`Queue::reap`].

@@ -11,6 +11,7 @@ use crate::slots::Token;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// What is to go wrong, and how often. Rates are per thousand; by itself a plan does nothing.
@@ -71,6 +72,34 @@ impl FaultPlan {
     /// Answers that come together are shuffled.
     pub fn reorder(self, per_thousand: u16) -> Self {
         Self { reorder: per_thousand, ..self }
+    }
+}
+
+impl FromStr for FaultPlan {
+    type Err = String;
+
+    /// The methods' names with their numbers: `seed=7 short=500 errors=10 retryable=200 delay=300/4 reorder=500`, in any order, parted
+    /// by spaces or commas.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut plan = Self::default();
+        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+            let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no fault: name=number"))?;
+            let invalid = |_| format!("`{value}` is no number for the fault {name}");
+            let rate = || value.parse::<u16>().map_err(invalid);
+            plan = match name {
+                "seed" => Self { seed: value.parse().map_err(invalid)?, ..plan },
+                "short" => plan.short(rate()?),
+                "errors" => plan.errors(rate()?),
+                "retryable" => plan.retryable(rate()?),
+                "reorder" => plan.reorder(rate()?),
+                "delay" => {
+                    let (rate, longest) = value.split_once('/').ok_or("a delay is rate/enters, such as 300/4")?;
+                    plan.delay(rate.parse().map_err(invalid)?, longest.parse().map_err(invalid)?)
+                }
+                _ => return Err(format!("`{name}` is no fault: seed, short, errors, retryable, delay or reorder")),
+            };
+        }
+        Ok(plan)
     }
 }
 
@@ -531,6 +560,16 @@ mod tests {
         assert!(!numbers[1..].is_sorted());
         numbers.sort();
         assert_eq!(numbers[..100], Vec::from_iter(0..100));
+    }
+
+    #[test]
+    fn a_plan_is_read_from_text() {
+        let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
+        assert_eq!(plan, Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900)));
+        assert_eq!("".parse(), Ok(FaultPlan::default()));
+        for text in ["short", "short=", "short=x", "short=65536", "delay=3", "delay=3/x", "shorts=1", "seed=-1"] {
+            assert!(text.parse::<FaultPlan>().is_err(), "{text}");
+        }
     }
 
     fn plans() -> impl Strategy<Value = FaultPlan> {

@@ -84,11 +84,6 @@ impl Arena {
         (self.inner.memory.as_ptr(), self.inner.owner.len())
     }
 
-    /// A number that is this arena's own among all that live.
-    pub(crate) fn identity(&self) -> usize {
-        self.inner.memory.as_ptr().addr()
-    }
-
     fn free_list(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         // The list is right at every moment: a panic elsewhere cannot have left it half changed.
         self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)

@@ -134,14 +134,6 @@ impl Buffer {
         Some(&mut all[start..end])
     }
 
-    /// The arena's block that it is, if it is one.
-    pub(crate) fn block(&self) -> Option<&Block> {
-        match &self.storage {
-            Storage::Block(block) => Some(block),
-            _ => None,
-        }
-    }
-
     /// The first byte of the part in use.
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.as_slice().as_ptr()

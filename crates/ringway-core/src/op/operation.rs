@@ -2,6 +2,7 @@
 
 use super::{Form, Metadata, Raw};
 use crate::{Buffer, File};
+use std::any::Any;
 use std::ffi::CString;
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +30,8 @@ pub struct Operation {
 }
 
 // SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to, and they point
-// into what the operation owns (`held`, `file`), which is `Send`; for a borrowed one, whoever used the unsafe push
-// has promised that any thread may use them.
+// into what the operation owns (`held`, `file`), which is `Send`; whoever made one with `from_raw` has promised that any
+// thread may use them.
 unsafe impl Send for Operation {}
 
 /// What can be wrong with an operation before anybody has been asked.
@@ -62,7 +63,14 @@ pub(crate) enum Held {
     Buffer(Buffer),
     Vectored(Vectored),
     Paths(Box<Paths>),
-    Statx { _paths: Box<Paths>, metadata: Box<Metadata> },
+    Statx {
+        _paths: Box<Paths>,
+        metadata: Box<Metadata>,
+    },
+    /// What a borrowed operation's addresses point at, as far as nobody else keeps it.
+    Kept {
+        _memory: Box<dyn Any + Send + Sync>,
+    },
 }
 
 impl Held {
@@ -118,9 +126,20 @@ impl Operation {
         Self::make(form.into(), Held::Nothing, Some(file.clone()), None)
     }
 
-    /// An operation without anything of its own: whoever made `raw` keeps what it points at.
-    pub(crate) fn borrowed(raw: Raw) -> Self {
-        Self::make(raw, Held::Nothing, None, None)
+    /// An operation by its numbers and addresses: for interfaces to other languages. It holds `file`, which should be the one that
+    /// `raw` names, since what is known of it decides how the operation is carried, and it keeps `memory` until its completion is
+    /// dropped. A read or write whose bytes lie in memory that is registered uses it as a fixed buffer.
+    ///
+    /// An open's completion carries a file like any other.
+    ///
+    /// # Safety
+    ///
+    /// From its push until its completion has been handed out, or for ever if the queue is dropped or closed before: everything that
+    /// `raw` points at must be valid for what the operation does with it, from any thread, and its descriptors must stay what they are.
+    #[inline]
+    pub unsafe fn from_raw(raw: Raw, file: Option<File>, memory: Option<Box<dyn Any + Send + Sync>>) -> Self {
+        let held = memory.map_or(Held::Nothing, |memory| Held::Kept { _memory: memory });
+        Self::make(raw, held, file, None)
     }
 
     pub(crate) fn with_path<F: Form + Into<Raw>>(

@@ -53,7 +53,7 @@ impl Asks {
 fn job(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight, raw: Raw, piece: u8) -> Job {
     let file = flight.operation.file.as_ref();
     let traits = asks.traits(file, &raw);
-    let (fixed_file, fixed_buffer) = fixed.find(file, &flight.operation.held, &raw);
+    let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
     Job {
         fixed_file,
         fixed_buffer,
@@ -210,7 +210,7 @@ impl Queue {
         if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
             return Ok(());
         }
-        match flight.operation.file.take().map(File::into_only) {
+        match flight.operation.file.take().map(File::into_fd) {
             Some(Ok(fd)) => {
                 let _ = fd.into_raw_fd();
                 flight.owns_descriptor = true;

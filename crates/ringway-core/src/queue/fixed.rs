@@ -1,9 +1,9 @@
 //! Registered buffers and files: which of them this queue's ring knows, and under which index.
 
 use super::Queue;
-use crate::buffer::{Arena, Buffer};
+use crate::buffer::Arena;
 use crate::file::File;
-use crate::op::{Held, Raw};
+use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use std::os::fd::AsRawFd;
 
@@ -13,31 +13,41 @@ const LARGEST: usize = 1 << 30;
 /// What is registered.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
-    arenas: Vec<Registered>,
+    memory: Vec<Registered>,
     /// The files themselves, so that a registration never outlives one.
     files: Vec<(File, u32)>,
 }
 
+/// Memory under consecutive indices.
 #[derive(Debug)]
 struct Registered {
-    arena: Arena,
+    start: usize,
+    len: usize,
     first_index: u16,
-    /// Bytes under each index; a whole number of blocks.
+    /// Bytes under each index; of an arena, a whole number of blocks.
     span: usize,
+    /// Whose memory it is, unless somebody else keeps it.
+    _arena: Option<Arena>,
+}
+
+impl Registered {
+    /// The index of these bytes, if they lie under one.
+    #[inline]
+    fn index(&self, addr: usize, len: usize) -> Option<u16> {
+        let from = addr.checked_sub(self.start).filter(|from| *from < self.len && len <= self.len - from)?;
+        let number = from / self.span;
+        (len > 0 && (from + len - 1) / self.span == number).then_some(self.first_index + number as u16)
+    }
 }
 
 impl Fixed {
     /// The indices of an operation's file and of its buffer.
     #[inline]
-    pub fn find(&self, file: Option<&File>, held: &Held, raw: &Raw) -> (Option<u32>, Option<u16>) {
-        if self.files.is_empty() && self.arenas.is_empty() {
+    pub fn find(&self, file: Option<&File>, raw: &Raw) -> (Option<u32>, Option<u16>) {
+        if self.files.is_empty() && self.memory.is_empty() {
             return (None, None);
         }
-        let buffer = match held {
-            Held::Buffer(buffer) => Some(buffer),
-            _ => None,
-        };
-        (self.file(file), self.buffer(buffer, raw))
+        (self.file(file), self.buffer(raw))
     }
 
     /// A file's index, if it is registered.
@@ -49,16 +59,13 @@ impl Fixed {
 
     /// The index of the registered memory that a plain transfer's bytes lie in.
     #[inline]
-    fn buffer(&self, buffer: Option<&Buffer>, raw: &Raw) -> Option<u16> {
-        let addr = match raw {
-            Raw::Read(read) => read.addr.addr(),
-            Raw::Write(write) => write.addr.addr(),
+    fn buffer(&self, raw: &Raw) -> Option<u16> {
+        let (addr, len) = match raw {
+            Raw::Read(read) => (read.addr.addr(), read.len),
+            Raw::Write(write) => (write.addr.addr(), write.len),
             _ => return None,
         };
-        let arena = buffer?.block()?.arena().identity();
-        let registered = self.arenas.iter().find(|registered| registered.arena.identity() == arena)?;
-        let index = (addr - arena) / registered.span;
-        Some(registered.first_index + index as u16)
+        self.memory.iter().find_map(|registered| registered.index(addr, len))
     }
 }
 
@@ -69,22 +76,58 @@ impl Queue {
     /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are buffers like any other then.
     /// EOPNOTSUPP where there is no ring; ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
-        if self.fixed.arenas.iter().any(|registered| registered.arena.identity() == arena.identity()) {
+        let (start, len) = arena.memory();
+        if self.fixed.memory.iter().any(|registered| registered.start == start.addr()) {
             return Ok(());
         }
-        let (memory, len) = arena.memory();
         let span = (LARGEST / arena.block_size()).max(1) * arena.block_size();
         let memory: Vec<libc::iovec> = (0..len)
             .step_by(span)
-            .map(|start| libc::iovec { iov_base: memory.wrapping_add(start).cast(), iov_len: span.min(len - start) })
+            .map(|from| libc::iovec { iov_base: start.wrapping_add(from).cast(), iov_len: span.min(len - from) })
             .collect();
         // SAFETY: `fixed` keeps the arena, and with it the memory, until after the queue's drop has dropped the backend; blocks
         // that are in flight beyond that are leaked and keep it for ever.
-        let registered = unsafe { self.main.register_buffers(&memory) };
-        let first_index = registered.map_err(|errno| self.refused(Feature::FixedBuffers, errno))?;
-        self.fixed.arenas.push(Registered { arena: arena.clone(), first_index, span });
-        self.grant(Feature::FixedBuffers);
+        let first_index = unsafe { self.register(&memory) }?;
+        self.fixed.memory.push(Registered { start: start.addr(), len, first_index, span, _arena: Some(arena.clone()) });
         Ok(())
+    }
+
+    /// Registers memory of the caller's as fixed buffers, for interfaces to other languages: reads and writes whose bytes lie in one
+    /// element of `memory` then use it by themselves.
+    ///
+    /// Errors: as for [`register_arena`](Self::register_arena), nothing being registered then; EINVAL for an element that is
+    /// empty or longer than 1 GiB.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay mapped until the queue has been dropped, and for ever if operations were in flight then that would not end.
+    pub unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
+        if memory.iter().any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST) {
+            return Err(self.refused(Feature::FixedBuffers, libc::EINVAL));
+        }
+        // SAFETY: the caller keeps the memory.
+        let first_index = unsafe { self.register(memory) }?;
+        self.fixed.memory.extend(memory.iter().zip(first_index..).map(|(one, index)| Registered {
+            start: one.iov_base.addr(),
+            len: one.iov_len,
+            first_index: index,
+            span: one.iov_len,
+            _arena: None,
+        }));
+        Ok(())
+    }
+
+    /// The first of consecutive indices.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay mapped for as long as the backend lives.
+    unsafe fn register(&mut self, memory: &[libc::iovec]) -> Result<u16, Refusal> {
+        // SAFETY: the caller sees to it.
+        let registered = unsafe { self.main.register_buffers(memory) };
+        let first_index = registered.map_err(|errno| self.refused(Feature::FixedBuffers, errno))?;
+        self.grant(Feature::FixedBuffers);
+        Ok(first_index)
     }
 
     /// Registers a file: operations on it then use its index by themselves, and the kernel need not look its descriptor up.

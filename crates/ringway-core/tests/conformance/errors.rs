@@ -3,7 +3,7 @@
 use crate::common::is_root;
 use crate::world::{Checked, World, answer, pattern, pipe, room, skip};
 use ringway_core::op::{self, At, Raw, Vectored};
-use ringway_core::{File, OpenOptions, RawSettings, Reason};
+use ringway_core::{File, OpenOptions, Operation, Reason};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,8 @@ const NONE: RawFd = 1_000_000;
 /// The result of an operation that is pushed by its addresses.
 fn raw(queue: &mut Checked, raw: impl Into<Raw>) -> Result<u64, i32> {
     // SAFETY: the callers wait for the completion while what they point at is alive.
-    unsafe { queue.push_raw(raw.into(), RawSettings::default()) }.unwrap();
+    let operation = unsafe { Operation::from_raw(raw.into(), None, None) };
+    queue.push(operation).unwrap();
     queue.rest()[&0]
 }
 

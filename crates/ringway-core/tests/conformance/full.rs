@@ -3,7 +3,7 @@
 
 use crate::world::{MS, World, bytes, pattern, pipe, put, room};
 use ringway_core::op::{self, At, Raw, Readiness};
-use ringway_core::{File, RawSettings, Reason};
+use ringway_core::{File, Operation, Reason};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -132,9 +132,9 @@ pub fn bad_ones_in_a_batch(world: &World) {
                     true if number % 3 == 1 => op::Read { offset: i64::MAX as u64, ..good }.into(),
                     true => op::Write { fd: -1, addr: good.addr, len: 4096, offset: 0 }.into(),
                 };
-                let settings = RawSettings { user_data: number, ..RawSettings::default() };
                 // SAFETY: the buffers live until all have completed.
-                unsafe { queue.push_raw(raw, settings) }.unwrap();
+                let operation = unsafe { Operation::from_raw(raw, None, None) };
+                queue.push(operation.user_data(number)).unwrap();
             }
             let done = queue.rest();
             assert_eq!(done.len(), 32);

@@ -19,6 +19,7 @@ mod large;
 mod options;
 mod paths;
 mod process;
+mod raw;
 mod transfers;
 mod waiting;
 mod world;
@@ -146,6 +147,11 @@ const CASES: &[Case] = cases! {
         options::what_is_refused_is_explained,
         options::strict,
         options::out_of_range,
+        raw::borrowed_descriptors,
+        raw::kept_memory,
+        raw::registered_memory,
+        raw::those_alone,
+        raw::ids_are_numbers,
         closing::with_operations_in_flight,
         closing::counts_what_is_left,
     }

@@ -4,7 +4,7 @@ use crate::common::is_root;
 use crate::world::{Checked, MS, World, bytes, pattern, pipe, put, read_number, room, skip};
 use ringway_core::op::{self, At, Readiness};
 use ringway_core::refusal::Feature;
-use ringway_core::{BackendKind, BuildError, File, Options, RawSettings, Reason};
+use ringway_core::{BackendKind, BuildError, File, Options, Reason};
 use std::process::Command;
 
 /// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees results all the same.
@@ -120,9 +120,6 @@ pub fn fork(world: &World) {
         assert!(error.reason() == Reason::Forked && error.reason().errno() == libc::ECHILD);
         assert!(error.into_operations().len() == 1);
         assert!(queue.push_chain([op::nop()]).unwrap_err().reason() == Reason::Forked);
-        // SAFETY: a nop points at nothing.
-        let raw = unsafe { queue.push_raw(op::Nop.into(), RawSettings::default()) };
-        assert!(raw == Err(Reason::Forked));
         assert!(queue.submit().unwrap_err().raw_os_error() == child);
         assert!(queue.reap(0).unwrap_err().raw_os_error() == child);
         assert!(queue.reap(1).unwrap_err().raw_os_error() == child);

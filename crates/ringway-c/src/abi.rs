@@ -1,0 +1,212 @@
+//! The header's structures and numbers, field by field; and reading those that may be of another version's size.
+
+use crate::door::Door;
+use libc::{c_char, c_int, c_void, iovec};
+use std::mem::MaybeUninit;
+
+/// `ringway_callback`. It may be C++, and throw: that ends the program at our own border.
+pub type Callback = Option<unsafe extern "C-unwind" fn(queue: *mut Door, done: *const Completion)>;
+
+/// `struct ringway_options`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Options {
+    pub size: u32,
+    pub flags: u32,
+    pub backend: u32,
+    pub entries: u32,
+    pub completion_entries: u32,
+    pub in_flight: u32,
+    pub threads: u32,
+    pub sync_threads: u32,
+    pub sqpoll_idle_ms: u32,
+    pub sqpoll_cpu: i32,
+    pub io_wq_files: u32,
+    pub io_wq_rest: u32,
+    pub close_wait_ms: u32,
+    pub iopoll_fd: i32,
+    pub attach: *const Door,
+    pub faults: *const c_char,
+}
+
+pub const SINGLE_ISSUER: u32 = 1 << 0;
+pub const EVENTFD: u32 = 1 << 1;
+pub const STRICT: u32 = 1 << 2;
+pub const SQPOLL: u32 = 1 << 3;
+pub const IOPOLL: u32 = 1 << 4;
+
+/// `struct ringway_operation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Operation {
+    pub size: u32,
+    pub kind: u16,
+    pub flags: u16,
+    pub fd: c_int,
+    pub fd2: c_int,
+    pub offset: u64,
+    pub length: u64,
+    pub address: *const c_void,
+    pub path: *const c_char,
+    pub path2: *const c_char,
+    pub argument: u32,
+    pub mode: u32,
+    pub resolve: u64,
+    pub limit_ns: u64,
+    pub callback: Callback,
+    pub arg: *mut c_void,
+}
+
+pub const EXACT: u16 = 1 << 0;
+pub const DRAIN: u16 = 1 << 1;
+pub const ALWAYS: u16 = 1 << 2;
+
+/// `struct ringway_completion`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Completion {
+    pub id: i64,
+    pub result: i64,
+    pub arg: *mut c_void,
+    pub callback: Callback,
+    pub kind: u32,
+    pub reserved: u32,
+}
+
+/// `struct ringway_range`.
+#[repr(C)]
+pub struct Range {
+    pub fd: c_int,
+    pub flags: u32,
+    pub offset: u64,
+    pub length: u64,
+    pub buffer: *mut c_void,
+    pub result: i64,
+}
+
+pub const RANGE_DIRECT: u32 = 1 << 0;
+pub const RANGE_BUFFERED: u32 = 1 << 1;
+
+/// `struct ringway_stats`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Stats {
+    pub pushed: u64,
+    pub delivered: u64,
+    pub orphaned: u64,
+    pub in_flight: u64,
+    pub system_calls: u64,
+    pub retries: u64,
+    pub continued: u64,
+    pub to_threads: u64,
+    pub late: u64,
+}
+
+/// `struct ringway_direct_io`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DirectIo {
+    pub memory: u32,
+    pub offset: u32,
+    pub largest_request: u32,
+}
+
+/// A structure that the caller fills in, with its size in its first field, and of which a later library may know more.
+///
+/// # Safety
+///
+/// Plain data that any bytes are a value of, beginning with a `u32`.
+pub unsafe trait Extensible: Copy {
+    /// The size of its first version: anything smaller is a mistake.
+    const FIRST: usize;
+}
+
+// SAFETY: numbers, addresses, and an optional function, which is an address or null.
+unsafe impl Extensible for Options {
+    const FIRST: usize = 72;
+}
+
+// SAFETY: likewise.
+unsafe impl Extensible for Operation {
+    const FIRST: usize = 96;
+}
+
+const _: () = assert!(size_of::<Options>() == 72 && size_of::<Operation>() == 96);
+const _: () = assert!(size_of::<Completion>() == 40 && size_of::<Range>() == 40);
+
+/// Reads a structure of this or another version: what the caller does not have is 0.
+///
+/// Errors: EINVAL, smaller than it ever was; E2BIG, with something set that is not known here.
+///
+/// # Safety
+///
+/// `from` must be valid for reads of as many bytes as its first field says, and of at least 4.
+#[inline]
+pub unsafe fn read<T: Extensible>(from: *const T) -> Result<T, i32> {
+    // SAFETY: the caller's promise: the first field is there.
+    let size = unsafe { from.cast::<u32>().read() } as usize;
+    if size == size_of::<T>() {
+        // SAFETY: the caller's promise for `size` bytes.
+        return Ok(unsafe { from.read() });
+    }
+    if size < T::FIRST {
+        return Err(libc::EINVAL);
+    }
+    let known = size.min(size_of::<T>());
+    // SAFETY: the caller's promise for `size` bytes, of which these are the last.
+    let rest = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
+    if rest.iter().any(|byte| *byte != 0) {
+        return Err(libc::E2BIG);
+    }
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: `known` bytes can be read by the caller's promise, and are at most those of `value`.
+    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known) };
+    // SAFETY: any bytes are a value of it.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Writes as much of a structure as the caller has room for; the rest of that room is zeroed.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of `size` bytes.
+pub unsafe fn write<T: Copy>(value: &T, to: *mut T, size: usize) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: the caller's promise; the two do not overlap, since `value` is ours.
+    unsafe {
+        std::ptr::copy_nonoverlapping((value as *const T).cast::<u8>(), to.cast::<u8>(), known);
+        to.cast::<u8>().add(known).write_bytes(0, size - known);
+    }
+}
+
+/// An array of the caller's; none for a null pointer.
+///
+/// # Safety
+///
+/// Unless null, `first` must be valid for reads of `count` values for as long as the slice is used.
+pub unsafe fn slice<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    if first.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// The kernel's own limit on the buffers of one vectored operation.
+pub const IOV_MAX: u64 = 1024;
+
+/// Buffers of a vectored operation, copied so that the caller may have the array back.
+pub struct Buffers {
+    _array: Box<[iovec]>,
+}
+
+impl From<Box<[iovec]>> for Buffers {
+    fn from(array: Box<[iovec]>) -> Self {
+        Self { _array: array }
+    }
+}
+
+// SAFETY: addresses and lengths; the caller of `ringway_push` keeps the memory valid from any thread.
+unsafe impl Send for Buffers {}
+// SAFETY: likewise.
+unsafe impl Sync for Buffers {}

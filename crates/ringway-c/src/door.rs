@@ -1,0 +1,118 @@
+//! `struct ringway_queue`: a queue of the core with what C callers need beside it; and making and ending one.
+
+use crate::abi::{self, Completion};
+use crate::error::{Failure, answer};
+use crate::files::Files;
+use crate::handing_out;
+use crate::options;
+use crate::records::Records;
+use libc::c_int;
+use ringway_core::{Home, Queue};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+/// What `struct ringway_queue *` points at.
+pub struct Door {
+    pub queue: Queue,
+    pub records: Records,
+    pub files: Files,
+    /// Callbacks are being called.
+    pub handing_out: bool,
+    /// Completions on their way to their callbacks; its room is used again.
+    pub batch: Vec<Completion>,
+    /// The only thread that may enter the kernel for it.
+    pub issuer: Option<ThreadId>,
+    pub home: Home,
+    pub close_wait: Duration,
+}
+
+impl Door {
+    /// Errors: ECHILD in a fork of the process that made it; EEXIST on another thread than its single issuer.
+    #[inline]
+    pub fn check(&self) -> Result<(), Failure> {
+        if !self.home.is_here() {
+            return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
+        }
+        if self.issuer.is_some_and(|issuer| issuer != thread::current().id()) {
+            return Err(Failure::new(libc::EEXIST, "the queue is another thread's, by RINGWAY_SINGLE_ISSUER"));
+        }
+        Ok(())
+    }
+}
+
+/// The door behind a caller's pointer, for the length of one call of ours that calls nobody back.
+///
+/// # Safety
+///
+/// `queue` comes from `ringway_create`, has not been destroyed, and no other thread uses it meanwhile.
+#[inline]
+pub unsafe fn open<'a>(queue: *mut Door) -> &'a mut Door {
+    // SAFETY: the caller's promise; functions of ours that call back hold no reference meanwhile, so this is the only one.
+    unsafe { &mut *queue }
+}
+
+/// As [`open`], to look only.
+///
+/// # Safety
+///
+/// As for [`open`].
+pub unsafe fn look<'a>(queue: *const Door) -> &'a Door {
+    // SAFETY: as in `open`.
+    unsafe { &*queue }
+}
+
+/// `ringway_create`.
+///
+/// # Safety
+///
+/// As the header says: `options` is null or valid, `queue` valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_create(options: *const abi::Options, queue: *mut *mut Door) -> c_int {
+    if queue.is_null() {
+        return Failure::new(libc::EINVAL, "nowhere to put the queue").tell();
+    }
+    // SAFETY: `options` is as the header asks for it.
+    let made = unsafe { options::make(options) };
+    let (door, result) = match made {
+        Ok(door) => (Box::into_raw(Box::new(door)), 0),
+        Err(failure) => (std::ptr::null_mut(), failure.tell()),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { queue.write(door) };
+    result
+}
+
+/// `ringway_destroy`.
+///
+/// # Safety
+///
+/// As the header says: `queue` is null, or points at null or at a queue that is in nobody else's use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(place) = (unsafe { queue.as_mut() }) else { return 0 };
+    let pointer = *place;
+    if pointer.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the reference ends before anybody is called back.
+    let door = unsafe { open(pointer) };
+    if door.handing_out {
+        return Failure::new(libc::EDEADLK, "a callback cannot destroy its queue").tell();
+    }
+    *place = std::ptr::null_mut();
+    let mut left = 0;
+    if door.home.is_here() {
+        // When the kernel does not answer at all, what is in flight stays so.
+        let closed = door.queue.close(door.close_wait);
+        if closed.is_ok() {
+            // SAFETY: as above; callbacks may use the queue.
+            while unsafe { handing_out::hand_out(pointer, 0, 0) }.is_ok_and(|count| count > 0) {}
+        }
+        // SAFETY: as above.
+        left = unsafe { look(pointer) }.queue.in_flight();
+    }
+    // SAFETY: it was made by `Box::into_raw` in `ringway_create`, and its owner's pointer to it is gone.
+    drop(unsafe { Box::from_raw(pointer) });
+    answer(Ok(left))
+}

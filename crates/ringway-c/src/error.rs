@@ -1,0 +1,55 @@
+//! Errors as the header has them: minus an errno, and in words what this thread's last one was.
+
+use libc::{c_char, c_int};
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+
+thread_local! {
+    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// An errno with what it means here.
+#[derive(Debug)]
+pub struct Failure {
+    errno: i32,
+    text: String,
+}
+
+impl Failure {
+    pub fn new(errno: i32, text: impl fmt::Display) -> Self {
+        Self { errno, text: text.to_string() }
+    }
+
+    /// Remembers it for `ringway_last_error`, and gives what the function is to return.
+    #[cold]
+    pub fn tell(self) -> c_int {
+        let text = CString::new(self.text.replace('\0', "?")).ok();
+        // A thread that is ending has nobody to tell.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+        -self.errno
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(error.raw_os_error().unwrap_or(libc::EIO), error)
+    }
+}
+
+/// What a function returns: the number, or minus an errno.
+pub fn answer(result: Result<usize, Failure>) -> c_int {
+    match result {
+        Ok(number) => c_int::try_from(number).unwrap_or(c_int::MAX),
+        Err(failure) => failure.tell(),
+    }
+}
+
+/// `ringway_last_error`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringway_last_error() -> *const c_char {
+    // The string's bytes stay where they are until the next failure replaces it.
+    let text = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
+    text.ok().flatten().unwrap_or(c"".as_ptr())
+}

@@ -1,0 +1,57 @@
+//! `enum ringway_kind`: the operations' numbers, which do not change, and their names.
+
+use libc::{c_char, c_uint};
+use ringway_core::op::Kind;
+use std::ffi::CStr;
+
+macro_rules! kinds {
+    ($($constant:ident $kind:ident $number:literal $name:literal,)*) => {
+        $(pub const $constant: u16 = $number;)*
+
+        /// Its number; that of no operation for one that the header does not know.
+        #[inline]
+        pub fn number(kind: Kind) -> u32 {
+            match kind {
+                $(Kind::$kind => $number,)*
+                _ => u32::MAX,
+            }
+        }
+
+        /// The name of the operation with this number.
+        pub fn name(number: c_uint) -> Option<&'static CStr> {
+            match number {
+                $($number => Some($name),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+kinds! {
+    NOP Nop 0 c"nop",
+    READ Read 1 c"read",
+    WRITE Write 2 c"write",
+    READV Readv 3 c"readv",
+    WRITEV Writev 4 c"writev",
+    FSYNC Fsync 5 c"fsync",
+    SYNC_RANGE SyncRange 6 c"sync_range",
+    OPEN Open 7 c"open",
+    CLOSE Close 8 c"close",
+    STATX Statx 9 c"statx",
+    FALLOCATE Fallocate 10 c"fallocate",
+    FTRUNCATE Ftruncate 11 c"ftruncate",
+    FADVISE Fadvise 12 c"fadvise",
+    RENAME Rename 13 c"rename",
+    UNLINK Unlink 14 c"unlink",
+    MKDIR Mkdir 15 c"mkdir",
+    LINK Link 16 c"link",
+    SYMLINK Symlink 17 c"symlink",
+    POLL Poll 18 c"poll",
+    TIMEOUT Timeout 19 c"timeout",
+}
+
+/// `ringway_kind_name`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringway_kind_name(kind: c_uint) -> *const c_char {
+    name(kind).unwrap_or(c"?").as_ptr()
+}

@@ -1,0 +1,113 @@
+//! `ringway_multi_read`: many ranges at once, and waiting for all of them.
+
+use crate::abi::{self, Range};
+use crate::door::{Door, open};
+use crate::error::{Failure, answer};
+use libc::c_int;
+use ringway_core::{File, Operation, op};
+use std::time::Duration;
+
+/// In the user data of these reads, beside the index of the range: a record's number never has it.
+const OURS: u64 = 1 << 63;
+
+/// `ringway_multi_read`.
+///
+/// # Safety
+///
+/// As the header says: `queue` is valid, and `count` ranges at `ranges`, whose buffers are valid for writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_multi_read(queue: *mut Door, ranges: *mut Range, count: usize) -> c_int {
+    if count == 0 {
+        return 0;
+    }
+    if ranges.is_null() {
+        return Failure::new(libc::EINVAL, "no ranges").tell();
+    }
+    // SAFETY: the caller's promise; nobody is called back before this returns.
+    let (door, ranges) = unsafe { (open(queue), std::slice::from_raw_parts_mut(ranges, count)) };
+    answer(read(door, ranges))
+}
+
+fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
+    door.check()?;
+    for range in &*ranges {
+        let fault = match range {
+            Range { flags, .. } if flags & !(abi::RANGE_DIRECT | abi::RANGE_BUFFERED) != 0 => {
+                "unknown flags of a range"
+            }
+            Range { length, .. } if *length > isize::MAX as u64 => "a range longer than SSIZE_MAX",
+            Range { length, buffer, .. } if *length > 0 && buffer.is_null() => "a range without a buffer",
+            Range { offset, .. } if *offset > i64::MAX as u64 => "an offset over INT64_MAX",
+            _ => continue,
+        };
+        return Err(Failure::new(libc::EINVAL, fault));
+    }
+    if door.queue.room() == 0 {
+        return Err(Failure::new(libc::EAGAIN, "the queue is full: reap completions, then read again"));
+    }
+    let mut in_flight = 0;
+    for index in 0..ranges.len() {
+        let range = &mut ranges[index];
+        let file = door.files.get(range.fd);
+        if let Some(done) = file.as_ref().and_then(|file| cached(file, range)) {
+            range.result = done;
+            continue;
+        }
+        if door.queue.room() == 0 {
+            wait(door, ranges, 1, &mut in_flight);
+        }
+        push(door, &mut ranges[index], index, file, &mut in_flight);
+    }
+    wait(door, ranges, in_flight, &mut in_flight);
+    Ok(ranges.iter().filter(|range| range.result < 0).count())
+}
+
+/// What the page cache has of a range on a file that is not open for direct I/O, if it has all of it.
+fn cached(file: &File, range: &mut Range) -> Option<i64> {
+    let buffered = match range.flags {
+        abi::RANGE_DIRECT => false,
+        abi::RANGE_BUFFERED => true,
+        _ => file.is_storage() && !file.is_direct(),
+    };
+    if !buffered || range.length == 0 {
+        return None;
+    }
+    // SAFETY: the caller's promise: so many bytes, which are nobody else's during the call.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(range.buffer.cast::<u8>(), range.length as usize) };
+    file.read_now(bytes, range.offset).map(|read| read as i64)
+}
+
+fn push(door: &mut Door, range: &mut Range, index: usize, file: Option<File>, in_flight: &mut usize) {
+    let read = op::Read { fd: range.fd, addr: range.buffer.cast(), len: range.length as usize, offset: range.offset };
+    // SAFETY: the caller keeps buffer and descriptor until `ringway_multi_read` returns, which waits for all completions.
+    let operation = unsafe { Operation::from_raw(read.into(), file, None) };
+    match door.queue.push(operation.exact().user_data(OURS | index as u64)) {
+        Ok(_) => *in_flight += 1,
+        Err(error) => range.result = -i64::from(error.reason().errno()),
+    }
+}
+
+/// Waits for some of those in flight.
+fn wait(door: &mut Door, ranges: &mut [Range], some: usize, in_flight: &mut usize) {
+    let before = *in_flight;
+    while before - *in_flight < some {
+        let missing = some - (before - *in_flight);
+        let reaped = door.queue.reap_those(
+            missing,
+            |number| number & OURS != 0,
+            |done| {
+                *in_flight -= 1;
+                if let Some(range) = ranges.get_mut((done.user_data & !OURS) as usize) {
+                    range.result = match done.result {
+                        Ok(bytes) => bytes as i64,
+                        Err(error) => -i64::from(error.errno()),
+                    };
+                }
+            },
+        );
+        // The kernel has the buffers: whatever it has against being asked, this cannot return before they are given back.
+        if reaped.is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! `struct ringway_operation`: pushing one, or a chain of them, and cancelling.
+
+use crate::abi::{self, Buffers, IOV_MAX};
+use crate::door::{Door, open};
+use crate::error::{Failure, answer};
+use crate::files::Files;
+use crate::kind;
+use crate::records::Record;
+use libc::{c_char, c_int, iovec};
+use ringway_core::op::{self, Raw};
+use ringway_core::{OpId, Operation, PushError};
+use std::any::Any;
+use std::ffi::{CStr, CString};
+use std::time::Duration;
+
+/// `ringway_push`.
+///
+/// # Safety
+///
+/// As the header says: both are valid, and what the operation points at stays so until its completion.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::Operation) -> i64 {
+    // SAFETY: the caller's promise.
+    let (door, pushed) = unsafe { (open(queue), read(operation)) };
+    let pushed = pushed.and_then(|asked| {
+        // SAFETY: the caller's promise.
+        let operation = unsafe { translate(&asked, &mut door.files) }?;
+        let record = door.records.keep(Record { callback: asked.callback, arg: asked.arg });
+        door.queue.push(operation.user_data(record)).map_err(|error| {
+            door.records.take(record);
+            refused(&error)
+        })
+    });
+    id(pushed)
+}
+
+/// `ringway_push_chain`.
+///
+/// # Safety
+///
+/// As for `ringway_push`, of `count` operations.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const abi::Operation, count: usize) -> i64 {
+    // SAFETY: the caller's promise.
+    let door = unsafe { open(queue) };
+    let mut chain = Vec::new();
+    let mut records = Vec::new();
+    let mut at = operations.cast::<u8>();
+    for _ in 0..count {
+        // SAFETY: the caller's promise; an array's elements have the size that its first one says.
+        let made = unsafe {
+            read(at.cast()).and_then(|asked| {
+                at = at.add(asked.size as usize);
+                Ok((asked, translate(&asked, &mut door.files)?))
+            })
+        };
+        match made {
+            Ok((asked, operation)) => {
+                let record = door.records.keep(Record { callback: asked.callback, arg: asked.arg });
+                records.push(record);
+                chain.push(operation.user_data(record));
+            }
+            Err(failure) => {
+                records.into_iter().for_each(|record| _ = door.records.take(record));
+                return failure.tell().into();
+            }
+        }
+    }
+    id(door.queue.push_chain(chain).map_err(|error| {
+        records.into_iter().for_each(|record| _ = door.records.take(record));
+        refused(&error)
+    }))
+}
+
+/// `ringway_cancel`.
+///
+/// # Safety
+///
+/// As the header says: `queue` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
+    // SAFETY: the caller's promise.
+    let door = unsafe { open(queue) };
+    answer(door.check().and_then(|()| {
+        let id = u64::try_from(id).ok().and_then(OpId::from_bits);
+        match id.is_some_and(|id| door.queue.cancel(id)) {
+            true => Ok(0),
+            false => Err(Failure::new(libc::ENOENT, "cancel: no such operation, or it is over")),
+        }
+    }))
+}
+
+/// `ringway_cancel_all`.
+///
+/// # Safety
+///
+/// As the header says: `queue` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_cancel_all(queue: *mut Door) -> c_int {
+    // SAFETY: the caller's promise.
+    let door = unsafe { open(queue) };
+    answer(door.check().map(|()| door.queue.cancel_all()))
+}
+
+fn id(pushed: Result<OpId, Failure>) -> i64 {
+    match pushed {
+        Ok(id) => id.to_bits() as i64,
+        Err(failure) => failure.tell().into(),
+    }
+}
+
+#[cold]
+pub fn refused(error: &PushError) -> Failure {
+    Failure::new(error.reason().errno(), error)
+}
+
+fn invalid(text: &str) -> Failure {
+    Failure::new(libc::EINVAL, text)
+}
+
+/// # Safety
+///
+/// `operation` is valid for as many bytes as it says.
+#[inline]
+unsafe fn read(operation: *const abi::Operation) -> Result<abi::Operation, Failure> {
+    if operation.is_null() {
+        return Err(invalid("no operation"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { abi::read(operation) }.map_err(|errno| {
+        Failure::new(errno, "ringway_operation of another version, or not made by one of the header's functions")
+    })
+}
+
+/// The core's operation for a caller's.
+///
+/// # Safety
+///
+/// What it points at is valid until its completion.
+#[inline]
+unsafe fn translate(asked: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
+    let unknown = asked.flags & !(abi::EXACT | abi::DRAIN | abi::ALWAYS);
+    if unknown != 0 {
+        return Err(invalid(&format!("unknown flags of an operation: {unknown:#x}")));
+    }
+    let mut memory = None;
+    // SAFETY: the caller's promise.
+    let raw = unsafe { raw(asked, &mut memory) }?;
+    let fd = match raw {
+        Raw::Close(_) => {
+            if files.registered(asked.fd).is_some() {
+                return Err(Failure::new(libc::EBUSY, "close: the descriptor is registered: unregister it first"));
+            }
+            files.forget(asked.fd);
+            None
+        }
+        _ if acts_on_a_file(asked.kind) => Some(asked.fd),
+        _ => None,
+    };
+    let file = fd.and_then(|fd| files.get(fd));
+    // SAFETY: the caller keeps what it points at, but paths and arrays of buffers, which `memory` keeps.
+    let mut operation = unsafe { Operation::from_raw(raw, file, memory) };
+    if asked.flags & abi::EXACT != 0 {
+        operation = operation.exact();
+    }
+    if asked.flags & abi::DRAIN != 0 {
+        operation = operation.drain();
+    }
+    if asked.flags & abi::ALWAYS != 0 {
+        operation = operation.always();
+    }
+    if asked.limit_ns > 0 {
+        operation = operation.timeout(Duration::from_nanos(asked.limit_ns));
+    }
+    Ok(operation)
+}
+
+/// True for what is asked of an open file, rather than of a path or of nobody.
+#[inline]
+fn acts_on_a_file(kind: u16) -> bool {
+    matches!(
+        kind,
+        kind::READ
+            | kind::WRITE
+            | kind::READV
+            | kind::WRITEV
+            | kind::FSYNC
+            | kind::SYNC_RANGE
+            | kind::FALLOCATE
+            | kind::FTRUNCATE
+            | kind::FADVISE
+            | kind::POLL
+    )
+}
+
+/// The core's numbers and addresses for a caller's, with copies of paths and arrays of buffers in `memory`.
+///
+/// # Safety
+///
+/// Paths are null or C strings, and arrays of buffers null or as long as they say, during this call.
+#[inline]
+unsafe fn raw(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + Sync>>) -> Result<Raw, Failure> {
+    let &abi::Operation { fd, offset, length, argument, .. } = asked;
+    let addr = asked.address.cast_mut().cast::<u8>();
+    let len = || match usize::try_from(length).ok().filter(|length| *length <= isize::MAX as usize) {
+        Some(0) => Ok(0),
+        Some(_) if addr.is_null() => Err(invalid("a read or write without a buffer")),
+        Some(length) => Ok(length),
+        None => Err(invalid("a length beyond SSIZE_MAX")),
+    };
+    Ok(match asked.kind {
+        kind::READ => op::Read { fd, addr, len: len()?, offset }.into(),
+        kind::WRITE => op::Write { fd, addr, len: len()?, offset }.into(),
+        kind::READV | kind::WRITEV => {
+            if length > IOV_MAX {
+                return Err(invalid("more than 1024 buffers (IOV_MAX)"));
+            }
+            if addr.is_null() && length > 0 {
+                return Err(invalid("a vectored read or write without buffers"));
+            }
+            // SAFETY: the caller's promise.
+            let buffers: Box<[iovec]> = unsafe { abi::slice(asked.address.cast(), length as usize) }.into();
+            let (iov, count) = (buffers.as_ptr(), buffers.len());
+            // The array stays where it is when its box moves.
+            *memory = Some(Box::new(Buffers::from(buffers)));
+            match asked.kind {
+                kind::READV => op::Readv { fd, iov, count, offset }.into(),
+                _ => op::Writev { fd, iov, count, offset }.into(),
+            }
+        }
+        kind::NOP => op::Nop.into(),
+        kind::FSYNC if argument <= 1 => op::Fsync { fd, data_only: argument == 1 }.into(),
+        kind::FSYNC => return Err(invalid("fsync: an argument but 0 and 1")),
+        kind::SYNC_RANGE => op::SyncRange { fd, offset, len: length, flags: argument }.into(),
+        kind::CLOSE => op::Close { fd }.into(),
+        kind::FALLOCATE => op::Fallocate { fd, mode: argument as i32, offset, len: length }.into(),
+        kind::FTRUNCATE => op::Ftruncate { fd, len: length }.into(),
+        kind::FADVISE => op::Fadvise { fd, offset, len: length, advice: argument as i32 }.into(),
+        kind::POLL => {
+            let events = u16::try_from(argument).map_err(|_| invalid("poll: events beyond 16 bits"))?;
+            op::Poll { fd, events }.into()
+        }
+        kind::TIMEOUT => op::Timeout { duration: Duration::from_nanos(length) }.into(),
+        // SAFETY: the caller's promise.
+        _ => return unsafe { with_paths(asked, memory) },
+    })
+}
+
+/// Those of the operations that have paths.
+///
+/// # Safety
+///
+/// As for [`raw`].
+unsafe fn with_paths(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + Sync>>) -> Result<Raw, Failure> {
+    if kind::name(asked.kind.into()).is_none() {
+        return Err(invalid(&format!("operation {} is none", asked.kind)));
+    }
+    let two = matches!(asked.kind, kind::RENAME | kind::LINK | kind::SYMLINK);
+    // SAFETY: the caller's promise.
+    let first = unsafe { copy(asked.path) }?;
+    // SAFETY: the caller's promise.
+    let second = if two { unsafe { copy(asked.path2) }? } else { CString::default() };
+    // Their bytes stay where they are when they move into the box.
+    let (path, path2) = (first.as_ptr(), second.as_ptr());
+    *memory = Some(Box::new([first, second]));
+    let &abi::Operation { fd: dir, fd2: dir2, argument, mode, resolve, .. } = asked;
+    Ok(match asked.kind {
+        kind::OPEN => {
+            let flags = argument | libc::O_CLOEXEC as u32;
+            // openat2 refuses permissions where nothing can be made; open(2) ignores them, and so do we.
+            let makes = flags & libc::O_CREAT as u32 != 0 || flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32;
+            let mode = if makes { mode.into() } else { 0 };
+            op::Open { dir, path, flags: flags.into(), mode, resolve }.into()
+        }
+        kind::STATX => {
+            if asked.address.is_null() {
+                return Err(invalid("statx without a buffer"));
+            }
+            op::Statx { dir, path, flags: argument as i32, mask: mode, buffer: asked.address.cast_mut().cast() }.into()
+        }
+        kind::RENAME => op::Rename { from_dir: dir, from: path, to_dir: dir2, to: path2, flags: argument }.into(),
+        kind::UNLINK => op::Unlink { dir, path, flags: argument as i32 }.into(),
+        kind::MKDIR => op::Mkdir { dir, path, mode }.into(),
+        kind::LINK => op::Link { old_dir: dir, old: path, new_dir: dir2, new: path2, flags: argument as i32 }.into(),
+        _ => op::Symlink { target: path2, dir, path }.into(),
+    })
+}
+
+/// A copy of a path.
+///
+/// # Safety
+///
+/// It is null, or a C string.
+unsafe fn copy(path: *const c_char) -> Result<CString, Failure> {
+    if path.is_null() {
+        return Err(invalid("no path"));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(path) }.to_owned())
+}

@@ -1,0 +1,107 @@
+//! `struct ringway_options`, and the queue that it asks for.
+
+use crate::abi;
+use crate::door::{Door, look};
+use crate::error::Failure;
+use crate::files::Files;
+use crate::records::Records;
+use ringway_core::{BackendKind, BuildError, FaultPlan, File, Home, Options, SqPoll};
+use std::ffi::CStr;
+use std::thread;
+use std::time::Duration;
+
+/// Makes the queue.
+///
+/// # Safety
+///
+/// `options` is null, or as the header asks for it.
+pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
+    let mut core = Options::new();
+    let mut close_wait = Duration::from_secs(5);
+    let mut issuer = None;
+    if !options.is_null() {
+        // SAFETY: the caller's promise.
+        let asked = unsafe { abi::read(options) }
+            .map_err(|errno| Failure::new(errno, "ringway_options of another version: made by ringway_options()?"))?;
+        // SAFETY: the caller's promise.
+        core = unsafe { translate(&asked) }?;
+        if asked.close_wait_ms > 0 {
+            close_wait = Duration::from_millis(asked.close_wait_ms.into());
+        }
+        issuer = (asked.flags & abi::SINGLE_ISSUER != 0).then(|| thread::current().id());
+    }
+    // ringway_destroy waits, so that it can call back afterwards; the core need not wait once more.
+    let queue = core.close_wait(Duration::ZERO).build().map_err(|error| {
+        let errno = match &error {
+            BuildError::Refused(refusal) => refusal.errno,
+            _ => libc::EINVAL,
+        };
+        Failure::new(errno, error)
+    })?;
+    Ok(Door {
+        queue,
+        records: Records::default(),
+        files: Files::default(),
+        handing_out: false,
+        batch: Vec::new(),
+        issuer,
+        home: Home::here(),
+        close_wait,
+    })
+}
+
+/// The core's words for what was asked.
+///
+/// # Safety
+///
+/// Its pointers are as the header asks for them.
+unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
+    let known = abi::SINGLE_ISSUER | abi::EVENTFD | abi::STRICT | abi::SQPOLL | abi::IOPOLL;
+    let has = |flag| asked.flags & flag != 0;
+    if asked.flags & !known != 0 {
+        return Err(Failure::new(libc::EINVAL, format!("unknown flags: {:#x}", asked.flags & !known)));
+    }
+    let mut core =
+        Options::new().single_issuer(has(abi::SINGLE_ISSUER)).eventfd(has(abi::EVENTFD)).strict(has(abi::STRICT));
+    core = match asked.backend {
+        0 => core,
+        1 => core.backend(BackendKind::Uring),
+        2 => core.backend(BackendKind::Kaio),
+        3 => core.backend(BackendKind::Threads),
+        4 => core.backend(BackendKind::Null),
+        number => return Err(Failure::new(libc::EINVAL, format!("backend {number} is none"))),
+    };
+    let unless_0 = |core: Options, number: u32, set: fn(Options, u32) -> Options| match number {
+        0 => core,
+        number => set(core, number),
+    };
+    core = unless_0(core, asked.entries, Options::entries);
+    core = unless_0(core, asked.completion_entries, Options::completion_entries);
+    core = unless_0(core, asked.in_flight, Options::in_flight);
+    core = unless_0(core, asked.threads, Options::threads);
+    core = unless_0(core, asked.sync_threads, Options::sync_threads);
+    if asked.io_wq_files > 0 || asked.io_wq_rest > 0 {
+        core = core.io_wq_workers(asked.io_wq_files, asked.io_wq_rest);
+    }
+    if has(abi::SQPOLL) {
+        let idle = if asked.sqpoll_idle_ms == 0 { 1000 } else { asked.sqpoll_idle_ms };
+        core =
+            core.sqpoll(SqPoll { idle: Duration::from_millis(idle.into()), cpu: u32::try_from(asked.sqpoll_cpu).ok() });
+    }
+    if has(abi::IOPOLL) {
+        // SAFETY: it is used while the queue is being made, during which the caller keeps it open.
+        let file = unsafe { File::borrow_raw(asked.iopoll_fd) };
+        core = core.iopoll(&file.ok_or_else(|| Failure::new(libc::EINVAL, "RINGWAY_IOPOLL needs iopoll_fd"))?);
+    }
+    if !asked.attach.is_null() {
+        // SAFETY: the caller's promise.
+        core = core.attach(&unsafe { look(asked.attach) }.queue);
+    }
+    if !asked.faults.is_null() {
+        // SAFETY: the caller's promise.
+        let text = unsafe { CStr::from_ptr(asked.faults) }.to_string_lossy();
+        let plan: FaultPlan = text.parse().map_err(|error: String| Failure::new(libc::EINVAL, error))?;
+        core = core.faults(plan);
+    }
+    Ok(core)
+}

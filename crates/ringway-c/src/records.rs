@@ -1,0 +1,64 @@
+//! Whom to tell of each operation in flight: its callback and its argument, by the number that is its user data.
+
+use crate::abi::Callback;
+use libc::c_void;
+
+/// What the completion of one operation is to carry.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    pub callback: Callback,
+    pub arg: *mut c_void,
+}
+
+/// The records of all operations in flight.
+#[derive(Debug, Default)]
+pub struct Records {
+    records: Vec<Record>,
+    free: Vec<u32>,
+}
+
+impl Records {
+    /// Keeps a record, and gives its number. There are never more than operations in flight, which are fewer than 2^24.
+    #[inline]
+    pub fn keep(&mut self, record: Record) -> u64 {
+        if let Some(index) = self.free.pop()
+            && let Some(place) = self.records.get_mut(index as usize)
+        {
+            *place = record;
+            return u64::from(index);
+        }
+        self.records.push(record);
+        self.records.len() as u64 - 1
+    }
+
+    /// Takes a record out; its number may be another's from now on.
+    #[inline]
+    pub fn take(&mut self, number: u64) -> Record {
+        match self.records.get(number as usize) {
+            Some(record) => {
+                self.free.push(number as u32);
+                *record
+            }
+            None => Record { callback: None, arg: std::ptr::null_mut() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again() {
+        let mut records = Records::default();
+        let record = |arg: usize| Record { callback: None, arg: std::ptr::without_provenance_mut(arg) };
+        let numbers: Vec<u64> = (1..=3).map(|arg| records.keep(record(arg))).collect();
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(records.take(1).arg.addr(), 2);
+        assert_eq!(records.keep(record(4)), 1);
+        assert_eq!(records.take(1).arg.addr(), 4);
+        assert_eq!(records.take(2).arg.addr(), 3);
+        assert_eq!(records.take(0).arg.addr(), 1);
+        assert_eq!(records.records.len(), 3);
+    }
+}

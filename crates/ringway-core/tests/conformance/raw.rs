@@ -1,0 +1,141 @@
+//! What interfaces to other languages stand on: operations by their addresses, borrowed descriptors, ids as numbers, and
+//! waiting for some operations among others.
+
+use crate::world::{World, pattern, pipe, room};
+use ringway_core::op::{self, At};
+use ringway_core::refusal::Feature;
+use ringway_core::{BackendKind, File, OpId, Operation};
+use std::os::fd::AsRawFd;
+
+pub fn borrowed_descriptors(world: &World) {
+    for owner in world.files("borrowed", &pattern(0, 8192)) {
+        let fd = owner.as_raw_fd();
+        // SAFETY: `owner` stays open for as long as this loop's body.
+        let file = unsafe { File::borrow_raw(fd) }.unwrap();
+        let mut queue = world.queue();
+        let weak = file.downgrade();
+        let mut buffer = room(&owner, 8192);
+        let read = op::Read { fd, addr: buffer.as_mut_ptr(), len: 8192, offset: 0 };
+        // SAFETY: the buffer outlives the completion.
+        let operation = unsafe { Operation::from_raw(read.into(), Some(file), None) };
+        queue.push(operation).unwrap();
+        assert!(weak.upgrade().is_some(), "an operation in flight holds its file");
+        assert_eq!(queue.rest()[&0], Ok(8192));
+        assert_eq!(&buffer[..], pattern(0, 8192));
+        assert!(weak.upgrade().is_none(), "a completion does not");
+        assert!(std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok(), "a borrowed descriptor is not closed");
+        // SAFETY: as above.
+        let file = unsafe { File::borrow_raw(fd) }.unwrap();
+        assert!(file.into_fd().is_err(), "nor given away");
+    }
+    // SAFETY: it is no descriptor's number.
+    assert!(unsafe { File::borrow_raw(-1) }.is_none());
+    let file = world.file(b"owned");
+    let (fd, other) = (file.as_raw_fd(), file.clone());
+    let file = file.into_fd().unwrap_err();
+    drop(other);
+    assert_eq!(file.into_fd().unwrap().as_raw_fd(), fd);
+}
+
+pub fn kept_memory(world: &World) {
+    let dir = world.dir("kept");
+    let mut queue = world.queue();
+    let path = std::ffi::CString::new(dir.join("made").into_os_string().into_encoded_bytes()).unwrap();
+    let mkdir = op::Mkdir { dir: libc::AT_FDCWD, path: path.as_ptr(), mode: 0o700 };
+    // SAFETY: the operation keeps the path.
+    queue.push(unsafe { Operation::from_raw(mkdir.into(), None, Some(Box::new(path))) }).unwrap();
+    assert_eq!(queue.rest()[&0], Ok(0));
+    assert!(dir.join("made").is_dir());
+}
+
+pub fn registered_memory(world: &World) {
+    for file in world.files("memory", &pattern(0, 65536)) {
+        let mut queue = world.queue();
+        let (mut one, mut two) = (room(&file, 32768), room(&file, 16384));
+        let iov = |bytes: &mut [u8]| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let memory = [iov(&mut one), iov(&mut two)];
+        let empty = [memory[0], libc::iovec { iov_len: 0, ..memory[1] }];
+        // SAFETY: the queue is dropped before the buffers, at the end of this body.
+        let refused = unsafe { queue.register_memory(&empty) }.unwrap_err();
+        assert_eq!((refused.feature, refused.errno), (Feature::FixedBuffers, libc::EINVAL));
+        // SAFETY: as above.
+        match unsafe { queue.register_memory(&memory) } {
+            Ok(()) => assert_eq!(world.kind, BackendKind::Uring),
+            Err(refusal) if world.kind == BackendKind::Uring => {
+                assert!(world.little_memory && refusal.errno == libc::ENOMEM, "{refusal}");
+            }
+            Err(refusal) => assert_eq!(refusal.errno, libc::EOPNOTSUPP),
+        }
+        // In the one, at its end, in the other, and into memory that is not registered.
+        let mut three = room(&file, 4096);
+        let places = [
+            (one.as_mut_ptr(), 4096, 0),
+            (one.as_mut_ptr().wrapping_add(28672), 4096, 4096),
+            (two.as_mut_ptr(), 16384, 8192),
+            (three.as_mut_ptr(), 4096, 32768),
+            (one.as_mut_ptr().wrapping_add(8192), 0, 0),
+        ];
+        for (number, (addr, len, offset)) in (0u64..).zip(places) {
+            let read = op::Read { fd: file.as_raw_fd(), addr, len, offset };
+            // SAFETY: the buffers outlive the completions.
+            let operation = unsafe { Operation::from_raw(read.into(), Some(file.clone()), None) };
+            queue.push(operation.user_data(number)).unwrap();
+        }
+        let done = queue.rest();
+        for (number, (_, len, _)) in (0u64..).zip(places) {
+            assert_eq!(done[&number], Ok(len as u64));
+        }
+        assert_eq!(&one[..4096], pattern(0, 4096));
+        assert_eq!(&one[28672..], pattern(4096, 4096));
+        assert_eq!(&two[..], pattern(8192, 16384));
+        assert_eq!(&three[..], pattern(32768, 4096));
+        drop(queue);
+    }
+}
+
+/// Some are waited for; others, done or not, stay.
+pub fn those_alone(world: &World) {
+    let (reader, writer) = pipe();
+    for file in world.files("those", &pattern(0, 64 * 4096)) {
+        let mut queue = world.queue();
+        queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1000)).unwrap();
+        queue.push(op::nop().user_data(1001)).unwrap();
+        for number in 0..64 {
+            queue.push(op::read(&file, room(&file, 4096), number * 4096).user_data(number)).unwrap();
+        }
+        let mut seen = Vec::new();
+        queue.reap_those(64, |number| number < 1000, |done| seen.push(done)).unwrap();
+        queue.check();
+        assert_eq!(seen.len(), 64);
+        for done in seen {
+            assert_eq!(done.result, Ok(4096));
+            let offset = done.user_data * 4096;
+            assert_eq!(crate::world::bytes(done), pattern(offset, 4096));
+        }
+        queue.reap_those(0, |number| number < 1000, |_| panic!("none is left")).unwrap();
+        let mut fd = libc::pollfd { fd: queue.poll_fd().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: `fd` is one entry, for the length of the call.
+        assert_eq!(unsafe { libc::poll(&raw mut fd, 1, 10_000) }, 1, "the nop's completion is to be told of");
+        assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1001]);
+        op_write(&writer);
+        assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);
+    }
+}
+
+fn op_write(writer: &File) {
+    // SAFETY: the byte is valid for the length of the call.
+    assert_eq!(unsafe { libc::write(writer.as_raw_fd(), b"x".as_ptr().cast(), 1) }, 1);
+}
+
+pub fn ids_are_numbers(world: &World) {
+    let mut queue = world.queue();
+    for round in 0..100 {
+        let id = queue.push(op::nop()).unwrap();
+        assert!(id.to_bits() > 0 && id.to_bits() < 1 << 56);
+        assert_eq!(OpId::from_bits(id.to_bits()), Some(id));
+        assert_eq!(queue.rest().len(), 1, "round {round}");
+        assert!(!queue.cancel(id));
+    }
+    assert_eq!(OpId::from_bits(0), None);
+    assert_eq!(OpId::from_bits(u64::MAX), None);
+}
