@@ -1,0 +1,94 @@
+# Builds, tests and installs libioqueue and libioqueuemt: for the Makefile above, which includes this.
+#
+# The static libraries have all of libringway.a in them, so that the link line of a program for the original, -lioqueue with or without
+# -laio -lrt, needs nothing more (but -lpthread -ldl, where the C library is older than 2.34). The shared ones need
+# libringway.so.0, which they find beside themselves.
+
+IOQUEUE := libioqueue libioqueuemt
+IOQUEUE_STATIC := $(IOQUEUE:%=$(BUILD)/%.a)
+IOQUEUE_SHARED := $(IOQUEUE:%=$(BUILD)/%.so)
+# What each is compiled with.
+FORM_libioqueue :=
+FORM_libioqueuemt := -DIOQUEUE_THREADS
+
+all: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED)
+
+$(IOQUEUE:%=$(BUILD)/%.o): $(BUILD)/%.o: ioqueue/ioqueue.c $(HEADERS) | $(BUILD)
+	$(CC) $(C) $(FORM_$*) -c $< -o $@
+$(IOQUEUE:%=$(BUILD)/%.pic.o): $(BUILD)/%.pic.o: ioqueue/ioqueue.c $(HEADERS) | $(BUILD)
+	$(CC) $(C) $(FORM_$*) -fPIC -c $< -o $@
+
+$(IOQUEUE_STATIC): $(BUILD)/%.a: $(BUILD)/%.o $(LIB)
+	cp $(LIB) $@
+	$(AR) rs $@ $<
+$(IOQUEUE_SHARED): $(BUILD)/%.so: $(BUILD)/%.pic.o $(BUILD)/libringway.so
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-soname,$*.so.$(SOVERSION) -Wl,-rpath,'$$ORIGIN' \
+		$< $(BUILD)/libringway.so -o $@.$(VERSION)
+	ln -sf $*.so.$(VERSION) $@.$(SOVERSION)
+	ln -sf $*.so.$(VERSION) $@
+
+# ---- Tests: tests/ioqueue_NAME.c, once with each library; as tests/ioqueuemt_NAME.c with libioqueuemt ----------------------------
+
+IOQUEUE_TESTS := $(patsubst tests/ioqueue_%,%,$(wildcard tests/ioqueue_*.c))
+IOQUEUE_HOWS := plain sanitized valgrind
+IOQUEUE_MT := $(foreach how,$(IOQUEUE_HOWS),$(IOQUEUE_TESTS:%=$(how)/tests/ioqueuemt_%))
+IOQUEUE_NEEDS := $(wildcard tests/*.h) $(HEADERS)
+.PHONY: $(IOQUEUE_MT) ioqueue-exports ioqueue-links
+
+test: $(IOQUEUE_MT) ioqueue-exports ioqueue-links
+
+# libioqueue and libioqueuemt are tested as a program of today has them: static, and compiled with the sanitizers where the test is.
+$(IOQUEUE_TESTS:%=$(BUILD)/tests/ioqueue_%): $(BUILD)/tests/ioqueue_%: tests/ioqueue_% $(BUILD)/libioqueue.a $(IOQUEUE_NEEDS)
+	@mkdir -p $(@D)
+	$(CC) $(C) $< $(BUILD)/libioqueue.a -o $@
+$(IOQUEUE_TESTS:%=$(BUILD)/tests/ioqueuemt_%): $(BUILD)/tests/ioqueuemt_%: tests/ioqueue_% $(BUILD)/libioqueuemt.a $(IOQUEUE_NEEDS)
+	@mkdir -p $(@D)
+	$(CC) $(C) -DIOQUEUE_THREADS $< $(BUILD)/libioqueuemt.a -o $@
+$(IOQUEUE_TESTS:%=$(BUILD)/sanitized/ioqueue_%): $(BUILD)/sanitized/ioqueue_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
+	@mkdir -p $(@D)
+	$(CC) $(C) $(SANITIZE) $< ioqueue/ioqueue.c $(LIB) $(PRIVATE) -o $@
+$(IOQUEUE_TESTS:%=$(BUILD)/sanitized/ioqueuemt_%): $(BUILD)/sanitized/ioqueuemt_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
+	@mkdir -p $(@D)
+	$(CC) $(C) -DIOQUEUE_THREADS $(SANITIZE) $< ioqueue/ioqueue.c $(LIB) $(PRIVATE) -o $@
+
+$(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: $(BUILD)/tests/ioqueuemt_%
+	@scripts/run-test.sh plain tests/ioqueue_$* $<
+$(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: $(BUILD)/sanitized/ioqueuemt_%
+	@scripts/run-test.sh sanitized tests/ioqueue_$* $<
+$(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUILD)/tests/ioqueuemt_%
+	@$(SETUP) valgrind
+	@scripts/run-test.sh valgrind tests/ioqueue_$* $<
+
+ioqueue-exports: $(IOQUEUE_SHARED)
+	@ioqueue/check-exports.sh $^
+
+ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## programs for the original ioqueue, built as they were, run with each library
+	@$(SETUP) cc c++
+	@ioqueue/check-links.sh $(BUILD) $(BUILD)/scratch/ioqueue-links
+
+# ---- The benchmark -------------------------------------------------------------------------------------------------------------
+
+ioqueue-bench: $(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench $(BUILD)/libaio_loop ## the table of ioqueue's README, and beside libaio
+.PHONY: ioqueue-bench
+
+$(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: $(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
+	$(CC) $(C) $< $(BUILD)/lib$*.a -o $@
+$(BUILD)/libaio_loop: ioqueue/libaio_loop.c ioqueue/bench.h | $(BUILD)
+	$(CC) $(C) $< -laio -o $@
+
+# ---- Installation --------------------------------------------------------------------------------------------------------------
+
+install: install-ioqueue
+uninstall: uninstall-ioqueue
+.PHONY: install-ioqueue uninstall-ioqueue
+
+install-ioqueue: all
+	install -d $(DESTDIR)$(LIBDIR)
+	install -m 644 $(IOQUEUE_STATIC) $(IOQUEUE_SHARED:%=%.$(VERSION)) $(DESTDIR)$(LIBDIR)
+	for name in $(IOQUEUE); do \
+		ln -sf $$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$name.so.$(SOVERSION) && \
+		ln -sf $$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$name.so || exit 1; done
+
+uninstall-ioqueue:
+	for name in $(IOQUEUE); do \
+		rm -f $(addprefix $(DESTDIR)$(LIBDIR)/$$name,.a .so .so.$(SOVERSION) .so.$(VERSION)) || exit 1; done
