@@ -12,17 +12,18 @@ STORM ?= 60
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+C_DOOR := $(MAKE) -C crates/ringway-c
 BINARY := $(TARGET)/release/ringway
 SETUP := ./scripts/setup.sh
 # Where rustup puts cargo: a shell that was open before does not know of it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench compare probe build install test check fmt doc soak storm loom fuzz sanitize clean
+.PHONY: help bench compare probe build c install install-command install-c test check fmt doc soak storm loom fuzz sanitize clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
-		awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
 bench: ## which way of doing I/O suits this machine, in about a minute; ARGS="..." for `ringway bench`
 	@$(SETUP) rust cc
@@ -41,14 +42,25 @@ probe: ## what this machine, kernel and user can do, and why not; ARGS="..." for
 	@$(SETUP) rust cc
 	$(CARGO) run --release -p ringway-cli --bin ringway -- probe $(ARGS)
 
-build: ## the command, for release
+build: c ## the command and the C libraries, for release
 	@$(SETUP) rust cc
 	$(CARGO) build --release -p ringway-cli --bin ringway
 
+c: ## the C libraries, in target/c
+	@$(SETUP) rust cc
+	$(C_DOOR)
+
+# All of it, as a distribution's packages want it: DESTDIR, PREFIX, and for the C door LIBDIR, INCLUDEDIR and MANDIR.
+install: install-command install-c ## the command and the C door to PREFIX (/usr/local), below DESTDIR if that is given
+
 # As root there may be no cargo: then what was built before is installed.
-install: ## the command to PREFIX (/usr/local), below DESTDIR if that is given
-	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then $(MAKE) --no-print-directory build; fi
+install-command: ## the command alone
+	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
+		$(SETUP) rust cc && $(CARGO) build --release -p ringway-cli --bin ringway; fi
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringway
+
+install-c: ## the C door alone: libraries, headers, pkg-config and CMake files, manual pages
+	$(C_DOOR) install DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR))) PREFIX=$(PREFIX)
 
 # The doc tests run on each backend: they are what a reader tries first.
 test: check ## every test
@@ -56,12 +68,15 @@ test: check ## every test
 	$(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
+	$(C_DOOR) test
+	if test -e rocksdb/Makefile; then $(MAKE) -C rocksdb test; fi
 
 check: ## formatting and lints, as CI wants them
 	@$(SETUP) rust cc fmt clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
+	$(C_DOOR) headers pages
 
 fmt: ## formats the code
 	@$(SETUP) rust fmt

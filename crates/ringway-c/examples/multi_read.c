@@ -5,6 +5,7 @@
  * Shows ringway_multi_read(): many reads, one call, no callback, and a result for each. It is what a database does that looks up
  * many keys: the device is given all of them to work on, rather than one after the other.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <ringway.h>
 #include <stdio.h>

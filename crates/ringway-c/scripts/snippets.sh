@@ -1,6 +1,6 @@
 #!/bin/sh
-# snippets.sh FOLDER COMPILE LIBRARIES PAGE...: compiles the C code in manual pages and Markdown. Each block is a file of its own;
-# one that has a main() is linked and run too, in an empty folder. FOLDER is an absolute path.
+# snippets.sh FOLDER COMPILE LIBRARIES PAGE...: compiles the C code in manual pages and Markdown. Each block is a file of its own,
+# beginning with #include or #define. One that has a main() is linked and run too, in an empty folder. FOLDER is an absolute path.
 set -eu
 folder=$1 compile=$2 libraries=$3
 shift 3
@@ -13,8 +13,9 @@ for page in "$@"; do
         FILENAME ~ /\.md$/ && /^```c$/ { n++; file = base "-" n ".c"; next }
         FILENAME ~ /\.md$/ && /^```/ { file = ""; next }
         /^\.Sh / { examples = $2 == "EXAMPLES" }
-        examples && /^\.Bd -literal/ { n++; file = base "-" n ".c"; next }
+        examples && /^\.Bd -literal/ { begins = 1; next }
         /^\.Ed/ { file = ""; next }
+        begins { begins = 0; if (/^#/) { n++; file = base "-" n ".c" } }
         file {
             if (FILENAME !~ /\.md$/) { gsub(/\\&/, ""); gsub(/\\\(aq/, "\047"); gsub(/\\\(dq/, "\""); gsub(/\\-/, "-"); gsub(/\\e/, "\\") }
             print > file
