@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the file system overrides, and the functions of the public header.
+#include "file_system.h"
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include "async_read.h"
+#include "random_access_file.h"
+#include "ringway_rocksdb.h"
+
+namespace ringway {
+
+using rocksdb::FileOptions;
+using rocksdb::FSRandomAccessFile;
+using rocksdb::IODebugContext;
+using rocksdb::IOStatus;
+using rocksdb::Status;
+
+FileSystem::FileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::shared_ptr<Queues> queues)
+    : FileSystemWrapper(base), queues_(std::move(queues))
+{
+}
+
+IOStatus FileSystem::NewRandomAccessFile(const std::string& path, const FileOptions& options,
+                                         std::unique_ptr<FSRandomAccessFile>* result, IODebugContext* debug)
+{
+	const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
+
+	// What is mapped is read from memory: there is nothing to queue.
+	if (!status.ok() || options.use_mmap_reads)
+		return status;
+
+	// The base does not show its descriptor. Should there be none left for ours, or the file be removed meanwhile, the base's file
+	// does everything, one read at a time.
+	const int direct = (*result)->use_direct_io() ? O_DIRECT : 0;
+	const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | direct);
+	if (fd < 0)
+		return status;
+	*result = std::make_unique<RandomAccessFile>(std::move(*result), std::make_shared<Descriptor>(fd, path), queues_);
+	return status;
+}
+
+IOStatus FileSystem::Poll(std::vector<void*>& handles, size_t)
+{
+	return AsyncRead::Poll(handles);
+}
+
+IOStatus FileSystem::AbortIO(std::vector<void*>& handles)
+{
+	return AsyncRead::Abort(handles);
+}
+
+#if ROCKSDB_MAJOR > 8 || (ROCKSDB_MAJOR == 8 && ROCKSDB_MINOR >= 4)
+void FileSystem::SupportedOps(int64_t& operations)
+{
+	target()->SupportedOps(operations);
+	operations |= int64_t{1} << rocksdb::FSSupportedOps::kAsyncIO;
+}
+#endif
+
+Status Make(const FileSystemOptions& options, const std::shared_ptr<rocksdb::FileSystem>& base,
+            std::unique_ptr<rocksdb::FileSystem>* result)
+{
+	result->reset();
+	if (base == nullptr || base->Name() != std::string("PosixFileSystem"))
+		return Status::InvalidArgument("ringway: the base is to be FileSystem::Default()", base == nullptr ? "NULL" : base->Name());
+
+	auto queues = std::make_shared<Queues>(options);
+	const Status status = queues->Start();
+	if (status.ok())
+		*result = std::make_unique<FileSystem>(base, std::move(queues));
+	return status;
+}
+
+Status NewFileSystem(const FileSystemOptions& options, const std::shared_ptr<rocksdb::FileSystem>& base,
+                     std::shared_ptr<rocksdb::FileSystem>* result)
+{
+	std::unique_ptr<rocksdb::FileSystem> made;
+	const Status status = Make(options, base, &made);
+
+	*result = std::move(made);
+	return status;
+}
+
+bool GetStats(const rocksdb::FileSystem& fs, FileSystemStats* stats)
+{
+	const FileSystem* ours = fs.CheckedCast<FileSystem>();
+
+	if (ours == nullptr)
+		return false;
+	*stats = ours->queues().Stats();
+	return true;
+}
+
+std::string Explain(const rocksdb::FileSystem& fs)
+{
+	const FileSystem* ours = fs.CheckedCast<FileSystem>();
+
+	return ours == nullptr ? std::string() : ours->queues().Explain();
+}
+
+} // namespace ringway

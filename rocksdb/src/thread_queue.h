@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A queue for each thread that reads, made when the thread first needs it. RocksDB has no place for a queue in its interface, and one
+// queue for all threads would make them wait for each other.
+//
+// A queue serves both MultiRead and ReadAsync. It may, for the completions of ReadAsync are told apart by their user data, and
+// ringway_multi_read() leaves them alone. (RocksDB shared a ring without that, and reported corruption for years.)
+//
+// A read begun by one thread may be polled, aborted or deleted by another: RocksDB allows an iterator to move. So each queue has a lock,
+// which its own thread practically always finds free, and no queue is made for a single issuer. A thread that ends leaves its queue,
+// with what is still in flight, to the next thread that needs one.
+#ifndef RINGWAY_ROCKSDB_THREAD_QUEUE_H
+#define RINGWAY_ROCKSDB_THREAD_QUEUE_H
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ringway.h"
+#include "ringway_rocksdb.h"
+
+namespace ringway {
+
+// One queue. Everything in it is used with the lock held.
+struct ThreadQueue {
+	std::mutex lock;
+	ringway_queue* queue = nullptr;
+	FileSystemStats stats; // its own part
+
+	ThreadQueue() = default;
+	ThreadQueue(const ThreadQueue&) = delete;
+	ThreadQueue& operator=(const ThreadQueue&) = delete;
+	~ThreadQueue() { ringway_destroy(&queue); }
+};
+
+// The queues of one file system.
+class Queues : public std::enable_shared_from_this<Queues> {
+public:
+	explicit Queues(const FileSystemOptions& options);
+	~Queues();
+	Queues(const Queues&) = delete;
+	Queues& operator=(const Queues&) = delete;
+
+	// Makes the first queue, so that options which cannot be had are told of at once. It waits for the first thread.
+	rocksdb::Status Start();
+
+	// The queue of this thread, valid while this object and the thread live. NULL if none can be had now: io_uring's memory counts
+	// against RLIMIT_MEMLOCK, for one. The caller then reads without; the reason is in Explain(), and once on standard error.
+	ThreadQueue* ForThisThread();
+
+	// Something was read without a queue.
+	void CountWithoutQueue();
+
+	FileSystemStats Stats() const;
+	std::string Explain() const;
+
+private:
+	friend struct QueuesOfThread;
+
+	ThreadQueue* Take();
+	void GiveBack(ThreadQueue* queue);
+	rocksdb::Status Make(std::unique_ptr<ThreadQueue>* made);
+
+	const FileSystemOptions options_;
+	const uint64_t id_; // never that of another, so that a thread's note of its queue cannot be mistaken for a later one's
+	mutable std::mutex lock_;
+	std::vector<std::unique_ptr<ThreadQueue>> all_;
+	std::vector<ThreadQueue*> idle_;
+	std::string explained_;
+	std::string refused_; // why a thread had to do without; "" if none had
+	uint64_t without_queue_ = 0;
+};
+
+} // namespace ringway
+
+#endif // RINGWAY_ROCKSDB_THREAD_QUEUE_H

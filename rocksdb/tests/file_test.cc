@@ -1,0 +1,737 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The file system by itself: MultiRead, ReadAsync, Poll and AbortIO, beside what RocksDB's own file answers.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "test.h"
+
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::FileSystem;
+using rocksdb::FSRandomAccessFile;
+using rocksdb::FSReadRequest;
+using rocksdb::IOHandleDeleter;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+using test::Directory;
+
+constexpr size_t kBlock = 4096;
+constexpr size_t kBlocks = 64;
+constexpr size_t kTail = 1234; // the file does not end on a block
+constexpr size_t kSize = kBlock * kBlocks + kTail;
+
+std::string Contents()
+{
+	std::string bytes(kSize, '\0');
+
+	for (size_t i = 0; i < kSize; i++)
+		bytes[i] = static_cast<char>((i / kBlock) * 7 + i % 251);
+	return bytes;
+}
+
+void Write(const std::string& path, const std::string& bytes)
+{
+	const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	CHECK(fd >= 0);
+	CHECK_EQUAL(write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+	CHECK_EQUAL(fsync(fd), 0);
+	CHECK_EQUAL(close(fd), 0);
+}
+
+// Drops what the page cache has, so that buffered reads go to the queue.
+void Evict(const std::string& path)
+{
+	const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+
+	CHECK(fd >= 0);
+	CHECK_EQUAL(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	CHECK_EQUAL(close(fd), 0);
+}
+
+struct Free {
+	void operator()(char* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<char, Free>;
+
+Memory Aligned(size_t size)
+{
+	void* memory = nullptr;
+
+	CHECK_EQUAL(posix_memalign(&memory, kBlock, size), 0);
+	std::memset(memory, 0xee, size);
+	return Memory(static_cast<char*>(memory));
+}
+
+std::unique_ptr<FSRandomAccessFile> Open(const std::shared_ptr<FileSystem>& fs, const std::string& path, bool direct)
+{
+	FileOptions options;
+	std::unique_ptr<FSRandomAccessFile> file;
+
+	options.use_direct_reads = direct;
+	const IOStatus status = fs->NewRandomAccessFile(path, options, &file, nullptr);
+	if (direct && !status.ok())
+		throw test::Skip("no direct I/O in the directory for temporary files (TMPDIR): " + status.ToString());
+	CHECK_OK(status);
+	CHECK_EQUAL(file->use_direct_io(), direct);
+	return file;
+}
+
+// A file, and its contents.
+struct Fixture {
+	Directory directory;
+	const std::string path = directory / "file";
+	const std::string contents = Contents();
+
+	Fixture() { Write(path, contents); }
+};
+
+// Requests for one MultiRead, with their memory.
+struct Batch {
+	std::vector<FSReadRequest> requests;
+	std::vector<Memory> memory;
+
+	Batch() { requests.reserve(100); }
+
+	void Add(uint64_t offset, size_t length)
+	{
+		memory.push_back(Aligned(length + 1));
+		requests.emplace_back();
+		requests.back().offset = offset;
+		requests.back().len = length;
+		requests.back().scratch = memory.back().get();
+	}
+};
+
+using Ranges = std::vector<std::pair<uint64_t, size_t>>;
+
+// Memory that nobody may write to, the kernel as little as we.
+char* Forbidden()
+{
+	static void* const memory = mmap(nullptr, 16 * kBlock, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(memory != MAP_FAILED);
+	return static_cast<char*>(memory);
+}
+
+// Each answer is the base's: status and its words, bytes and their number. The requests in `forbidden` are given memory that cannot be
+// read into.
+void CheckAsBase(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture, bool direct, const Ranges& ranges,
+                 std::initializer_list<size_t> forbidden = {})
+{
+	Batch ours, theirs;
+	std::unique_ptr<FSRandomAccessFile> our_file = Open(fs, fixture.path, direct);
+	std::unique_ptr<FSRandomAccessFile> their_file = Open(FileSystem::Default(), fixture.path, direct);
+
+	for (const auto& range : ranges) {
+		ours.Add(range.first, range.second);
+		theirs.Add(range.first, range.second);
+	}
+	for (size_t i : forbidden)
+		ours.requests[i].scratch = theirs.requests[i].scratch = Forbidden();
+	CHECK_OK(our_file->MultiRead(ours.requests.data(), ours.requests.size(), IOOptions(), nullptr));
+	CHECK_OK(their_file->MultiRead(theirs.requests.data(), theirs.requests.size(), IOOptions(), nullptr));
+	for (size_t i = 0; i < ranges.size(); i++) {
+		CHECK_EQUAL(ours.requests[i].status.ToString(), theirs.requests[i].status.ToString());
+		CHECK_EQUAL(ours.requests[i].result.size(), theirs.requests[i].result.size());
+		CHECK(ours.requests[i].result == theirs.requests[i].result);
+	}
+}
+
+TEST_EACH_BACKEND(multi_read_is_as_the_bases)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	test::Random random(1);
+
+	for (const bool direct : {true, false}) {
+		for (int round = 0; round < 20; round++) {
+			Ranges ranges;
+			const size_t count = 2 + random.Below(60); // more than RocksDB asks for, too
+
+			for (size_t i = 0; i < count; i++)
+				ranges.emplace_back(random.Below(kBlocks + 4) * kBlock, (1 + random.Below(8)) * kBlock);
+			if (!direct && round % 2 == 0)
+				Evict(fixture.path);
+			CheckAsBase(fs, fixture, direct, ranges);
+		}
+	}
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{40});
+	CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
+}
+
+TEST_EACH_BACKEND(multi_read_at_the_end_of_the_file)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	const uint64_t last = kBlocks * kBlock;
+
+	for (const bool direct : {true, false})
+		CheckAsBase(fs, fixture, direct,
+		            {{last, kBlock},               // some of it is there
+		             {last - kBlock, 3 * kBlock},  // a block and some
+		             {last + kBlock, kBlock},      // past the end
+		             {last + 100 * kBlock, kBlock}, // far past it
+		             {0, kBlock}});
+	CheckAsBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
+}
+
+TEST_EACH_BACKEND(an_error_of_the_kernel_is_only_its_own_requests)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+
+	const Ranges ranges = {{0, kBlock}, {kBlock, 2 * kBlock}, {8 * kBlock, kBlock}, {5 * kBlock, kBlock}, {kBlocks * kBlock, kBlock}};
+
+	for (const bool direct : {true, false}) {
+		CheckAsBase(fs, fixture, direct, ranges, {1});
+		CheckAsBase(fs, fixture, direct, ranges, {0, 4});
+		CheckAsBase(fs, fixture, direct, ranges, {0, 1, 2, 3, 4});
+	}
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{6});
+}
+
+TEST_EACH_BACKEND(injected_errors_reach_only_their_own_requests)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, "seed=5,errors=200,short=300,reorder=500"));
+	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+	size_t good = 0, bad = 0;
+
+	for (int round = 0; round < 20; round++) {
+		Batch batch;
+
+		for (size_t block = 0; block < 32; block++)
+			batch.Add(block * kBlock, 2 * kBlock);
+		CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+		for (const FSReadRequest& request : batch.requests) {
+			if (request.status.ok()) {
+				CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+				good++;
+			} else {
+				CHECK(request.status.IsIOError());
+				CHECK_EQUAL(request.result.size(), size_t{0});
+				bad++;
+			}
+		}
+	}
+	CHECK(good > 400 && bad > 20); // of 640, with 200 in a thousand, and more where a short read is continued
+}
+
+TEST_EACH_BACKEND(short_reads_are_continued)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs =
+	    test::NewFileSystem(test::Options(backend, "seed=6,short=700,retryable=300,delay=300/4,reorder=500"));
+
+	for (const bool direct : {true, false}) {
+		Evict(fixture.path);
+		for (int round = 0; round < 5; round++) {
+			Ranges ranges;
+
+			for (size_t block = 0; block < 30; block++)
+				ranges.emplace_back(2 * block * kBlock, 8 * kBlock);
+			CheckAsBase(fs, fixture, direct, ranges);
+		}
+	}
+}
+
+TEST_EACH_BACKEND(a_lone_read_needs_no_queue)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+
+	CheckAsBase(fs, fixture, true, {{kBlock, kBlock}});
+	CheckAsBase(fs, fixture, false, {{5, 50}});
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
+}
+
+// An asynchronous read, and what was told of it.
+struct Async {
+	Memory memory;
+	FSReadRequest request;
+	void* handle = nullptr;
+	IOHandleDeleter delete_handle;
+	int called = 0;
+	IOStatus status;
+	std::string bytes;
+
+	Async(FSRandomAccessFile* file, uint64_t offset, size_t length, char* scratch = nullptr) : memory(Aligned(length))
+	{
+		request.offset = offset;
+		request.len = length;
+		request.scratch = scratch != nullptr ? scratch : memory.get();
+		CHECK_OK(file->ReadAsync(
+		    request, IOOptions(),
+		    [this](const FSReadRequest& done, void* arg) {
+			    CHECK(arg == this);
+			    CHECK_EQUAL(done.offset, request.offset);
+			    CHECK_EQUAL(done.len, request.len);
+			    CHECK(done.scratch == request.scratch);
+			    called++;
+			    status = done.status;
+			    bytes = done.result.ToString();
+		    },
+		    this, &handle, &delete_handle, nullptr));
+		CHECK(handle != nullptr);
+		CHECK_EQUAL(called, 0);
+	}
+
+	Async(const Async&) = delete;
+	Async& operator=(const Async&) = delete;
+
+	~Async() { Delete(); }
+
+	void Delete()
+	{
+		if (handle != nullptr)
+			delete_handle(handle);
+		handle = nullptr;
+	}
+
+	void CheckDone(const std::string& contents) const
+	{
+		CHECK_EQUAL(called, 1);
+		CHECK_OK(status);
+		CHECK(bytes == (request.offset < contents.size() ? contents.substr(request.offset, request.len) : ""));
+	}
+
+	void CheckAborted() const
+	{
+		CHECK_EQUAL(called, 1);
+		CHECK(status.IsAborted());
+		CHECK_EQUAL(bytes.size(), size_t{0});
+	}
+};
+
+using Asyncs = std::vector<std::unique_ptr<Async>>;
+
+Asyncs Begin(FSRandomAccessFile* file, size_t count)
+{
+	Asyncs reads;
+
+	for (size_t i = 0; i < count; i++)
+		reads.push_back(std::make_unique<Async>(file, i * 3 * kBlock, 4 * kBlock));
+	return reads;
+}
+
+std::vector<void*> Handles(const Asyncs& reads, std::initializer_list<size_t> which)
+{
+	std::vector<void*> handles;
+
+	for (size_t i : which)
+		handles.push_back(reads[i]->handle);
+	return handles;
+}
+
+const std::initializer_list<size_t> kAllOfEight = {0, 1, 2, 3, 4, 5, 6, 7};
+
+// As they are, and as they come on a bad day: late, in another order, in pieces.
+const char* const kFaults[] = {"", "seed=3,short=300,retryable=200,delay=700/20,reorder=900"};
+
+TEST_EACH_BACKEND(poll_calls_back_once)
+{
+	const Fixture fixture;
+
+	for (const char* faults : kFaults) {
+		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+
+		for (const bool direct : {true, false}) {
+			Evict(fixture.path);
+			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
+			Asyncs reads = Begin(file.get(), 8);
+
+			std::vector<void*> handles = Handles(reads, {5});
+			CHECK_OK(fs->Poll(handles, 1));
+			for (size_t i = 0; i < 8; i++)
+				CHECK_EQUAL(reads[i]->called, i == 5 ? 1 : 0);
+			handles = Handles(reads, {1, 6, 5});
+			CHECK_OK(fs->Poll(handles, 3));
+			handles = Handles(reads, kAllOfEight);
+			CHECK_OK(fs->Poll(handles, 8));
+			CHECK_OK(fs->Poll(handles, 8)); // nothing is left to be told
+			for (const auto& read : reads)
+				read->CheckDone(fixture.contents);
+		}
+		CHECK_EQUAL(test::Stats(fs).async_reads, uint64_t{16});
+	}
+}
+
+TEST_EACH_BACKEND(async_reads_at_the_end_of_the_file)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+
+	for (const bool direct : {true, false}) {
+		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
+		Async some(file.get(), (kBlocks - 1) * kBlock, 4 * kBlock);
+		Async none(file.get(), (kBlocks + 8) * kBlock, kBlock);
+		std::vector<void*> handles = {some.handle, none.handle};
+
+		CHECK_OK(fs->Poll(handles, 2));
+		some.CheckDone(fixture.contents);
+		CHECK_EQUAL(some.bytes.size(), kBlock + kTail);
+		none.CheckDone(fixture.contents);
+	}
+}
+
+TEST_EACH_BACKEND(an_async_read_tells_its_error)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+	Async bad(file.get(), 0, kBlock, Forbidden());
+	Async good(file.get(), 0, kBlock);
+	std::vector<void*> handles = {bad.handle, good.handle};
+
+	CHECK_OK(fs->Poll(handles, 2));
+	CHECK_EQUAL(bad.called, 1);
+	CHECK(bad.status.IsIOError());
+	CHECK_EQUAL(bad.bytes.size(), size_t{0});
+	good.CheckDone(fixture.contents);
+}
+
+TEST_EACH_BACKEND(abort_leaves_bystanders_alone)
+{
+	const Fixture fixture;
+
+	for (const char* faults : kFaults) {
+		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+
+		for (int round = 0; round < 20; round++) {
+			Asyncs reads = Begin(file.get(), 8);
+			std::vector<void*> aborted = Handles(reads, {1, 3, 4, 7});
+			std::vector<void*> polled = Handles(reads, {0, 2, 5, 6});
+
+			if (round % 4 == 3) // completed already, but never told
+				CHECK_OK(fs->Poll(polled, 4));
+			CHECK_OK(fs->AbortIO(aborted));
+			for (size_t i : {1, 3, 4, 7})
+				reads[i]->CheckAborted();
+			if (round % 4 != 3)
+				for (size_t i : {0, 2, 5, 6})
+					CHECK_EQUAL(reads[i]->called, 0);
+			CHECK_OK(fs->AbortIO(aborted)); // nothing is left to be told
+			CHECK_OK(fs->Poll(polled, 4));
+			for (size_t i : {0, 2, 5, 6})
+				reads[i]->CheckDone(fixture.contents);
+			for (size_t i : {1, 3, 4, 7})
+				CHECK_EQUAL(reads[i]->called, 1);
+			CHECK_OK(fs->AbortIO(polled)); // done long ago
+			for (size_t i : {0, 2, 5, 6})
+				reads[i]->CheckDone(fixture.contents);
+		}
+		CHECK_EQUAL(test::Stats(fs).aborted, uint64_t{80});
+	}
+}
+
+// RocksDB's own: a MultiRead that picked up what asynchronous reads on the same ring had completed called it corruption.
+TEST_EACH_BACKEND(multi_read_leaves_async_reads_alone)
+{
+	const Fixture fixture;
+
+	for (const char* faults : kFaults) {
+		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+
+		for (const bool direct : {true, false}) {
+			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
+
+			for (int round = 0; round < 10; round++) {
+				Evict(fixture.path);
+				Asyncs reads = Begin(file.get(), 8);
+				Batch batch;
+
+				for (size_t block = 0; block < 32; block++)
+					batch.Add(block * 2 * kBlock, kBlock);
+				CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+				for (const FSReadRequest& request : batch.requests) {
+					CHECK_OK(request.status);
+					CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+				}
+				for (const auto& read : reads)
+					CHECK_EQUAL(read->called, 0);
+				std::vector<void*> handles = Handles(reads, kAllOfEight);
+				CHECK_OK(fs->Poll(handles, 8));
+				for (const auto& read : reads)
+					read->CheckDone(fixture.contents);
+			}
+		}
+		CHECK_EQUAL(test::Stats(fs).batches, uint64_t{20});
+		CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
+	}
+}
+
+TEST_EACH_BACKEND(a_full_queue_makes_room_or_is_gone_round)
+{
+	const Fixture fixture;
+	ringway::FileSystemOptions options = test::Options(backend);
+
+	options.in_flight = 4;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(options);
+	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+	Asyncs reads = Begin(file.get(), 4);
+	Batch batch;
+
+	for (size_t block = 0; block < 8; block++)
+		batch.Add(block * kBlock, kBlock);
+	CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+	for (const FSReadRequest& request : batch.requests) {
+		CHECK_OK(request.status);
+		CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+	}
+	for (size_t i = 4; i < 12; i++)
+		reads.push_back(std::make_unique<Async>(file.get(), i * kBlock, kBlock));
+	for (const auto& read : reads) {
+		std::vector<void*> handles = {read->handle};
+
+		CHECK_EQUAL(read->called, 0);
+		CHECK_OK(fs->Poll(handles, 1));
+		read->CheckDone(fixture.contents);
+	}
+}
+
+// Iterators move between threads; RocksDB asserts that AbortIO succeeds.
+TEST_EACH_BACKEND(another_thread_may_poll_and_abort)
+{
+	const Fixture fixture;
+
+	for (const char* faults : kFaults) {
+		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+
+		for (int round = 0; round < 10; round++) {
+			Asyncs reads = Begin(file.get(), 8);
+			std::string failure;
+			std::thread other([&] {
+				try {
+					std::vector<void*> polled = Handles(reads, {0, 1, 2});
+					std::vector<void*> aborted = Handles(reads, {3, 4});
+
+					CHECK_OK(fs->Poll(polled, 3));
+					CHECK_OK(fs->AbortIO(aborted));
+					reads[5]->Delete();
+				} catch (const std::exception& error) {
+					failure = error.what();
+				}
+			});
+			std::vector<void*> mine = Handles(reads, {6, 7});
+			const IOStatus status = fs->Poll(mine, 2);
+
+			other.join();
+			CHECK_EQUAL(failure, std::string());
+			CHECK_OK(status);
+			for (size_t i : {0, 1, 2, 6, 7})
+				reads[i]->CheckDone(fixture.contents);
+			for (size_t i : {3, 4})
+				reads[i]->CheckAborted();
+			CHECK_EQUAL(reads[5]->called, 0);
+		}
+	}
+}
+
+TEST_EACH_BACKEND(a_thread_may_end_with_reads_in_flight)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+
+	for (int round = 0; round < 20; round++) {
+		for (const bool direct : {true, false}) {
+			Evict(fixture.path);
+			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
+			Asyncs reads;
+			std::string failure;
+			std::thread([&] {
+				try {
+					reads = Begin(file.get(), 8);
+				} catch (const std::exception& error) {
+					failure = error.what();
+				}
+			}).join();
+			CHECK_EQUAL(failure, std::string());
+			std::vector<void*> handles = Handles(reads, kAllOfEight);
+			CHECK_OK(fs->Poll(handles, 8));
+			for (const auto& read : reads)
+				read->CheckDone(fixture.contents);
+		}
+	}
+	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{1}); // each thread took over what the one before had left
+}
+
+TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
+{
+	const Fixture fixture;
+	std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+	Asyncs reads = Begin(file.get(), 8);
+
+	file.reset();
+	std::vector<void*> handles = Handles(reads, {0, 1});
+	CHECK_OK(fs->Poll(handles, 2));
+	reads[0]->CheckDone(fixture.contents);
+	reads[1]->CheckDone(fixture.contents);
+	fs.reset();
+	reads.clear(); // waits for the rest
+}
+
+TEST_EACH_BACKEND(many_threads_read_at_once)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+	std::vector<std::thread> threads;
+	std::atomic<int> good{0};
+
+	for (uint64_t seed = 0; seed < 8; seed++)
+		threads.emplace_back([&, seed] {
+			test::Random random(seed);
+
+			for (int round = 0; round < 30; round++) {
+				Batch batch;
+				Async read(file.get(), random.Below(kBlocks) * kBlock, 2 * kBlock);
+
+				for (size_t i = 0; i < 16; i++)
+					batch.Add(random.Below(kBlocks) * kBlock, kBlock);
+				if (!file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr).ok())
+					return;
+				for (const FSReadRequest& request : batch.requests)
+					if (!request.status.ok() ||
+					    request.result != Slice(fixture.contents.data() + request.offset, request.len))
+						return;
+				std::vector<void*> handles = {read.handle};
+				if (!fs->Poll(handles, 1).ok() || read.called != 1 || !read.status.ok() ||
+				    read.bytes != fixture.contents.substr(read.request.offset, read.request.len))
+					return;
+			}
+			good++;
+		});
+	for (std::thread& thread : threads)
+		thread.join();
+	CHECK_EQUAL(good.load(), 8);
+	CHECK(test::Stats(fs).queues <= 8);
+}
+
+TEST_EACH_BACKEND(no_descriptor_is_lost)
+{
+	const Fixture fixture;
+	const size_t before = test::OpenDescriptors();
+
+	for (int round = 0; round < 20; round++) {
+		std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+		Asyncs reads = Begin(file.get(), 4);
+
+		CheckAsBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}});
+		std::thread([&] { CheckAsBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}}); }).join();
+		if (round % 2 == 0)
+			file.reset();
+	}
+	CHECK_EQUAL(test::OpenDescriptors(), before);
+}
+
+TEST_ONCE(a_thread_without_a_queue_reads_all_the_same)
+{
+	const Fixture fixture;
+	std::shared_ptr<FileSystem> fs;
+	const rocksdb::Status status = ringway::NewFileSystem(test::Options("uring"), FileSystem::Default(), &fs);
+
+	if (!status.ok())
+		throw test::Skip(status.ToString());
+	CheckAsBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}}); // the queue that was made first is this thread's
+
+	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
+	std::string failure;
+	std::thread([&] {
+		struct rlimit limit, none;
+
+		getrlimit(RLIMIT_NOFILE, &limit);
+		none = limit;
+		none.rlim_cur = 0; // no descriptor for a ring
+		setrlimit(RLIMIT_NOFILE, &none);
+		try {
+			Batch batch;
+
+			batch.Add(0, kBlock);
+			batch.Add(kBlock, kBlock);
+			CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+			for (const FSReadRequest& request : batch.requests) {
+				CHECK_OK(request.status);
+				CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+			}
+			Async read(file.get(), 0, 3 * kBlock);
+			std::vector<void*> handles = {read.handle};
+			CHECK_OK(fs->Poll(handles, 1));
+			read.CheckDone(fixture.contents);
+			Async aborted(file.get(), 0, kBlock);
+			handles = {aborted.handle};
+			CHECK_OK(fs->AbortIO(handles));
+			aborted.CheckAborted();
+			CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{3});
+			CHECK(ringway::Explain(*fs).find("no queue for a thread") != std::string::npos);
+		} catch (const std::exception& error) {
+			failure = error.what();
+		}
+		setrlimit(RLIMIT_NOFILE, &limit);
+
+		// It asks again by and by.
+		for (int i = 0; i < 100 && test::Stats(fs).queues < 2 && failure.empty(); i++) {
+			std::this_thread::sleep_for(std::chrono::milliseconds(100));
+			Async read(file.get(), 0, kBlock);
+		}
+	}).join();
+	CHECK_EQUAL(failure, std::string());
+	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
+}
+
+TEST_ONCE(mapped_files_are_left_alone)
+{
+	const Fixture fixture;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options("threads"));
+	FileOptions options;
+	std::unique_ptr<FSRandomAccessFile> file;
+	Batch batch;
+
+	options.use_mmap_reads = true;
+	CHECK_OK(fs->NewRandomAccessFile(fixture.path, options, &file, nullptr));
+	batch.Add(0, 100);
+	batch.Add(200, 100);
+	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
+	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
+	CHECK(batch.requests[1].result.data() != batch.requests[1].scratch); // it is the mapping
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
+}
+
+TEST_ONCE(a_file_that_is_not_there_is_the_bases_error)
+{
+	const Directory directory;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options("threads"));
+	std::unique_ptr<FSRandomAccessFile> file;
+	const IOStatus ours = fs->NewRandomAccessFile(directory / "none", FileOptions(), &file, nullptr);
+
+	CHECK(file == nullptr);
+	CHECK(ours.IsPathNotFound());
+	CHECK_EQUAL(ours.ToString(),
+	            FileSystem::Default()->NewRandomAccessFile(directory / "none", FileOptions(), &file, nullptr).ToString());
+}
+
+TEST_ONCE(bases_that_keep_files_elsewhere_are_refused)
+{
+	std::shared_ptr<FileSystem> fs;
+	const std::shared_ptr<FileSystem> ours = test::NewFileSystem(test::Options("threads"));
+
+	CHECK(ringway::NewFileSystem({}, nullptr, &fs).IsInvalidArgument());
+	CHECK(ringway::NewFileSystem({}, ours, &fs).IsInvalidArgument());
+	CHECK(fs == nullptr);
+}
+
+} // namespace

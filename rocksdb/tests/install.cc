@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A program that links libringway_rocksdb: a database is filled and read with MultiGet. (tests/install.sh builds it against what
+// `make install` has put somewhere.)
+#include <ringway_rocksdb.h>
+#include <rocksdb/db.h>
+#include <rocksdb/env.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace {
+
+int Fail(const char* what, const rocksdb::Status& status)
+{
+	std::fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
+	return 1;
+}
+
+} // namespace
+
+int main(int, char** argv)
+{
+	std::shared_ptr<rocksdb::FileSystem> fs;
+	rocksdb::Status status = ringway::NewFileSystem({}, rocksdb::FileSystem::Default(), &fs);
+	if (!status.ok())
+		return Fail("file system", status);
+	const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(fs);
+
+	rocksdb::Options options;
+	rocksdb::DB* opened = nullptr;
+	options.create_if_missing = true;
+	options.env = env.get();
+	status = rocksdb::DB::Open(options, argv[1], &opened);
+	if (!status.ok())
+		return Fail("open", status);
+	const std::unique_ptr<rocksdb::DB> db(opened);
+
+	std::vector<std::string> keys;
+	for (int i = 0; i < 1000; i++) {
+		keys.push_back("key" + std::to_string(i));
+		status = db->Put(rocksdb::WriteOptions(), keys.back(), std::string(500, static_cast<char>('a' + i % 26)));
+		if (!status.ok())
+			return Fail("put", status);
+	}
+	status = db->Flush(rocksdb::FlushOptions());
+	if (!status.ok())
+		return Fail("flush", status);
+
+	std::vector<rocksdb::Slice> slices(keys.begin(), keys.end());
+	std::vector<rocksdb::PinnableSlice> values(keys.size());
+	std::vector<rocksdb::Status> statuses(keys.size());
+	db->MultiGet(rocksdb::ReadOptions(), db->DefaultColumnFamily(), keys.size(), slices.data(), values.data(), statuses.data());
+	for (size_t i = 0; i < keys.size(); i++) {
+		if (!statuses[i].ok())
+			return Fail("get", statuses[i]);
+		if (values[i] != std::string(500, static_cast<char>('a' + i % 26)))
+			return Fail("get", rocksdb::Status::Corruption(keys[i]));
+	}
+
+	ringway::FileSystemStats stats;
+	if (!ringway::GetStats(*fs, &stats) || stats.batches == 0)
+		return Fail("stats", rocksdb::Status::NotFound("no batch went through ringway"));
+	return 0;
+}
