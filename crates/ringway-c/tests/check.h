@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the C tests share: checks that say where they failed, queues on each backend, files and pipes. Included first, since it
+ * asks for the GNU extensions.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <ringway.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int check_failures;
+
+/* Goes on after a failure: one run tells all of them. */
+#define CHECK(condition) check_that(!!(condition), #condition, __FILE__, __LINE__)
+#define SAME(found, wanted) check_same((int64_t)(found), (int64_t)(wanted), #found, __FILE__, __LINE__)
+
+/* What a test cannot do without. */
+#define NEED(condition)                                                                                           \
+	do {                                                                                                      \
+		if (!(condition)) {                                                                               \
+			printf("%s:%d: %s: %s (ringway: %s)\n", __FILE__, __LINE__, #condition, strerror(errno),  \
+			       ringway_last_error());                                                             \
+			exit(1);                                                                                  \
+		}                                                                                                 \
+	} while (0)
+
+static inline int check_that(int right, const char *text, const char *file, int line)
+{
+	if (!right) {
+		check_failures++;
+		printf("%s:%d: failed: %s\n", file, line, text);
+		fflush(stdout);
+	}
+	return right;
+}
+
+static inline int check_same(int64_t found, int64_t wanted, const char *text, const char *file, int line)
+{
+	if (found != wanted) {
+		check_failures++;
+		printf("%s:%d: %s is %" PRId64 ", not %" PRId64 "\n", file, line, text, found, wanted);
+		fflush(stdout);
+	}
+	return found == wanted;
+}
+
+/* How a program ends: 0 when nothing failed. */
+static inline int check_end(const char *name)
+{
+	printf("%s: %s\n", name, check_failures == 0 ? "passed" : "FAILED");
+	fflush(stdout);
+	return check_failures == 0 ? 0 : 1;
+}
+
+/* Says why something is not tested. Where CI is set that is a failure, unless it is expected there. */
+static inline void check_skip(const char *why, int expected)
+{
+	printf("skipped: %s\n", why);
+	if (!expected && getenv("CI") != NULL) {
+		check_failures++;
+		printf("a skip that CI does not expect\n");
+	}
+	fflush(stdout);
+}
+
+/* valgrind 3.19 does not know io_uring and KAIO's ring in memory: there RINGWAY_TEST_BACKENDS=threads leaves the rest out. */
+static inline int check_wanted(unsigned backend)
+{
+	const char *only = getenv("RINGWAY_TEST_BACKENDS");
+
+	return only == NULL || *only == '\0' || strstr(only, ringway_backend_name(backend)) != NULL;
+}
+
+static const unsigned check_backends[] __attribute__((unused)) = {RINGWAY_BACKEND_URING, RINGWAY_BACKEND_KAIO, RINGWAY_BACKEND_THREADS};
+
+/* A queue on this backend; where the machine refuses it NULL, which has been told. */
+static inline struct ringway_queue *check_queue(unsigned backend, struct ringway_options options)
+{
+	struct ringway_queue *queue = NULL;
+	int error;
+	int tries;
+
+	options.backend = backend;
+	if (!check_wanted(backend))
+		return NULL;
+	error = ringway_create(&options, &queue);
+	/* Rings that were closed give their locked memory back late. */
+	for (tries = 0; error == -ENOMEM && tries < 2000; tries++) {
+		usleep(5000);
+		error = ringway_create(&options, &queue);
+	}
+	if (error != 0) {
+		char why[200];
+
+		snprintf(why, sizeof why, "%s: %s", ringway_backend_name(backend), ringway_last_error());
+		check_skip(why, 0);
+		return NULL;
+	}
+	return queue;
+}
+
+/* Every push is answered once. */
+#define BOOKS(queue) check_books(queue, __FILE__, __LINE__)
+
+static inline int check_books(const struct ringway_queue *queue, const char *file, int line)
+{
+	struct ringway_stats stats;
+
+	memset(&stats, 0xff, sizeof stats);
+	ringway_stats(queue, &stats, sizeof stats);
+	if (stats.pushed == stats.delivered + stats.orphaned + stats.in_flight &&
+	    stats.in_flight == ringway_in_flight(queue) && stats.orphaned == 0)
+		return 1;
+	check_failures++;
+	printf("%s:%d: %" PRIu64 " pushed, %" PRIu64 " delivered, %" PRIu64 " orphaned, %" PRIu64 " in flight (%zu)\n", file, line,
+	       stats.pushed, stats.delivered, stats.orphaned, stats.in_flight, ringway_in_flight(queue));
+	return 0;
+}
+
+/* Ends a test that hangs, and says which. */
+static const char *check_what = "a test";
+
+static inline void check_hangs(int number)
+{
+	static const char text[] = " hangs\n";
+
+	(void)number;
+	if (write(1, check_what, strlen(check_what)) < 0 || write(1, text, sizeof text - 1) < 0)
+		_exit(1);
+	_exit(1);
+}
+
+static inline void check_watch(const char *what, unsigned seconds)
+{
+	struct sigaction action;
+
+	memset(&action, 0, sizeof action);
+	action.sa_handler = check_hangs;
+	check_what = what;
+	sigaction(SIGALRM, &action, NULL);
+	alarm(seconds);
+}
+
+/* Bytes that tell where they belong. */
+static inline uint8_t check_byte(uint64_t at)
+{
+	return (uint8_t)(at ^ at >> 8 ^ at >> 16 ^ at >> 24);
+}
+
+static inline void check_fill(void *bytes, uint64_t at, size_t length)
+{
+	uint8_t *byte = (uint8_t *)bytes;
+	size_t i;
+
+	for (i = 0; i < length; i++)
+		byte[i] = check_byte(at + i);
+}
+
+static inline int check_filled(const void *bytes, uint64_t at, size_t length)
+{
+	const uint8_t *byte = (const uint8_t *)bytes;
+	size_t i;
+
+	for (i = 0; i < length; i++)
+		if (byte[i] != check_byte(at + i))
+			return 0;
+	return 1;
+}
+
+/* A new file with such bytes, open for reading and writing; -1 where O_DIRECT is asked for and not to be had. */
+static inline int check_file(const char *path, uint64_t length, int flags)
+{
+	uint8_t *bytes = (uint8_t *)malloc(length + 1);
+	int fd;
+
+	NEED(bytes != NULL);
+	unlink(path);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	NEED(fd >= 0);
+	check_fill(bytes, 0, length);
+	NEED(pwrite(fd, bytes, length, 0) == (ssize_t)length);
+	NEED(close(fd) == 0);
+	free(bytes);
+	fd = open(path, O_RDWR | O_CLOEXEC | flags);
+	NEED(fd >= 0 || (flags & O_DIRECT && errno == EINVAL));
+	return fd;
+}
+
+static inline void *check_aligned(size_t length)
+{
+	void *bytes = NULL;
+
+	NEED(posix_memalign(&bytes, 4096, length == 0 ? 1 : length) == 0);
+	memset(bytes, 0xee, length);
+	return bytes;
+}
+
+/* Descriptors of this process. */
+static inline int check_descriptors(void)
+{
+	int count = 0;
+	int fd;
+
+	for (fd = 0; fd < 4096; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* How a child ended that ran `body`: 0 when it found nothing wrong. */
+static inline int check_child(void (*body)(void *), void *arg)
+{
+	pid_t child;
+	int status = -1;
+
+	fflush(stdout);
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		check_failures = 0;
+		check_watch("a child", 60);
+		body(arg);
+		fflush(stdout);
+		_exit(check_failures == 0 ? 0 : 1);
+	}
+	NEED(waitpid(child, &status, 0) == child);
+	return status;
+}
+
+/* Waits until everything in flight has completed. */
+static inline void check_drain(struct ringway_queue *queue)
+{
+	while (ringway_in_flight(queue) > 0) {
+		if (!CHECK(ringway_reap(queue, 1, RINGWAY_FOREVER) >= 0))
+			return;
+		BOOKS(queue);
+	}
+}
+
+/* Where a callback leaves its completion. */
+struct answer {
+	int64_t result;
+	int count;
+};
+
+static inline void check_answer(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct answer *answer = (struct answer *)done->arg;
+
+	(void)queue;
+	answer->result = done->result;
+	answer->count++;
+}
+
+/* The result of one operation alone; what it had for a callback is replaced. */
+static inline int64_t check_run(struct ringway_queue *queue, struct ringway_operation operation)
+{
+	struct answer answer = {INT64_MIN, 0};
+	int64_t id;
+
+	operation.callback = check_answer;
+	operation.arg = &answer;
+	id = ringway_push(queue, &operation);
+	if (id < 0)
+		return id;
+	while (answer.count == 0 && CHECK(ringway_reap(queue, 1, RINGWAY_FOREVER) >= 0))
+		;
+	SAME(answer.count, 1);
+	return answer.result;
+}
+
+#endif /* CHECK_H */
