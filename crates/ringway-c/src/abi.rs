@@ -37,7 +37,7 @@ pub const IOPOLL: u32 = 1 << 4;
 
 /// `struct ringway_operation`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub size: u32,
     pub kind: u16,
@@ -210,3 +210,60 @@ impl From<Box<[iovec]>> for Buffers {
 unsafe impl Send for Buffers {}
 // SAFETY: likewise.
 unsafe impl Sync for Buffers {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SIZE: usize = size_of::<Operation>();
+
+    /// An operation's bytes with so many behind it, at the alignment that a caller's has.
+    fn bytes(size: u32, fill: impl Fn(usize) -> u8) -> Vec<u64> {
+        let mut words = vec![0u64; 40];
+        // SAFETY: the words' own bytes, for the length of this function.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 320) };
+        (4..size as usize).for_each(|at| bytes[at] = fill(at));
+        bytes[..4].copy_from_slice(&size.to_ne_bytes());
+        words
+    }
+
+    fn read_back(words: &[u64]) -> Result<Operation, i32> {
+        // SAFETY: the sizes below are at most the words' 320 bytes; any bytes are an operation.
+        unsafe { read(words.as_ptr().cast::<Operation>()) }
+    }
+
+    #[test]
+    fn this_version_and_others() {
+        assert_eq!(read_back(&bytes(SIZE as u32, |_| 0)).unwrap().kind, 0);
+        for small in [0, 4, SIZE as u32 - 1] {
+            assert_eq!(read_back(&bytes(small, |_| 0)).unwrap_err(), libc::EINVAL);
+        }
+        let later = bytes(SIZE as u32 + 8, |at| u8::from(at == 4));
+        assert_eq!(read_back(&later).unwrap().kind, 1);
+    }
+
+    proptest! {
+        /// Of a later version, what is not known here must be zero, wherever it is.
+        #[test]
+        fn nothing_is_overlooked(more in 1usize..200, at in any::<prop::sample::Index>()) {
+            let unknown = SIZE + at.index(more);
+            let answer = read_back(&bytes((SIZE + more) as u32, |at| u8::from(at == unknown)));
+            prop_assert_eq!(answer.map(|read| read.kind).unwrap_err(), libc::E2BIG);
+        }
+
+        /// Never more is written than there is room for, and all of that.
+        #[test]
+        fn room_is_filled_and_no_more(size in 0usize..200) {
+            let stats = DirectIo { memory: 0x0101_0101, offset: 0x0202_0202, largest_request: 0x0303_0303 };
+            let mut room = [0xeeu8; 256];
+            // SAFETY: `size` bytes and more are there.
+            unsafe { write(&stats, room.as_mut_ptr().cast(), size) };
+            let known = [[1u8; 4], [2; 4], [3; 4]].concat();
+            for (at, byte) in room.into_iter().enumerate() {
+                let expected = if at >= size { 0xee } else { known.get(at).copied().unwrap_or(0) };
+                prop_assert_eq!(byte, expected, "at {}", at);
+            }
+        }
+    }
+}
