@@ -68,8 +68,11 @@ ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## programs for the original 
 
 # ---- The benchmark -------------------------------------------------------------------------------------------------------------
 
-ioqueue-bench: $(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench $(BUILD)/libaio_loop ## the table of ioqueue's README, and beside libaio
+IOQUEUE_BENCH := $(addprefix $(BUILD)/,ioqueue_bench ioqueuemt_bench libaio_loop)
 .PHONY: ioqueue-bench
+
+ioqueue-bench: $(IOQUEUE_BENCH) ## the table of ioqueue's README, beside the same loop on libaio; ARGS="--backend uring" and others
+	ioqueue/beside-libaio.py $(BUILD) $(ARGS)
 
 $(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: $(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
 	$(CC) $(C) $< $(BUILD)/lib$*.a -o $@

@@ -133,46 +133,42 @@ static void bug_04_a_part_is_submitted(void)
 }
 
 static volatile sig_atomic_t signals_seen;
-static int pipe_to_fill;
 
-/* Ends the wait, the third time that it interrupts it. */
-static void interrupt(int number)
+static void signal_came(int number)
 {
 	(void)number;
-	if (++signals_seen == 3 && write(pipe_to_fill, "x", 1) != 1)
-		_exit(1);
+	signals_seen++;
 }
 
 /* 5. A signal ended a reap, which gave -4. */
 static void bug_05_a_signal_in_a_reap(void)
 {
-	const struct itimerval often = { { 0, 20000 }, { 0, 20000 } }, never = { { 0, 0 }, { 0, 0 } };
+	const struct itimerval often = { { 0, 200 }, { 0, 200 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct file file = make_file();
 	struct sigaction action;
-	struct job job;
-	int terminal, child;
-	char byte;
+	struct job job = { 0, 0, 0, NULL, 0 };
+	char *buf = aligned(8 * FILE_SIZE);
+	int disturbed = 0, i;
 
-	/* What waits until a signal handler lets it go on: a read of a terminal. (Pipes have no offset.) */
-	CHECK((terminal = posix_openpt(O_RDWR | O_NOCTTY)) >= 0);
-	CHECK(grantpt(terminal) == 0 && unlockpt(terminal) == 0);
-	CHECK((child = open(ptsname(terminal), O_RDWR | O_NOCTTY)) >= 0);
-	pipe_to_fill = child;
 	memset(&action, 0, sizeof action);
-	action.sa_handler = interrupt; /* without SA_RESTART */
+	action.sa_handler = signal_came; /* without SA_RESTART */
 	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
-	begin(4);
-	memset(&job, 0, sizeof job);
-	errno = 0;
-	if (pread(terminal, &byte, 0, 0) == -1 && errno == ESPIPE)
-		no_skip("a device that waits and can be read at an offset");
+	begin(8);
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
-	CHECK(ioqueue_pread(terminal, &byte, 1, 0, job_done, &job) == 0);
-	CHECK(ioqueue_reap(1) == 1);
-	CHECK(job.calls == 1);
+	/* The time limit ends this too, should no signal ever come in time. */
+	while (disturbed < 200) {
+		int before = signals_seen;
+
+		for (i = 0; i < 8; i++)
+			CHECK(ioqueue_pread(file.fd, buf + i * FILE_SIZE, FILE_SIZE, 0, job_done, &job) == 0);
+		CHECK(ioqueue_reap(8) == 8 && job.res == FILE_SIZE);
+		disturbed += signals_seen - before > 1;
+	}
 	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	CHECK(holds(buf, FILE_SIZE, 0) && holds(buf + 7 * FILE_SIZE, FILE_SIZE, 0));
 	ioqueue_destroy();
-	close(terminal);
-	close(child);
+	free(buf);
+	close(file.fd);
 }
 
 /* 6. What the kernel refused was called back with a negative errno as the result, and errno 0. */
@@ -220,11 +216,13 @@ static void bug_07_descriptors_are_lost(void)
 {
 	struct file file = make_file();
 	char *buf = aligned(BLOCK);
-	int before, i;
+	int before, rounds, i;
 
+	/* The kernel takes its time, tens of milliseconds, to end a context of Linux AIO. */
+	rounds = strcmp(getenv("RINGWAY_BACKEND"), "kaio") == 0 ? 200 : 1000;
 	CHECK(ioqueue_eventfd() == -1 && (errno == EINVAL || errno == ENOTSUP));
 	before = count_of("fd");
-	for (i = 0; i < 1000; i++) {
+	for (i = 0; i < rounds; i++) {
 		begin(8);
 		if (i % 2)
 			(void)ioqueue_eventfd();
@@ -398,7 +396,7 @@ static void bug_12_threads_and_the_end(void)
 	CHECK_FAILS(EINVAL, ioqueue_reap(0));
 	CHECK_FAILS(EINVAL, ioqueue_reap(1));
 	CHECK(job.calls == 4096);
-	for (i = 0; i < 200; i++) {
+	for (i = 0; i < 50; i++) {
 		begin(1 + (unsigned)i % 7);
 		CHECK(ioqueue_pread(file.fd, buf, BLOCK, 0, job_done, &job) == 0);
 		if (i % 2)
