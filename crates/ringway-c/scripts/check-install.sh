@@ -36,9 +36,21 @@ int main(void)
 }
 END
 
-# is_linked WHICH PROGRAM: with the shared library or with the static one; and it runs.
+cat >queue.c <<'END'
+#include <ioqueue.h>
+
+int main(void)
+{
+	if (ioqueue_init(1) < 0)
+		return 1;
+	ioqueue_destroy();
+	return 0;
+}
+END
+
+# is_linked WHICH PROGRAM: with a shared library or with a static one; and it runs.
 is_linked() {
-    if objdump -p "$2" | grep -q 'NEEDED.*libringway'; then found=shared; else found=static; fi
+    if objdump -p "$2" | grep -q 'NEEDED.*lib\(ringway\|ioqueue\)'; then found=shared; else found=static; fi
     [ $found = "$1" ] || { echo "$2 was linked with the $found library" >&2; exit 1; }
     LD_LIBRARY_PATH="$destdir$libdir" "$2" >"$2.output" || { echo "$2 does not run" >&2; exit 1; }
 }
@@ -54,6 +66,12 @@ is_linked static ./by-pkg-config-static
 # shellcheck disable=SC2046 # words, each of them
 cc -std=c11 -static $(pkg-config --cflags ringway) program.c $(pkg-config --libs --static ringway) -o by-pkg-config-all-static
 is_linked static ./by-pkg-config-all-static
+# shellcheck disable=SC2046 # words, each of them
+cc -std=c11 -Wall -Wextra -Werror $(pkg-config --cflags ioqueue) queue.c $(pkg-config --libs ioqueue) -o queue
+is_linked shared ./queue
+# shellcheck disable=SC2046 # words, each of them
+cc -std=c11 -static $(pkg-config --cflags ioqueue) queue.c $(pkg-config --libs --static ioqueue) -o queue-static
+is_linked static ./queue-static
 unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 
 cat >CMakeLists.txt <<'END'

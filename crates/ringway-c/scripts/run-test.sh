@@ -30,7 +30,7 @@ case $how in
     valgrind)
         # It knows neither io_uring nor the ring that Linux AIO maps, and runs one thread at a time.
         export RINGWAY_BACKEND=threads RINGWAY_TEST_BACKENDS=threads
-        under="valgrind --quiet --error-exitcode=99 --fair-sched=yes --leak-check=full --errors-for-leak-kinds=definite"
+        under="valgrind --quiet --error-exitcode=99 --fair-sched=yes --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
         ;;
 esac
 # shellcheck disable=SC2086 # words, each of them
