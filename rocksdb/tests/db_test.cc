@@ -24,7 +24,7 @@ using rocksdb::Slice;
 using rocksdb::Status;
 using test::Directory;
 
-constexpr size_t kKeys = 12000;
+constexpr size_t kKeys = 8000;
 constexpr size_t kBatch = 32;
 
 std::string Key(uint64_t number)
@@ -122,7 +122,7 @@ std::unique_ptr<Iterator> NewIterator(DB* db, bool async)
 	return std::unique_ptr<Iterator>(db->NewIterator(options));
 }
 
-// Everything that is in a database, read plainly: what ours is compared with.
+// All that is in a database.
 using Model = std::map<std::string, std::string>;
 
 Model ReadAll(DB* db)
@@ -137,7 +137,6 @@ Model ReadAll(DB* db)
 	return model;
 }
 
-// Compared with the plain database itself, so that it is two databases that agree, and not one with itself.
 void CheckGet(DB* db, const Model& model, uint64_t step)
 {
 	ReadOptions options;
@@ -280,27 +279,33 @@ void CheckSeeks(DB* db, const Model& model, bool async, uint64_t seed, size_t co
 	}
 }
 
-// Two databases, filled alike: one through ringway, one plain. The plain one's contents are the model.
-struct Pair {
-	Directory directory;
-	Model model;
-
-	Pair(const std::shared_ptr<FileSystem>& fs, const Shape& shape)
-	{
-		Database plain(FileSystem::Default(), directory / "plain", shape);
-		Database ours(fs, directory / "ours", shape);
+// What a plain database has, filled as ours is: the model that every test compares with.
+const Model& Plain()
+{
+	static const Model model = [] {
+		const Directory directory;
+		Database plain(FileSystem::Default(), directory / "plain", Shape());
 
 		Fill(plain.db.get());
-		Fill(ours.db.get());
-		model = ReadAll(plain.db.get());
-	}
+		return ReadAll(plain.db.get());
+	}();
+	return model;
+}
+
+// A database filled through ringway, and the plain one's contents.
+struct Pair {
+	const Model& model = Plain();
+	Directory directory;
+	const std::string path = directory / "ours";
+
+	Pair(const std::shared_ptr<FileSystem>& fs, const Shape& shape) { Fill(Database(fs, path, shape).db.get()); }
 };
 
 void CheckEverything(const std::string& backend, const std::string& faults, const Shape& shape)
 {
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
 	const Pair pair(fs, shape);
-	Database ours(fs, pair.directory / "ours", shape);
+	Database ours(fs, pair.path, shape);
 	DB* db = ours.db.get();
 
 	CheckGet(db, pair.model, 13);
@@ -355,22 +360,19 @@ TEST_EACH_BACKEND(db_errors_reach_only_their_own_keys)
 {
 	const Pair pair(test::NewFileSystem(test::Options(backend)), Shape());
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, "seed=12,errors=20"));
-	Database ours(fs, pair.directory / "ours", Shape(), true);
+	Database ours(fs, pair.path, Shape(), true);
 	DB* db = ours.db.get();
 
-	const Counts counts = CheckMultiGet(db, pair.model, InOrder(), false, true);
+	const Counts counts = CheckMultiGet(db, pair.model, Shuffled(12, 6000), false, true);
 	CHECK(counts.bad > 0);
-	CHECK(counts.good > 20 * counts.bad / 10); // a read serves several keys here, so an error has several
+	CHECK(counts.good > 5 * counts.bad); // a read may serve several keys, and an error then has several
 
 	// What failed is there when it is asked for again.
 	std::vector<uint64_t> missing = Shuffled(13, 2000);
 	std::vector<uint64_t> again;
-	Counts sum;
 	for (int round = 0; round < 50 && !missing.empty(); round++) {
 		for (uint64_t number : missing) {
-			std::vector<PinnableSlice> values(kBatch);
-			const Counts one = CheckMultiGet(db, pair.model, {number, (number + 4000) % kKeys}, false, true);
-			sum.good += one.good;
+			const Counts one = CheckMultiGet(db, pair.model, {number, (number + kKeys / 2) % kKeys}, false, true);
 			if (one.bad > 0)
 				again.push_back(number);
 		}
@@ -401,7 +403,7 @@ TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 		const size_t before = test::OpenDescriptors();
 
 		{
-			Database ours(fs, pair.directory / "ours", Shape(), true);
+			Database ours(fs, pair.path, Shape(), true);
 			std::vector<std::thread> threads;
 			std::atomic<bool> stop{false};
 			std::vector<std::string> failures(8);
@@ -422,7 +424,7 @@ TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 							shape.direct = i != 5;
 							shape.cache = i == 6 ? 1 << 20 : 0;
 							do {
-								Database other(fs, pair.directory / "ours", shape, true);
+								Database other(fs, pair.path, shape, true);
 
 								CheckMultiGet(other.db.get(), pair.model, Shuffled(i, 200), false, false);
 								CheckSeeks(other.db.get(), pair.model, true, i, 3);
@@ -449,7 +451,7 @@ TEST_EACH_BACKEND(db_iterators_move_between_threads)
 {
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	const Pair pair(fs, Shape());
-	Database ours(fs, pair.directory / "ours", Shape(), true);
+	Database ours(fs, pair.path, Shape(), true);
 
 	for (int round = 0; round < 5; round++) {
 		std::unique_ptr<Iterator> iterator = NewIterator(ours.db.get(), true);
@@ -457,7 +459,7 @@ TEST_EACH_BACKEND(db_iterators_move_between_threads)
 		std::string failure;
 
 		iterator->SeekToFirst();
-		while (failure.empty() && iterator->Valid() && std::distance(pair.model.begin(), known) < 8000)
+		while (failure.empty() && iterator->Valid() && std::distance(pair.model.begin(), known) < 5000)
 			std::thread([&] {
 				try {
 					for (int step = 0; step < 1000 && iterator->Valid(); step++, iterator->Next(), ++known) {

@@ -37,11 +37,14 @@ int main(int, char** argv)
 	const std::unique_ptr<rocksdb::DB> db(opened);
 
 	std::vector<std::string> keys;
-	for (int i = 0; i < 1000; i++) {
-		keys.push_back("key" + std::to_string(i));
-		status = db->Put(rocksdb::WriteOptions(), keys.back(), std::string(500, static_cast<char>('a' + i % 26)));
+	for (int i = 1000; i < 5000; i++) {
+		const std::string key = "key" + std::to_string(i);
+
+		status = db->Put(rocksdb::WriteOptions(), key, key + std::string(500, 'v'));
 		if (!status.ok())
 			return Fail("put", status);
+		if (i % 50 == 0) // so far apart that each is a read of its own
+			keys.push_back(key);
 	}
 	status = db->Flush(rocksdb::FlushOptions());
 	if (!status.ok())
@@ -54,7 +57,7 @@ int main(int, char** argv)
 	for (size_t i = 0; i < keys.size(); i++) {
 		if (!statuses[i].ok())
 			return Fail("get", statuses[i]);
-		if (values[i] != std::string(500, static_cast<char>('a' + i % 26)))
+		if (values[i] != keys[i] + std::string(500, 'v'))
 			return Fail("get", rocksdb::Status::Corruption(keys[i]));
 	}
 
