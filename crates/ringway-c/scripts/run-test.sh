@@ -18,7 +18,8 @@ if [ "$how" = valgrind ] && [ -n "$why" ]; then
     exit 0
 fi
 environment=$(comment run)
-scratch=$(dirname "$(dirname "$program")")/scratch/$(basename "$source").$how
+name=$(basename "$program")
+scratch=$(dirname "$(dirname "$program")")/scratch/$name.$how
 rm -rf "$scratch"
 mkdir -p "$scratch"
 program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
@@ -36,11 +37,11 @@ esac
 # shellcheck disable=SC2086 # words, each of them
 if env $environment timeout -k 10 "${TEST_TIMEOUT:-600}" $under "$program" ${cases:+"$cases"} >output 2>&1; then
     grep '^skipped' output || true
-    echo "$source ($how): passed"
+    echo "$name ($how): passed"
     rm -rf "$PWD"
 else
     code=$?
     cat output
-    echo "$source ($how): FAILED with $code, in $scratch" >&2
+    echo "$name ($how): FAILED with $code, in $scratch" >&2
     exit 1
 fi
