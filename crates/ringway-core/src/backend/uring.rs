@@ -377,6 +377,23 @@ impl Uring {
     }
 
     /// One `io_uring_enter`.
+    /// Before completions are looked for, so that what comes later makes the eventfd readable again.
+    ///
+    /// A ring that leaves completions to its owner signals it where they come about. When that is within the write to another eventfd
+    /// (one that an operation polls, or that of the threads), kernels since 6.10 put the signal off, once: they forget that it has been
+    /// given, and put all later ones off for ever. With a new registration they begin anew.
+    fn drain_eventfd(&mut self) {
+        let Some(eventfd) = &self.eventfd else { return };
+        if eventfd.drain() && self.granted.contains(&Feature::DeferTaskrun) {
+            self.system_calls += 2;
+            let submitter = self.ring.submitter();
+            let _ = submitter.unregister_eventfd();
+            if submitter.register_eventfd(eventfd.as_raw_fd()).is_err() {
+                eventfd.signal(); // No memory now: whoever polls it comes back, and this is tried again.
+            }
+        }
+    }
+
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<usize> {
         self.system_calls += 1;
         // A ring that polls for completions spins in the kernel, and cannot be told for how long.
@@ -436,9 +453,7 @@ impl Backend for Uring {
     }
 
     fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.drain();
-        }
+        self.drain_eventfd();
         self.arm();
         let mut taken = self.harvest(events);
         loop {

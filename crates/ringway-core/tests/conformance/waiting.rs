@@ -3,7 +3,7 @@
 use crate::world::{Checked, MS, World, pattern, pipe, put, readable, room};
 use ringway_core::op::{self, At, Readiness};
 use ringway_core::{Completion, File, Operation, Options};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -84,6 +84,34 @@ fn polled(world: &World, options: &Options) {
 pub fn no_lost_wake_up(world: &World) {
     polled(world, &world.options());
     polled(world, &world.options().entries(4));
+    polled(world, &world.options().single_issuer(true));
+    polls_of_an_eventfd(world);
+}
+
+/// Where the ring's own wake-up comes about within a write to an eventfd, again and again.
+fn polls_of_an_eventfd(world: &World) {
+    let mut queue = world.build(&world.options().single_issuer(true));
+    // SAFETY: the call takes numbers only.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: the descriptor has just been made and is owned by nobody else.
+    let eventfd = File::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) });
+    for _ in 0..5 {
+        queue.push(op::poll(&eventfd, Readiness::READABLE)).unwrap();
+        let mut seen = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(5 * MS);
+                put(&eventfd, &1u64.to_ne_bytes());
+            });
+            by_descriptor(&mut queue, |done| {
+                assert_eq!(done.result, Ok(1));
+                seen += 1;
+            });
+        });
+        assert_eq!(seen, 1);
+        assert_eq!(queue.result(op::read(&eventfd, vec![0; 8], At::Cursor)), Ok(8));
+    }
 }
 
 pub fn an_eventfd_to_poll(world: &World) {
