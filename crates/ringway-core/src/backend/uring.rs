@@ -376,7 +376,6 @@ impl Uring {
         taken
     }
 
-    /// One `io_uring_enter`.
     /// Before completions are looked for, so that what comes later makes the eventfd readable again.
     ///
     /// A ring that leaves completions to its owner signals it where they come about. When that is within the write to another eventfd
@@ -394,6 +393,7 @@ impl Uring {
         }
     }
 
+    /// One `io_uring_enter`.
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<usize> {
         self.system_calls += 1;
         // A ring that polls for completions spins in the kernel, and cannot be told for how long.
