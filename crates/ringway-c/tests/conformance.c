@@ -76,24 +76,28 @@ static struct operation *chain[OPERATIONS];
 static size_t chain_count;
 static int chaining;
 static int completed;
+static int strange; /* a callback was given what was not its own */
 static struct name names[NAMES];
 static size_t name_count;
-static int limited;
 static int other_user;
 static uid_t root;
 static jmp_buf over;
 enum outcome { PASSED, FAILED, SKIPPED, LEFT_OUT };
 
+static int limit_files(rlim_t size)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_FSIZE, &limit);
+	limit.rlim_cur = size < limit.rlim_max ? size : limit.rlim_max;
+	return setrlimit(RLIMIT_FSIZE, &limit);
+}
+
 __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...)
 {
 	va_list list;
-	struct rlimit limit;
 
-	/* The output may be a file that is long already. */
-	getrlimit(RLIMIT_FSIZE, &limit);
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_FSIZE, &limit);
-
+	limit_files(RLIM_INFINITY); /* The output may be a file that is long already. */
 	printf("%s:%d: %s (%s): ", now->file, line, now->name, way);
 	va_start(list, format);
 	vprintf(format, list);
@@ -432,6 +436,8 @@ static uint8_t *gather(const struct operation *it, size_t at, size_t length)
 	return bytes;
 }
 
+static void on_completion(struct ringway_queue *of, const struct ringway_completion *done);
+
 static void take(struct operation *it, int64_t result)
 {
 	if (it->done)
@@ -441,13 +447,20 @@ static void take(struct operation *it, int64_t result)
 	it->order = ++completed;
 }
 
+/* Whether a completion is this operation's. Of a chain only the first one's id is known. */
+static int is_its_own(const struct operation *it, const struct ringway_completion *done)
+{
+	return done->id > 0 && (it->id == 0 || done->id == it->id) && done->kind == it->made.kind &&
+	       done->callback == on_completion && done->reserved == 0;
+}
+
 static void on_completion(struct ringway_queue *of, const struct ringway_completion *done)
 {
 	struct operation *it = done->arg;
 
 	/* Nothing may be jumped out of here: what is wrong shows in the result. */
-	if (of != queue || done->id != it->id || done->kind != it->made.kind || done->callback != on_completion || it->done)
-		it->result = INT64_MIN;
+	if (of != queue || !is_its_own(it, done) || it->done)
+		strange = 1;
 	else
 		take(it, done->result);
 }
@@ -697,6 +710,8 @@ static void look_at_books(void)
 	struct ringway_stats stats;
 	size_t i;
 
+	if (strange)
+		fail("a completion that is nobody's");
 	if (queue != NULL) {
 		ringway_stats(queue, &stats, sizeof stats);
 		if (stats.pushed != stats.delivered + stats.orphaned + stats.in_flight ||
@@ -726,8 +741,7 @@ static int reap(unsigned min)
 		for (i = 0; i < count; i++) {
 			struct operation *it = done[i].arg;
 
-			if (done[i].id != it->id || done[i].kind != it->made.kind || done[i].callback != on_completion ||
-			    done[i].reserved != 0)
+			if (!is_its_own(it, &done[i]))
 				fail("a completion that is nobody's");
 			take(it, done[i].result);
 		}
@@ -1054,12 +1068,7 @@ static void step(char (*words)[WORD], int count)
 		return;
 	}
 	if (IS("limit", 3)) {
-		struct rlimit limit = {number(words[2]), RLIM_INFINITY};
-
-		getrlimit(RLIMIT_FSIZE, &limit);
-		limit.rlim_cur = number(words[2]);
-		need(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
-		limited = 1;
+		need(limit_files(number(words[2])) == 0, "setrlimit");
 	} else if (IS("make", 3)) {
 		set_up(words + 1, count - 1);
 	} else if (IS("chmod", 3)) {
@@ -1094,8 +1103,8 @@ static void step(char (*words)[WORD], int count)
 		} else {
 			open_queue();
 			it->id = push_all(&it, 1);
-			if (it->id <= 0)
-				fail("push gives %" PRId64 " (%s): %s", it->id, errno_name(-it->id), ringway_last_error());
+			if (it->id <= 0) /* refused at once is refused, too */
+				take(it, it->id);
 			while (!it->done)
 				if (reap(1) == 0)
 					fail("reap gives nothing");
@@ -1278,20 +1287,14 @@ static void run_lines(void)
 static void clean_up(void)
 {
 	int left = ringway_destroy(&queue);
-	struct rlimit limit;
 	size_t i;
 
 	if (left != 0)
 		check_failures++, printf("%s: %s (%s): destroy gives %d\n", now->file, now->name, way, left);
-	if (limited) {
-		getrlimit(RLIMIT_FSIZE, &limit);
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_FSIZE, &limit);
-	}
+	limit_files(RLIM_INFINITY);
 	if (other_user && seteuid(0) != 0)
 		abort();
 	other_user = 0;
-	limited = 0;
 	for (i = 0; i < name_count; i++)
 		close(names[i].fd);
 	name_count = 0;
@@ -1301,6 +1304,7 @@ static void clean_up(void)
 	operation_count = 0;
 	chaining = 0;
 	completed = 0;
+	strange = 0;
 }
 
 static enum outcome run(struct test *test, unsigned backend, int by_plain_calls, int into_array)
@@ -1433,12 +1437,12 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	signal(SIGPIPE, SIG_DFL); /* A write to a broken pipe answers EPIPE and ends nobody; plain calls need it ignored. */
+	/* The program's own to ignore, as with write(2). */
+	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	root = geteuid();
 	umask(022);
 	load_all(argv[1]);
-	signal(SIGPIPE, SIG_IGN);
 	for (i = 0; i < test_count; i++)
 		if (argc == 2 || strstr(tests[i]->name, argv[2]) != NULL) {
 			enum outcome outcome = run(tests[i], RINGWAY_BACKEND_NULL, 1, 0);
@@ -1447,7 +1451,6 @@ int main(int argc, char **argv)
 			if (outcome == FAILED)
 				outcomes[FAILED]++;
 		}
-	signal(SIGPIPE, SIG_DFL);
 	for (b = 0; b < 3; b++) {
 		struct ringway_queue *probe = check_queue(check_backends[b], ringway_options());
 

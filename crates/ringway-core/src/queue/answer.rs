@@ -108,6 +108,11 @@ impl Queue {
         if flight.is_to_be_tried_again(round.errno) {
             return self.again(key, round);
         }
+        if self.explanation.backend == BackendKind::Uring && flight.is_to_go_without_an_offset(round.errno) {
+            flight.to_side = true;
+            self.to_threads += 1;
+            return self.again(key, Round { errno: libc::EAGAIN, ..round });
+        }
         // What was transferred before the error is the result, as for the system call, unless all was asked for.
         let result = if round.done > 0 && !flight.operation.exact {
             i64::try_from(round.done).unwrap_or(i64::MAX)

@@ -193,6 +193,11 @@ impl Flight {
         errno == libc::ENXIO && may_wait && !self.to_side && self.ending == Ending::Natural
     }
 
+    /// What has no offsets ignores one that is named. io_uring sees to that for a pipe and not for a socket; the threads do for both.
+    pub(super) fn is_to_go_without_an_offset(&self, errno: i32) -> bool {
+        errno == libc::ESPIPE && !self.to_side && self.ending == Ending::Natural
+    }
+
     /// The end of an operation that nobody waits for: a file that it opened is closed.
     pub(super) fn let_go(&mut self) {
         self.operation.held = Held::Nothing;

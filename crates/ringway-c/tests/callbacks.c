@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What a callback may do: push, submit, cancel, ask and multi-read; and what it may not: reap and destroy. */
+#include "check.h"
+
+struct count {
+	int calls;
+	int limit;
+	int full;
+	int64_t waits;
+	int fd;
+};
+
+/* One push there is always room for, even in a full queue. */
+static void push_again(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct count *count = done->arg;
+
+	count->calls++;
+	SAME(done->result, 0);
+	BOOKS(queue);
+	if (count->calls < count->limit) {
+		struct ringway_operation nop = ringway_nop(push_again, count);
+
+		CHECK(ringway_push(queue, &nop) > 0);
+		/* The queue is full again: one came and one went. */
+		if (count->full)
+			SAME(ringway_push(queue, &nop), -EAGAIN);
+	}
+}
+
+static void full_queues(unsigned backend)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+	struct ringway_operation nop;
+	struct count count = {0, 1000, 1, 0, -1};
+	int i;
+
+	options.in_flight = 1;
+	queue = check_queue(backend, options);
+	if (queue == NULL)
+		return;
+	nop = ringway_nop(push_again, &count);
+	CHECK(ringway_push(queue, &nop) > 0);
+	SAME(ringway_push(queue, &nop), -EAGAIN);
+	CHECK(*ringway_last_error() != '\0');
+	check_drain(queue);
+	SAME(count.calls, 1000);
+	SAME(ringway_destroy(&queue), 0);
+	/* With several: each callback finds a place. */
+	options.in_flight = 7;
+	queue = check_queue(backend, options);
+	if (queue == NULL)
+		return;
+	count.calls = 0;
+	count.full = 0;
+	for (i = 0; i < 7; i++)
+		CHECK(ringway_push(queue, &nop) > 0);
+	SAME(ringway_push(queue, &nop), -EAGAIN);
+	check_drain(queue);
+	CHECK(count.calls >= 1000 && count.calls < 1007);
+	SAME(ringway_destroy(&queue), 0);
+}
+
+static void forbidden(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct count *count = done->arg;
+	struct ringway_completion place;
+	struct ringway_queue *copy = queue;
+
+	count->calls++;
+	SAME(ringway_reap(queue, 0, 0), -EDEADLK);
+	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), -EDEADLK);
+	SAME(ringway_reap_into(queue, &place, 1, 0, 0), -EDEADLK);
+	SAME(ringway_destroy(&copy), -EDEADLK);
+	CHECK(copy == queue);
+	CHECK(*ringway_last_error() != '\0');
+	CHECK(ringway_submit(queue) >= 0);
+}
+
+static void cancels(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct count *count = done->arg;
+
+	count->calls++;
+	SAME(ringway_cancel(queue, count->waits), 0);
+	SAME(ringway_cancel(queue, done->id), -ENOENT);
+}
+
+static void reads_many(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct count *count = done->arg;
+	uint8_t bytes[4][1000];
+	struct ringway_range ranges[4];
+	int i;
+
+	count->calls++;
+	for (i = 0; i < 4; i++) {
+		struct ringway_range range = {count->fd, 0, (uint64_t)i * 3000, 1000, bytes[i], -1};
+
+		ranges[i] = range;
+	}
+	SAME(ringway_multi_read(queue, ranges, 4), 0);
+	for (i = 0; i < 4; i++) {
+		SAME(ranges[i].result, 1000);
+		CHECK(check_filled(bytes[i], (uint64_t)i * 3000, 1000));
+	}
+}
+
+static void asks(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct count *count = done->arg;
+	char text[100];
+
+	count->calls++;
+	BOOKS(queue);
+	CHECK(ringway_explain(queue, text, sizeof text) > 0);
+	CHECK(ringway_room(queue) > 0);
+	CHECK(ringway_fd(queue) >= 0);
+	CHECK(ringway_backend_name(ringway_backend(queue)) != NULL);
+}
+
+static void from_callbacks(unsigned backend)
+{
+	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct count count = {0, 0, 0, 0, -1};
+	struct answer waits = {0, 0};
+	struct ringway_operation operation;
+	int pipes[2];
+	int i;
+
+	if (queue == NULL)
+		return;
+	count.fd = check_file("callbacks", 20000, 0);
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	for (i = 0; i < 20; i++) {
+		operation = ringway_nop(forbidden, &count);
+		CHECK(ringway_push(queue, &operation) > 0);
+	}
+	check_drain(queue);
+	SAME(count.calls, 20);
+	/* Reaping works again afterwards. */
+	for (i = 0; i < 20; i++) {
+		operation = ringway_poll(pipes[0], POLLIN, check_answer, &waits);
+		count.waits = ringway_push(queue, &operation);
+		CHECK(count.waits > 0);
+		if (i % 2 == 0)
+			CHECK(ringway_submit(queue) >= 0);
+		operation = ringway_nop(cancels, &count);
+		CHECK(ringway_push(queue, &operation) > 0);
+		check_drain(queue);
+		SAME(waits.count, i + 1);
+		SAME(waits.result, -ECANCELED);
+	}
+	/* With others in flight, whose callbacks are not called inside. */
+	waits.count = 0;
+	for (i = 0; i < 20; i++) {
+		operation = ringway_fdatasync(count.fd, check_answer, &waits);
+		CHECK(ringway_push(queue, &operation) > 0);
+		operation = ringway_nop(i % 2 == 0 ? reads_many : asks, &count);
+		CHECK(ringway_push(queue, &operation) > 0);
+	}
+	check_drain(queue);
+	SAME(waits.count, 20);
+	SAME(count.calls, 60);
+	/* One without a callback is counted and dropped. */
+	operation = ringway_nop(NULL, NULL);
+	CHECK(ringway_push(queue, &operation) > 0);
+	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
+	BOOKS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(count.fd);
+}
+
+/* An inner queue may be driven from a callback of an outer one. */
+static void drives_another(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct ringway_queue *other = *(struct ringway_queue **)done->arg;
+
+	CHECK(queue != other);
+	SAME(check_run(other, ringway_nop(NULL, NULL)), 0);
+}
+
+static void two_queues(unsigned backend)
+{
+	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_queue *other = check_queue(backend, ringway_options());
+	struct ringway_operation operation = ringway_nop(drives_another, &other);
+
+	if (queue != NULL && other != NULL) {
+		CHECK(ringway_push(queue, &operation) > 0);
+		check_drain(queue);
+		BOOKS(other);
+	}
+	SAME(ringway_destroy(&queue), 0);
+	SAME(ringway_destroy(&other), 0);
+}
+
+/* What does not fit into the array stays for the next call, and both ways of reaping mix. */
+static void into_arrays(unsigned backend)
+{
+	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_completion done[4];
+	struct answer answer = {-1, 0};
+	char seen[10] = {0};
+	int total = 0;
+	int i;
+
+	if (queue == NULL)
+		return;
+	for (i = 0; i < 10; i++) {
+		struct ringway_operation operation = ringway_nop(check_answer, &answer);
+
+		operation.arg = &seen[i];
+		if (i == 9)
+			operation.arg = &answer;
+		CHECK(ringway_push(queue, &operation) > 0);
+	}
+	while (total < 9) {
+		int count = ringway_reap_into(queue, done, total < 5 ? 4 : 1, 100, RINGWAY_FOREVER);
+
+		if (!CHECK(count > 0 && count <= 4))
+			break;
+		total += count;
+		for (i = 0; i < count; i++) {
+			SAME(done[i].result, 0);
+			SAME(done[i].kind, RINGWAY_NOP);
+			SAME(done[i].reserved, 0);
+			CHECK(done[i].callback == check_answer);
+			if (done[i].arg != &answer)
+				++*(char *)done[i].arg;
+			else
+				total--, answer.count = 1;
+		}
+		BOOKS(queue);
+	}
+	if (answer.count == 0)
+		SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
+	SAME(answer.count, 1);
+	for (i = 0; i < 9; i++)
+		SAME(seen[i], 1);
+	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 0);
+	SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 0);
+	/* A deadline, and a look without waiting. */
+	{
+		struct ringway_operation operation = ringway_timeout(UINT64_C(60000000000), check_answer, &answer);
+		int64_t id = ringway_push(queue, &operation);
+
+		SAME(ringway_reap(queue, 1, 0), 0);
+		SAME(ringway_reap(queue, 1, 1000000), 0);
+		SAME(ringway_reap_into(queue, done, 4, 1, 1000000), 0);
+		SAME(ringway_cancel(queue, id), 0);
+		SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 1);
+		SAME(done[0].id, id);
+		SAME(done[0].result, -ECANCELED);
+	}
+	SAME(ringway_destroy(&queue), 0);
+}
+
+int main(void)
+{
+	unsigned b;
+
+	check_watch("callbacks", 200);
+	for (b = 0; b < 3; b++) {
+		full_queues(check_backends[b]);
+		from_callbacks(check_backends[b]);
+		two_queues(check_backends[b]);
+		into_arrays(check_backends[b]);
+	}
+	return check_end("callbacks");
+}

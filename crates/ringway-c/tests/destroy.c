@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The end of a queue: idempotent, bounded, and nothing lost, with operations in flight of every sort. */
+#include "check.h"
+
+static int pushes_refused;
+
+static void at_the_end(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct answer *answer = done->arg;
+	struct ringway_operation nop = ringway_nop(NULL, NULL);
+
+	answer->count++;
+	answer->result = done->result;
+	pushes_refused += ringway_push(queue, &nop) == -ESHUTDOWN;
+	SAME(ringway_push_chain(queue, &nop, 1), -ESHUTDOWN);
+	SAME(ringway_reap(queue, 0, 0), -EDEADLK);
+	SAME(ringway_destroy(&queue), -EDEADLK);
+	CHECK(queue != NULL);
+	BOOKS(queue);
+}
+
+/* What can be cancelled is cancelled, and every callback is called once. */
+static void with_operations_in_flight(unsigned backend, int submit, uint32_t flags)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+	struct answer answers[9];
+	struct ringway_operation operation;
+	struct ringway_operation chain[2];
+	uint8_t bytes[4][16];
+	struct iovec part = {bytes[3], 16};
+	int pipes[2];
+	int file = check_file("destroy", 100, 0);
+	int i;
+
+	options.flags = flags;
+	queue = check_queue(backend, options);
+	if (queue == NULL) {
+		close(file);
+		return;
+	}
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	memset(answers, 0, sizeof answers);
+	pushes_refused = 0;
+	for (i = 0; i < 3; i++) {
+		operation = ringway_read(pipes[0], bytes[i], 16, RINGWAY_CURSOR, at_the_end, &answers[i]);
+		CHECK(ringway_push(queue, &operation) > 0);
+	}
+	operation = ringway_readv(pipes[0], &part, 1, RINGWAY_CURSOR, at_the_end, &answers[3]);
+	CHECK(ringway_push(queue, &operation) > 0);
+	operation = ringway_poll(pipes[0], POLLIN, at_the_end, &answers[4]);
+	CHECK(ringway_push(queue, &operation) > 0);
+	operation = ringway_timeout(UINT64_C(3600000000000), at_the_end, &answers[5]);
+	CHECK(ringway_push(queue, &operation) > 0);
+	chain[0] = ringway_poll(pipes[0], POLLIN, at_the_end, &answers[6]);
+	chain[1] = ringway_nop(at_the_end, &answers[7]);
+	CHECK(ringway_push_chain(queue, chain, 2) > 0);
+	operation = ringway_nop(at_the_end, &answers[8]);
+	operation.flags = RINGWAY_DRAIN;
+	CHECK(ringway_push(queue, &operation) > 0);
+	if (submit)
+		CHECK(ringway_submit(queue) >= 0);
+	BOOKS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(queue == NULL);
+	for (i = 0; i < 9; i++) {
+		SAME(answers[i].count, 1);
+		SAME(answers[i].result, -ECANCELED);
+	}
+	SAME(pushes_refused, 9);
+	SAME(ringway_destroy(&queue), 0);
+	/* Nothing was taken from the pipe, and nothing is now. */
+	NEED(write(pipes[1], "kept", 4) == 4);
+	NEED(read(pipes[0], bytes[0], 16) == 4);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(file);
+}
+
+/* Completions that are there and not handed out. */
+static void with_completions(unsigned backend)
+{
+	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct answer answers[5];
+	int i;
+
+	if (queue == NULL)
+		return;
+	memset(answers, 0, sizeof answers);
+	for (i = 0; i < 5; i++) {
+		struct ringway_operation operation = ringway_nop(i == 3 ? NULL : check_answer, &answers[i]);
+
+		CHECK(ringway_push(queue, &operation) > 0);
+	}
+	while (ringway_submit(queue) < 5)
+		usleep(1000);
+	SAME(ringway_destroy(&queue), 0);
+	for (i = 0; i < 5; i++)
+		SAME(answers[i].count, i != 3);
+}
+
+/* A queue that is full of waits, and whose threads are few. */
+static void with_many_waits(unsigned backend)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+	struct answer answer = {0, 0};
+	int pipes[2];
+	uint8_t bytes[200];
+	int i;
+
+	options.threads = 2;
+	options.entries = 4;
+	queue = check_queue(backend, options);
+	if (queue == NULL)
+		return;
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	for (i = 0; i < 200; i++) {
+		struct ringway_operation operation = ringway_read(pipes[0], &bytes[i], 1, RINGWAY_CURSOR, check_answer, &answer);
+
+		CHECK(ringway_push(queue, &operation) > 0);
+	}
+	CHECK(ringway_submit(queue) >= 0);
+	SAME(ringway_destroy(&queue), 0);
+	SAME(answer.count, 200);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+/* Opens that end unseen leave a descriptor with the program: its callback gets it, and none is made that it is not told of. */
+static void with_opens(unsigned backend)
+{
+	struct ringway_queue *queue;
+	struct answer answers[50];
+	int before = check_descriptors();
+	int given = 0;
+	int i;
+
+	close(check_file("opened", 10, 0));
+	queue = check_queue(backend, ringway_options());
+	if (queue == NULL)
+		return;
+	memset(answers, 0, sizeof answers);
+	for (i = 0; i < 50; i++) {
+		struct ringway_operation operation = ringway_open(AT_FDCWD, "opened", O_RDONLY, 0, check_answer, &answers[i]);
+
+		CHECK(ringway_push(queue, &operation) > 0);
+		if (i == 25)
+			CHECK(ringway_submit(queue) >= 0);
+	}
+	SAME(ringway_destroy(&queue), 0);
+	for (i = 0; i < 50; i++) {
+		SAME(answers[i].count, 1);
+		CHECK(answers[i].result >= 0 || answers[i].result == -ECANCELED);
+		if (answers[i].result >= 0) {
+			SAME(close((int)answers[i].result), 0);
+			given++;
+		}
+	}
+	SAME(check_descriptors(), before);
+	(void)given;
+}
+
+int main(void)
+{
+	unsigned b;
+	int round;
+
+	check_watch("destroy", 200);
+	for (b = 0; b < 3; b++) {
+		for (round = 0; round < 5; round++) {
+			with_operations_in_flight(check_backends[b], 0, 0);
+			with_operations_in_flight(check_backends[b], 1, 0);
+			with_operations_in_flight(check_backends[b], 1, RINGWAY_EVENTFD | RINGWAY_SINGLE_ISSUER);
+		}
+		with_completions(check_backends[b]);
+		with_many_waits(check_backends[b]);
+		with_opens(check_backends[b]);
+	}
+	return check_end("destroy");
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* fork in the middle: the child is told so by every function, and the parent's operations finish as if there were none. */
+#include "check.h"
+
+struct shared {
+	struct ringway_queue *queue;
+	unsigned backend;
+	int64_t waiting;
+	int fd;
+};
+
+static void in_the_child(void *arg)
+{
+	struct shared *shared = arg;
+	struct ringway_queue *queue = shared->queue;
+	struct ringway_queue *own;
+	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	struct ringway_completion done;
+	struct ringway_stats stats;
+	uint8_t byte[16];
+	struct iovec memory = {byte, sizeof byte};
+	struct ringway_range range = {0, 0, 0, 16, NULL, 77};
+	char text[100];
+
+	range.buffer = byte;
+	range.fd = shared->fd;
+	SAME(ringway_push(queue, &nop), -ECHILD);
+	CHECK(strstr(ringway_last_error(), "parent") != NULL);
+	SAME(ringway_push_chain(queue, &nop, 1), -ECHILD);
+	SAME(ringway_submit(queue), -ECHILD);
+	SAME(ringway_reap(queue, 0, 0), -ECHILD);
+	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), -ECHILD);
+	SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), -ECHILD);
+	SAME(ringway_cancel(queue, shared->waiting), -ECHILD);
+	SAME(ringway_cancel_all(queue), -ECHILD);
+	SAME(ringway_multi_read(queue, &range, 1), -ECHILD);
+	SAME(range.result, 77);
+	SAME(ringway_fd(queue), -ECHILD);
+	SAME(ringway_register_buffers(queue, &memory, 1), -ECHILD);
+	SAME(ringway_register_file(queue, shared->fd), -ECHILD);
+	SAME(ringway_unregister_file(queue, shared->fd), -ECHILD);
+	/* What only looks may do so. */
+	ringway_stats(queue, &stats, sizeof stats);
+	CHECK(ringway_explain(queue, text, sizeof text) > 0);
+	SAME(ringway_backend(queue), shared->backend);
+	/* A queue of the child's own works, before and after it forgets the parent's. */
+	own = check_queue(shared->backend, ringway_options());
+	if (own != NULL) {
+		SAME(check_run(own, ringway_nop(NULL, NULL)), 0);
+		SAME(check_run(own, ringway_read(shared->fd, byte, 16, 32, NULL, NULL)), 16);
+		CHECK(check_filled(byte, 32, 16));
+	}
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(queue == NULL);
+	SAME(ringway_destroy(&queue), 0);
+	if (own != NULL)
+		SAME(check_run(own, ringway_read(shared->fd, byte, 16, 48, NULL, NULL)), 16);
+	SAME(ringway_destroy(&own), 0);
+}
+
+static void leaves(void *arg)
+{
+	(void)arg;
+}
+
+static void run(unsigned backend, uint32_t flags)
+{
+	struct shared shared = {NULL, 0, 0, -1};
+	struct ringway_options options = ringway_options();
+	struct answer answers[20];
+	struct ringway_operation operation;
+	uint8_t *bytes[20];
+	uint8_t byte;
+	int pipes[2];
+	int round;
+	int i;
+
+	options.flags = flags;
+	shared.backend = backend;
+	shared.queue = check_queue(backend, options);
+	if (shared.queue == NULL)
+		return;
+	shared.fd = check_file("fork", 100000, 0);
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	if (flags & RINGWAY_EVENTFD)
+		CHECK(ringway_fd(shared.queue) >= 0);
+	for (round = 0; round < 5; round++) {
+		memset(answers, 0, sizeof answers);
+		operation = ringway_read(pipes[0], &byte, 1, RINGWAY_CURSOR, check_answer, &answers[0]);
+		shared.waiting = ringway_push(shared.queue, &operation);
+		CHECK(shared.waiting > 0);
+		operation = ringway_poll(pipes[0], POLLIN, check_answer, &answers[1]);
+		CHECK(ringway_push(shared.queue, &operation) > 0);
+		for (i = 2; i < 20; i++) {
+			bytes[i] = malloc(5000);
+			operation = ringway_read(shared.fd, bytes[i], 5000, (uint64_t)i * 5000, check_answer, &answers[i]);
+			CHECK(ringway_push(shared.queue, &operation) > 0);
+			if (i == 10)
+				CHECK(ringway_submit(shared.queue) >= 0);
+		}
+		SAME(check_child(in_the_child, &shared), 0);
+		/* A child that ends without a word. */
+		SAME(check_child(leaves, NULL), 0);
+		BOOKS(shared.queue);
+		NEED(write(pipes[1], "xy", 2) == 2);
+		check_drain(shared.queue);
+		SAME(answers[0].result, 1);
+		SAME(answers[1].result, POLLIN);
+		NEED(read(pipes[0], &byte, 1) == 1);
+		for (i = 2; i < 20; i++) {
+			SAME(answers[i].count, 1);
+			SAME(answers[i].result, 5000);
+			CHECK(check_filled(bytes[i], (uint64_t)i * 5000, 5000));
+			free(bytes[i]);
+		}
+	}
+	SAME(ringway_destroy(&shared.queue), 0);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(shared.fd);
+}
+
+int main(void)
+{
+	unsigned b;
+
+	check_watch("fork", 200);
+	for (b = 0; b < 3; b++) {
+		run(check_backends[b], 0);
+		run(check_backends[b], RINGWAY_EVENTFD);
+		run(check_backends[b], RINGWAY_SINGLE_ISSUER);
+	}
+	return check_end("fork");
+}

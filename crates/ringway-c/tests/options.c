@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What is asked of a queue: sizes of structures of other versions, numbers out of range, names, texts of errors. */
+#include "check.h"
+
+#include <pthread.h>
+
+static int create(const struct ringway_options *options, struct ringway_queue **queue)
+{
+	*queue = (struct ringway_queue *)(uintptr_t)1;
+	return ringway_create(options, queue);
+}
+
+/* An error that leaves no queue and says something. */
+static void refused(const struct ringway_options *options, int error, const char *word)
+{
+	struct ringway_queue *queue;
+
+	SAME(create(options, &queue), error);
+	CHECK(queue == NULL);
+	if (!CHECK(strstr(ringway_last_error(), word) != NULL))
+		printf("%s is not in: %s\n", word, ringway_last_error());
+}
+
+static void sizes_of_options(void)
+{
+	struct {
+		struct ringway_options options;
+		unsigned char later[64];
+	} larger;
+	struct ringway_options options;
+	struct ringway_queue *queue;
+	size_t i;
+
+	/* This is the first version, so that less is a mistake. */
+	for (i = 0; i < sizeof options; i++) {
+		options = ringway_options();
+		options.backend = RINGWAY_BACKEND_THREADS;
+		options.size = (uint32_t)i;
+		refused(&options, -EINVAL, "ringway_options");
+	}
+	/* As from a program built against a later header. */
+	memset(&larger, 0, sizeof larger);
+	larger.options = ringway_options();
+	larger.options.backend = RINGWAY_BACKEND_THREADS;
+	larger.options.size = (uint32_t)sizeof larger;
+	SAME(create(&larger.options, &queue), 0);
+	SAME(ringway_destroy(&queue), 0);
+	larger.later[63] = 1;
+	refused(&larger.options, -E2BIG, "");
+	larger.later[63] = 0;
+	larger.later[0] = 1;
+	refused(&larger.options, -E2BIG, "");
+}
+
+static void sizes_of_operations(struct ringway_queue *queue)
+{
+	struct {
+		struct ringway_operation operation;
+		unsigned char later[64];
+	} larger;
+	struct ringway_operation operation;
+
+	memset(&larger, 0, sizeof larger);
+	larger.operation = ringway_nop(NULL, NULL);
+	larger.operation.size = (uint32_t)sizeof larger;
+	CHECK(ringway_push(queue, &larger.operation) > 0);
+	check_drain(queue);
+	larger.later[5] = 1;
+	SAME(ringway_push(queue, &larger.operation), -E2BIG);
+	CHECK(*ringway_last_error() != '\0');
+	SAME(ringway_push_chain(queue, &larger.operation, 1), -E2BIG);
+	operation = ringway_nop(NULL, NULL);
+	operation.size = 0;
+	SAME(ringway_push(queue, &operation), -EINVAL);
+	SAME(ringway_in_flight(queue), 0);
+}
+
+static void invalid_options(void)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+
+	options.entries = 32769;
+	refused(&options, -EINVAL, "entries");
+	options = ringway_options();
+	options.in_flight = 1 << 24;
+	refused(&options, -EINVAL, "in_flight");
+	options = ringway_options();
+	options.flags = 1u << 31;
+	refused(&options, -EINVAL, "");
+	options = ringway_options();
+	options.backend = 77;
+	refused(&options, -EINVAL, "");
+	options = ringway_options();
+	options.faults = "sort=5";
+	refused(&options, -EINVAL, "sort");
+	options = ringway_options();
+	options.flags = RINGWAY_IOPOLL;
+	refused(&options, -EINVAL, "iopoll_fd");
+	SAME(ringway_create(NULL, NULL), -EINVAL);
+	/* The environment chooses where the options do not. */
+	setenv("RINGWAY_BACKEND", "treads", 1);
+	refused(NULL, -EINVAL, "treads");
+	options = ringway_options();
+	options.backend = RINGWAY_BACKEND_THREADS;
+	SAME(create(&options, &queue), 0);
+	SAME(ringway_destroy(&queue), 0);
+	setenv("RINGWAY_BACKEND", "threads", 1);
+	SAME(create(NULL, &queue), 0);
+	SAME(ringway_backend(queue), RINGWAY_BACKEND_THREADS);
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(queue == NULL);
+	/* What only a ring can do, strictly. */
+	options = ringway_options();
+	options.backend = RINGWAY_BACKEND_THREADS;
+	options.flags = RINGWAY_SQPOLL | RINGWAY_STRICT;
+	SAME(create(&options, &queue), -EOPNOTSUPP);
+	CHECK(queue == NULL);
+	CHECK(*ringway_last_error() != '\0');
+	options.flags = RINGWAY_SQPOLL;
+	SAME(create(&options, &queue), 0);
+	if (queue != NULL) {
+		char text[4096];
+
+		CHECK(ringway_explain(queue, text, sizeof text) < sizeof text);
+		CHECK(strstr(text, "EOPNOTSUPP") != NULL);
+	}
+	SAME(ringway_destroy(&queue), 0);
+}
+
+static void invalid_operations(struct ringway_queue *queue)
+{
+	uint8_t bytes[16] = {0};
+	struct iovec part = {bytes, sizeof bytes};
+	struct ringway_operation operation;
+	struct ringway_operation chain[3];
+	struct statx stat;
+	struct ringway_stats before;
+	struct ringway_stats after;
+	unsigned kind;
+
+	ringway_stats(queue, &before, sizeof before);
+#define REFUSED(made, change)                             \
+	do {                                              \
+		operation = made;                         \
+		change;                                   \
+		SAME(ringway_push(queue, &operation), -EINVAL); \
+		CHECK(*ringway_last_error() != '\0');     \
+	} while (0)
+	REFUSED(ringway_nop(NULL, NULL), operation.kind = 20);
+	REFUSED(ringway_nop(NULL, NULL), operation.kind = 65535);
+	REFUSED(ringway_nop(NULL, NULL), operation.flags = 1u << 15);
+	REFUSED(ringway_read(0, NULL, 16, 0, NULL, NULL), );
+	REFUSED(ringway_write(1, NULL, 16, 0, NULL, NULL), );
+	REFUSED(ringway_readv(0, NULL, 1, 0, NULL, NULL), );
+	REFUSED(ringway_writev(1, NULL, 1, 0, NULL, NULL), );
+	REFUSED(ringway_read(0, bytes, 16, (uint64_t)INT64_MAX + 1, NULL, NULL), );
+	REFUSED(ringway_readv(0, &part, 1, UINT64_MAX - 1, NULL, NULL), );
+	REFUSED(ringway_open(AT_FDCWD, NULL, O_RDONLY, 0, NULL, NULL), );
+	REFUSED(ringway_statx(AT_FDCWD, NULL, 0, 0, &stat, NULL, NULL), );
+	REFUSED(ringway_statx(AT_FDCWD, "x", 0, 0, NULL, NULL, NULL), );
+	REFUSED(ringway_rename(AT_FDCWD, "x", AT_FDCWD, NULL, 0, NULL, NULL), );
+	REFUSED(ringway_rename(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
+	REFUSED(ringway_unlink(AT_FDCWD, NULL, 0, NULL, NULL), );
+	REFUSED(ringway_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL), );
+	REFUSED(ringway_link(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
+	REFUSED(ringway_symlink(NULL, AT_FDCWD, "x", NULL, NULL), );
+	REFUSED(ringway_symlink("x", AT_FDCWD, NULL, NULL, NULL), );
+	SAME(ringway_push(queue, NULL), -EINVAL);
+	chain[0] = chain[2] = ringway_nop(NULL, NULL);
+	chain[1] = ringway_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL);
+	SAME(ringway_push_chain(queue, chain, 3), -EINVAL);
+	SAME(ringway_push_chain(queue, chain, 0), -EINVAL);
+	SAME(ringway_push_chain(queue, NULL, 2), -EINVAL);
+	ringway_stats(queue, &after, sizeof after);
+	SAME(after.pushed, before.pushed);
+	SAME(ringway_reap_into(queue, NULL, 0, 0, 0), -EINVAL);
+	SAME(ringway_cancel(queue, 0), -ENOENT);
+	SAME(ringway_cancel(queue, -5), -ENOENT);
+	SAME(ringway_cancel(queue, INT64_MAX), -ENOENT);
+	SAME(ringway_cancel(queue, INT64_MIN), -ENOENT);
+	/* No buffer is needed where there is nothing to transfer. */
+	SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+	/* Every kind has a name. */
+	for (kind = RINGWAY_NOP; kind <= RINGWAY_TIMEOUT; kind++)
+		CHECK(strcmp(ringway_kind_name(kind), "?") != 0);
+	CHECK(strcmp(ringway_kind_name(20), "?") == 0);
+	CHECK(strcmp(ringway_kind_name(RINGWAY_SYNC_RANGE), "sync_range") == 0);
+	CHECK(strcmp(ringway_kind_name(UINT32_MAX), "?") == 0);
+}
+
+static void asking(struct ringway_queue *queue, unsigned backend)
+{
+	char text[4096];
+	char cut[8];
+	size_t length = ringway_explain(queue, NULL, 0);
+	struct {
+		struct ringway_stats stats;
+		uint64_t later;
+	} larger;
+	struct ringway_direct_io direct;
+	int fd = check_file("direct", 4096, 0);
+
+	SAME(ringway_explain(queue, text, sizeof text), length);
+	SAME(strlen(text), length);
+	CHECK(strstr(text, ringway_backend_name(backend)) != NULL);
+	memset(cut, 'x', sizeof cut);
+	SAME(ringway_explain(queue, cut, 5), length);
+	SAME(strlen(cut), 4);
+	CHECK(memcmp(cut, text, 4) == 0 && cut[5] == 'x');
+	SAME(ringway_explain(queue, cut + 7, 1), length);
+	SAME(cut[7], 0);
+	memset(&larger, 0xff, sizeof larger);
+	ringway_stats(queue, &larger.stats, sizeof larger);
+	SAME(larger.later, 0);
+	memset(&larger, 0xff, sizeof larger);
+	ringway_stats(queue, &larger.stats, 8);
+	CHECK(larger.stats.delivered == UINT64_MAX && larger.stats.pushed != UINT64_MAX);
+	memset(&direct, 0xff, sizeof direct);
+	SAME(ringway_direct_io(fd, &direct, sizeof direct), 0);
+	CHECK(direct.memory >= 1 && direct.memory <= 65536 && direct.offset >= 1 && direct.offset <= 65536);
+	SAME(ringway_direct_io(1000000, &direct, sizeof direct), -EBADF);
+	SAME(ringway_direct_io(-1, &direct, sizeof direct), -EBADF);
+	close(fd);
+}
+
+static void *of_another_thread(void *arg)
+{
+	(void)arg;
+	return (void *)(uintptr_t)ringway_last_error();
+}
+
+int main(void)
+{
+	struct ringway_queue *queue = NULL;
+	char version[64];
+	pthread_t thread;
+	void *text;
+	unsigned b;
+
+	check_watch("options", 120);
+	CHECK(strcmp(ringway_last_error(), "") == 0);
+	snprintf(version, sizeof version, "%d.%d.%d", RINGWAY_VERSION_MAJOR, RINGWAY_VERSION_MINOR, RINGWAY_VERSION_PATCH);
+	CHECK(strcmp(ringway_version(), version) == 0);
+	CHECK(strcmp(ringway_backend_name(RINGWAY_BACKEND_NULL), "null") == 0);
+	CHECK(strcmp(ringway_backend_name(9), "?") == 0);
+	sizes_of_options();
+	/* Each thread has its own last error. */
+	NEED(pthread_create(&thread, NULL, of_another_thread, NULL) == 0 && pthread_join(thread, &text) == 0);
+	CHECK(*ringway_last_error() != '\0');
+	for (b = 0; b < 3; b++) {
+		queue = check_queue(check_backends[b], ringway_options());
+		if (queue == NULL)
+			continue;
+		SAME(ringway_backend(queue), check_backends[b]);
+		errno = 4711;
+		sizes_of_operations(queue);
+		invalid_operations(queue);
+		SAME(errno, 4711);
+		asking(queue, check_backends[b]);
+		BOOKS(queue);
+		SAME(ringway_destroy(&queue), 0);
+		CHECK(queue == NULL);
+		SAME(ringway_destroy(&queue), 0);
+	}
+	SAME(ringway_destroy(NULL), 0);
+	invalid_options();
+	return check_end("options");
+}
