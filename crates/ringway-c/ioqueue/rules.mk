@@ -41,21 +41,21 @@ test: $(IOQUEUE_MT) ioqueue-exports ioqueue-links
 $(IOQUEUE_TESTS:%=$(BUILD)/tests/ioqueue_%): $(BUILD)/tests/ioqueue_%: tests/ioqueue_% $(BUILD)/libioqueue.a $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) $< $(BUILD)/libioqueue.a -o $@
-$(IOQUEUE_TESTS:%=$(BUILD)/tests/ioqueuemt_%): $(BUILD)/tests/ioqueuemt_%: tests/ioqueue_% $(BUILD)/libioqueuemt.a $(IOQUEUE_NEEDS)
+$(IOQUEUE_TESTS:%=$(BUILD)/ioqueuemt/tests/ioqueue_%): $(BUILD)/ioqueuemt/tests/ioqueue_%: tests/ioqueue_% $(BUILD)/libioqueuemt.a $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) -DIOQUEUE_THREADS $< $(BUILD)/libioqueuemt.a -o $@
 $(IOQUEUE_TESTS:%=$(BUILD)/sanitized/ioqueue_%): $(BUILD)/sanitized/ioqueue_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) $(SANITIZE) $< ioqueue/ioqueue.c $(LIB) $(PRIVATE) -o $@
-$(IOQUEUE_TESTS:%=$(BUILD)/sanitized/ioqueuemt_%): $(BUILD)/sanitized/ioqueuemt_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
+$(IOQUEUE_TESTS:%=$(BUILD)/ioqueuemt/sanitized/ioqueue_%): $(BUILD)/ioqueuemt/sanitized/ioqueue_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) -DIOQUEUE_THREADS $(SANITIZE) $< ioqueue/ioqueue.c $(LIB) $(PRIVATE) -o $@
 
-$(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: $(BUILD)/tests/ioqueuemt_%
+$(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/tests/ioqueue_%
 	@scripts/run-test.sh plain tests/ioqueue_$* $<
-$(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: $(BUILD)/sanitized/ioqueuemt_%
+$(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/sanitized/ioqueue_%
 	@scripts/run-test.sh sanitized tests/ioqueue_$* $<
-$(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUILD)/tests/ioqueuemt_%
+$(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/tests/ioqueue_%
 	@$(SETUP) valgrind
 	@scripts/run-test.sh valgrind tests/ioqueue_$* $<
 

@@ -184,7 +184,7 @@ static void bug_06_errors_of_the_kernel(void)
 {
 	struct file file = make_file();
 	int write_only, folder, errors[4], i;
-	char *buf = aligned(BLOCK);
+	void *buf = aligned(BLOCK), *read_only;
 
 	CHECK((write_only = open("/dev/null", O_WRONLY)) >= 0);
 	CHECK((folder = open("/", O_RDONLY | O_DIRECTORY)) >= 0);
@@ -200,10 +200,12 @@ static void bug_06_errors_of_the_kernel(void)
 	CHECK(ioqueue_reap(4) == 4);
 	for (i = 0; i < 4; i++)
 		CHECK(errors[i] == 0);
-	/* An address that the kernel cannot write to. */
+	/* Memory that the kernel cannot write to. */
 	errors[0] = EFAULT;
-	CHECK(ioqueue_pread(file.fd, (void *)(uintptr_t)BLOCK, BLOCK, 0, result_is_minus_one, &errors[0]) == 0);
+	CHECK((read_only = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
+	CHECK(ioqueue_pread(file.fd, read_only, BLOCK, 0, result_is_minus_one, &errors[0]) == 0);
 	CHECK(ioqueue_reap(1) == 1 && errors[0] == 0);
+	munmap(read_only, BLOCK);
 	ioqueue_destroy();
 	free(buf);
 	close(write_only);
