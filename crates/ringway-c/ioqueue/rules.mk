@@ -60,7 +60,7 @@ $(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUI
 	@scripts/run-test.sh valgrind tests/ioqueue_$* $<
 
 ioqueue-exports: $(IOQUEUE_SHARED)
-	@ioqueue/check-exports.sh $^
+	@ioqueue/check-exports.sh $(SOVERSION) $^
 
 ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## programs for the original ioqueue, built as they were, run with each library
 	@$(SETUP) cc c++
