@@ -258,8 +258,16 @@ impl Form for Open {
         how.resolve = self.resolve;
         // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion; `how`
         // lives on this stack for the call.
-        answer(unsafe {
+        let opened = answer(unsafe {
             libc::syscall(libc::SYS_openat2, self.dir, self.path, &raw const how, std::mem::size_of_val(&how))
-        })
+        });
+        // Kernels before 5.6 do not know it, nor do some filters. Without RESOLVE_* the older call does the same.
+        if self.resolve == 0 && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened) {
+            // SAFETY: as above.
+            return answer(i64::from(unsafe {
+                libc::openat(self.dir, self.path, self.flags as i32, self.mode as u32)
+            }));
+        }
+        opened
     }
 }

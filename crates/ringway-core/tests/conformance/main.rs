@@ -161,6 +161,7 @@ const CASES: &[Case] = cases! {
         process::forked_child_drops,
         waiting::signals_do_not_end_a_wait,
         process::few_descriptors,
+        process::without_openat2,
         process::the_environment_chooses,
     }
     ONCE {

@@ -1,10 +1,11 @@
 //! The process around a queue: its threads, its forks, its limits and its environment.
 
-use crate::common::is_root;
+use crate::common::{is_root, refuse};
 use crate::world::{Checked, MS, World, bytes, pattern, pipe, put, read_number, room, skip};
 use ringway_core::op::{self, At, Readiness};
 use ringway_core::refusal::Feature;
-use ringway_core::{BackendKind, BuildError, File, Options, Reason};
+use ringway_core::{BackendKind, BuildError, File, OpenOptions, Options, Reason};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees results all the same.
@@ -143,6 +144,23 @@ pub fn fork(world: &World) {
             _ => assert_eq!(bytes(done), pattern(0, 65536)),
         }
     }
+}
+
+/// Where the kernel, or a filter, does not know openat2.
+pub fn without_openat2(world: &World) {
+    refuse(&[libc::SYS_openat2], libc::ENOSYS);
+    let dir = world.dir("openat2");
+    std::fs::write(dir.join("file"), b"x").unwrap();
+    let mut queue = world.queue();
+    let read = OpenOptions::new().read(true).clone();
+    assert!(queue.one(op::open(dir.join("file"), &read)).into_file().is_ok());
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
+    assert!(queue.one(op::open(dir.join("made"), &made)).into_file().is_ok());
+    assert_eq!(std::fs::metadata(dir.join("made")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(queue.result(op::open(dir.join("none"), &read)), Err(libc::ENOENT));
+    let beneath = read.clone().resolve(libc::RESOLVE_BENEATH).clone();
+    let expected = if world.kind == BackendKind::Uring { Err(libc::EXDEV) } else { Err(libc::ENOSYS) };
+    assert_eq!(queue.result(op::open("/etc/passwd", &beneath)), expected);
 }
 
 pub fn forked_child_drops(world: &World) {
