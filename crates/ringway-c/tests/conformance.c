@@ -60,6 +60,8 @@ struct name {
 
 static struct test *tests[CASES];
 static size_t test_count;
+static char *paths[256];
+static size_t path_count;
 
 /* The case that runs. */
 static struct test *now;
@@ -501,6 +503,10 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 	} else if (strcmp(kind, "sync_range") == 0) {
 		it->made = ringway_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"), on_completion, it);
 	} else if (strcmp(kind, "open") == 0) {
+		if (!check_openat2()) {
+			check_skip("openat2(2) is not known here", 1);
+			longjmp(over, SKIPPED);
+		}
 		it->made = ringway_open(dir, path_of(path), (int)FLAGS("flags"), (unsigned)FLAGS("mode"), on_completion, it);
 		it->made.resolve = FLAGS("resolve");
 	} else if (strcmp(kind, "close") == 0) {
@@ -1361,6 +1367,7 @@ static void load(const char *directory, const char *name)
 	FILE *file;
 
 	sprintf(path, "%s/%s", directory, name);
+	paths[path_count++] = path;
 	file = fopen(path, "re");
 	if (file == NULL) {
 		perror(path);
@@ -1477,5 +1484,7 @@ int main(int argc, char **argv)
 		free(tests[i]->name);
 		free(tests[i]);
 	}
+	while (path_count > 0)
+		free(paths[--path_count]);
 	return outcomes[FAILED] + (size_t)check_failures == 0 && outcomes[PASSED] > 0 ? 0 : 1;
 }

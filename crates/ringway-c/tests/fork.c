@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* valgrind: no, because it takes for lost what the parent's other threads hold, which a child does not have */
 /* fork in the middle: the child is told so by every function, and the parent's operations finish as if there were none. */
 #include "check.h"
 

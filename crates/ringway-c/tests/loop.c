@@ -198,6 +198,8 @@ static void server(unsigned backend)
 
 	if (queue == NULL)
 		return;
+	/* The client is made before the queue that serves it: a child of the queue's process has no need of a copy. */
+	ringway_destroy(&queue);
 	file = check_file("served", 64000, 0);
 	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0 && pipe2(pipes, O_CLOEXEC) == 0);
 	fflush(stdout);
@@ -206,7 +208,6 @@ static void server(unsigned backend)
 	if (child == 0) {
 		check_failures = 0;
 		check_watch("a client", 60);
-		ringway_destroy(&queue);
 		close(sockets[0]);
 		close(pipes[0]);
 		client[0] = sockets[1];
@@ -217,6 +218,8 @@ static void server(unsigned backend)
 	}
 	close(sockets[1]);
 	close(pipes[1]);
+	queue = check_queue(backend, ringway_options());
+	NEED(queue != NULL);
 	while (!closed || open > 0) {
 		struct pollfd all[3] = {{sockets[0], POLLIN, 0}, {pipes[0], POLLIN, 0}, {0, POLLIN, 0}};
 		int i;

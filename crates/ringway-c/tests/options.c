@@ -224,6 +224,104 @@ static void asking(struct ringway_queue *queue, unsigned backend)
 	close(fd);
 }
 
+/* Whatever is asked for, it works, and what was refused is told. */
+static void works(struct ringway_queue *queue, int fd)
+{
+	uint8_t bytes[100];
+	struct ringway_operation chain[2];
+	struct answer answers[2] = {{-1, 0}, {-1, 0}};
+	struct ringway_operation late;
+
+	if (queue == NULL)
+		return;
+	SAME(check_run(queue, ringway_read(fd, bytes, 100, 700, NULL, NULL)), 100);
+	CHECK(check_filled(bytes, 700, 100));
+	chain[0] = ringway_fsync(fd, check_answer, &answers[0]);
+	chain[1] = ringway_poll(fd, POLLIN, check_answer, &answers[1]);
+	CHECK(ringway_push_chain(queue, chain, 2) > 0);
+	check_drain(queue);
+	SAME(answers[0].result, 0);
+	SAME(answers[1].result, POLLIN);
+	late = ringway_timeout(UINT64_C(60000000000), NULL, NULL);
+	late.limit_ns = 1000000;
+	SAME(check_run(queue, late), -ETIMEDOUT);
+	BOOKS(queue);
+}
+
+static void every_option(unsigned backend)
+{
+	int fd = check_file("options", 4096, 0);
+	struct ringway_queue *first = check_queue(backend, ringway_options());
+	unsigned i;
+
+	works(first, fd);
+	for (i = 0; i < 10; i++) {
+		struct ringway_options options = ringway_options();
+		struct ringway_queue *queue;
+
+		switch (i) {
+		case 0:
+			options.flags = RINGWAY_SINGLE_ISSUER;
+			break;
+		case 1:
+			options.flags = RINGWAY_EVENTFD | RINGWAY_SINGLE_ISSUER;
+			break;
+		case 2:
+			options.flags = RINGWAY_SQPOLL;
+			options.sqpoll_idle_ms = 5;
+			break;
+		case 3:
+			options.flags = RINGWAY_SQPOLL;
+			options.sqpoll_cpu = 0;
+			break;
+		case 4:
+			options.attach = first;
+			break;
+		case 5:
+			options.io_wq_files = 2;
+			options.io_wq_rest = 2;
+			break;
+		case 6:
+			options.entries = 1;
+			options.in_flight = 2;
+			break;
+		case 7:
+			options.threads = 1;
+			options.sync_threads = 1;
+			options.completion_entries = 4096;
+			break;
+		case 8:
+			options.flags = RINGWAY_IOPOLL;
+			options.iopoll_fd = fd;
+			break;
+		default:
+			options.close_wait_ms = 1;
+			break;
+		}
+		queue = check_queue(backend, options);
+		works(queue, fd);
+		SAME(ringway_destroy(&queue), 0);
+	}
+	works(first, fd);
+	SAME(ringway_destroy(&first), 0);
+	close(fd);
+}
+
+/* The one that does nothing: all of it succeeds. */
+static void nothing(void)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+	uint8_t bytes[100];
+
+	options.backend = RINGWAY_BACKEND_NULL;
+	SAME(create(&options, &queue), 0);
+	SAME(ringway_backend(queue), RINGWAY_BACKEND_NULL);
+	SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+	SAME(check_run(queue, ringway_read(0, bytes, 100, 0, NULL, NULL)), 100);
+	SAME(ringway_destroy(&queue), 0);
+}
+
 static void *of_another_thread(void *arg)
 {
 	(void)arg;
@@ -264,6 +362,9 @@ int main(void)
 		SAME(ringway_destroy(&queue), 0);
 	}
 	SAME(ringway_destroy(NULL), 0);
+	for (b = 0; b < 3; b++)
+		every_option(check_backends[b]);
+	nothing();
 	invalid_options();
 	return check_end("options");
 }

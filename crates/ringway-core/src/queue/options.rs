@@ -453,9 +453,10 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     // Leaked if the answer does not come: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));
     let read = op::Read { fd: sample.file().as_raw_fd(), addr: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
-    try_one(backend, op::Raw::Read(read))?;
+    let answer = try_one(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
+    answer?;
     sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
@@ -465,14 +466,14 @@ fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
     let read = op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len, offset: 0 };
-    try_one(backend, op::Raw::Read(read))?;
+    let answer = try_one(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
     drop(unsafe { Box::from_raw(buffer) });
-    Ok(())
+    answer.map(|_| ())
 }
 
-/// One job through a backend that has nothing else to do; its result or errno.
-fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<i64, i32> {
+/// One job through a backend that has nothing else to do: its result or errno; or an error when it has not been answered.
+fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
     let job = Job::new(trial(), raw, FileKind::Storage, true);
     // SAFETY: the callers leak what the job points at unless its answer has come.
     unsafe { backend.carry(&job) }.map_err(|_| libc::EAGAIN)?;
@@ -484,9 +485,9 @@ fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<i64, i32> {
         }
         backend.enter(1, Some(until), &mut events).map_err(|error| errno_of(&error))?;
     }
-    match events[0].answer {
+    Ok(match events[0].answer {
         Answer::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
         Answer::Result(result) => Ok(result),
         Answer::CannotCarry | Answer::Expired => Err(libc::EOPNOTSUPP),
-    }
+    })
 }
