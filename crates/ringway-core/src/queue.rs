@@ -357,6 +357,7 @@ impl Queue {
         }
         let fd = self.main.poll_fd()?;
         self.polled = true;
+        self.echo();
         self.announce();
         // SAFETY: the descriptor belongs to the backend, which lives at least as long as this borrow of the queue.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })

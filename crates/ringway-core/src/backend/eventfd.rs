@@ -74,12 +74,6 @@ impl Epoll {
         let error = io::Error::last_os_error();
         if done == 0 || error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
     }
-
-    /// One member less, if it is one.
-    pub fn remove(&self, member: RawFd) {
-        // SAFETY: removing takes numbers only; a null pointer is allowed.
-        unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, member, ptr::null_mut()) };
-    }
 }
 
 impl AsRawFd for Epoll {
@@ -143,11 +137,6 @@ mod tests {
             assert!(readable());
             event.drain();
         }
-        let three = EventFd::new().unwrap();
-        three.signal();
-        epoll.add(three.as_raw_fd()).unwrap();
-        epoll.remove(three.as_raw_fd());
-        epoll.remove(three.as_raw_fd());
         assert!(!readable());
     }
 

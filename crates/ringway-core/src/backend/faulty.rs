@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What is to go wrong, and how often. Rates are per thousand; by itself a plan does nothing.
@@ -347,6 +348,10 @@ impl Backend for Faulty {
 
     fn wake(&mut self) {
         self.eventfd.signal();
+    }
+
+    fn echo(&self) -> Option<Arc<EventFd>> {
+        self.inner.echo()
     }
 
     fn watch(&mut self, eventfd: RawFd, active: bool) {

@@ -1,8 +1,9 @@
 //! Linux KAIO: direct transfers, syncs and polls, where io_uring is refused but `io_submit` is not.
 //!
 //! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes; completions are
-//! picked up from the mapped ring without a call. Every iocb names this backend's eventfd, so that one descriptor
-//! tells of all of them.
+//! picked up from the mapped ring without a call. Once somebody polls, or waits for the threads' eventfd as well, every iocb
+//! names this backend's own, so that one descriptor tells of all of them. Before that a transfer does not: it would cost each a twentieth
+//! of its time for nobody.
 //!
 //! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of those behind it.
 //! The refused job goes to the threads, whose system call gives the same errno as everywhere; the rest is submitted
@@ -11,7 +12,7 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks
 //! or extends the file.
 
-use super::eventfd::{self, Epoll, EventFd, left, wait_readable};
+use super::eventfd::{self, EventFd, left, wait_readable};
 use super::kaio_sys::{Context, IoEvent, Iocb};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{Cancel, Raw};
@@ -21,6 +22,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Fewer than this at a time is not worth a context.
@@ -28,6 +30,9 @@ const FEWEST: u32 = 32;
 
 /// The machine-wide `fs.aio-max-nr` where nobody has raised it: no context asks for more.
 const MOST: u32 = 65536;
+
+/// How long silent ones are waited for before the watched eventfd is looked at.
+const IN_TURN: Duration = Duration::from_millis(1);
 
 /// Completions that one io_getevents can hand over.
 const AT_ONCE: usize = 64;
@@ -39,12 +44,10 @@ pub(crate) struct Kaio {
     queued: Vec<*mut Iocb>,
     /// Answers that need no kernel.
     answered: Vec<Event>,
-    /// Told of every completion.
-    eventfd: EventFd,
-    /// What [`Backend::poll_fd`] gave out: readable when `eventfd` or the watched one is.
-    epoll: Option<Epoll>,
-    /// The watched eventfd that the epoll descriptor has.
-    in_epoll: Option<RawFd>,
+    /// Told of every completion, but of those of silent iocbs.
+    eventfd: Arc<EventFd>,
+    /// It has been given out.
+    polled: bool,
     /// Waited for beside the completions.
     watched: Option<RawFd>,
     system_calls: u64,
@@ -60,17 +63,20 @@ struct Slab {
     iocbs: Vec<UnsafeCell<Iocb>>,
     free: Vec<*mut Iocb>,
     in_kernel: usize,
+    /// Those in use that no eventfd is told of.
+    silent: usize,
 }
 
 impl Slab {
     fn new(len: usize) -> Self {
         let iocbs: Vec<_> = (0..len).map(|_| UnsafeCell::new(Iocb::default())).collect();
         let free = iocbs.iter().rev().map(UnsafeCell::get).collect();
-        Self { iocbs, free, in_kernel: 0 }
+        Self { iocbs, free, in_kernel: 0, silent: 0 }
     }
 
     fn take(&mut self, iocb: Iocb) -> Option<*mut Iocb> {
         let place = self.free.pop()?;
+        self.silent += usize::from(iocb.is_silent());
         // SAFETY: `free` holds addresses of `iocbs`; this one is in nobody's use.
         unsafe { place.write(iocb) };
         Some(place)
@@ -81,7 +87,9 @@ impl Slab {
         self.free.push(place);
         // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's token is nobody's,
         // so that `find` passes it by.
-        unsafe { place.replace(Iocb::default()) }
+        let iocb = unsafe { place.replace(Iocb::default()) };
+        self.silent -= usize::from(iocb.is_silent());
+        iocb
     }
 
     /// What became of one that the kernel had.
@@ -129,9 +137,8 @@ impl Kaio {
             slab: Slab::new(in_flight as usize),
             queued: Vec::with_capacity(in_flight as usize),
             answered: Vec::new(),
-            eventfd,
-            epoll: None,
-            in_epoll: None,
+            eventfd: Arc::new(eventfd),
+            polled: false,
             watched: None,
             system_calls: 0,
         })
@@ -193,6 +200,12 @@ impl Kaio {
 
     /// Waits for `missing` completions, or for something to do. True: `enter` is to return with what there is.
     fn wait(&mut self, missing: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<bool> {
+        if self.watched.is_some() && self.slab.silent > 0 {
+            // They went before anybody watched, and tell only who waits for them: both are looked at in turn until they are through.
+            let soon = Instant::now() + IN_TURN;
+            self.fetch(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
+            return Ok(true);
+        }
         if let Some(watched) = self.watched {
             let [ours, theirs] = self.wait_and_drain(watched, until)?;
             return Ok(theirs || !ours);
@@ -203,19 +216,6 @@ impl Kaio {
         // With some still queued for want of room, the first completion lets them go on.
         let min = if self.queued.is_empty() { missing.min(self.slab.in_kernel).clamp(1, AT_ONCE) } else { 1 };
         Ok(self.fetch(min, left(until), events)? < min)
-    }
-
-    /// Has the epoll descriptor, once there is one, tell of the watched eventfd too, and of no earlier one.
-    fn complete_epoll(&mut self) {
-        let Some(epoll) = self.epoll.as_ref().filter(|_| self.in_epoll != self.watched) else { return };
-        if let Some(former) = self.in_epoll.take() {
-            epoll.remove(former);
-        }
-        match self.watched.map(|watched| epoll.add(watched)) {
-            // Whoever polls looks for himself until there is memory for it.
-            Some(Err(_)) => self.wake(),
-            _ => self.in_epoll = self.watched,
-        }
     }
 
     /// Which became readable, the own eventfd or the watched one; they are no longer.
@@ -237,7 +237,11 @@ impl Backend for Kaio {
             self.answered.push(Event { token: job.token, answer: Answer::CannotCarry });
             return Ok(());
         };
-        let iocb = iocb.data(job.token.0).resfd(self.eventfd.as_raw_fd());
+        let mut iocb = iocb.data(job.token.0);
+        // What may never complete is not looked for in turn.
+        if self.polled || self.watched.is_some() || !job.raw.is_transfer() {
+            iocb = iocb.resfd(self.eventfd.as_raw_fd());
+        }
         self.queued.push(self.slab.take(iocb).ok_or(NoRoom)?);
         Ok(())
     }
@@ -245,7 +249,7 @@ impl Backend for Kaio {
     fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
         let enough = events.len() + want;
         let mut over = want == 0;
-        if self.epoll.is_some() {
+        if self.polled {
             // Before looking for events, so that those that come after the look make it readable again.
             match self.watched {
                 // What the watched one has told of is there for the caller to find: nothing is waited for then.
@@ -255,7 +259,9 @@ impl Backend for Kaio {
                     self.eventfd.drain();
                 }
             }
-            self.complete_epoll();
+            if self.slab.silent > 0 {
+                self.wake(); // Whoever polls looks for himself until they are through.
+            }
         }
         events.append(&mut self.answered);
         loop {
@@ -278,7 +284,7 @@ impl Backend for Kaio {
         if let Some(index) = self.queued.iter().position(is_it) {
             self.slab.put_back(self.queued.remove(index));
             self.answered.push(Event { token, answer: Answer::Result(-i64::from(libc::ECANCELED)) });
-            if self.epoll.is_some() {
+            if self.polled {
                 self.wake();
             }
         } else if let Some(iocb) = self.slab.find(token) {
@@ -288,13 +294,14 @@ impl Backend for Kaio {
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if let Some(epoll) = &self.epoll {
-            return Ok(epoll.as_raw_fd());
+        if !std::mem::replace(&mut self.polled, true) && self.slab.silent > 0 {
+            self.wake();
         }
-        let epoll = Epoll::over([self.eventfd.as_raw_fd()])?;
-        let fd = self.epoll.insert(epoll).as_raw_fd();
-        self.complete_epoll();
-        Ok(fd)
+        Ok(self.eventfd.as_raw_fd())
+    }
+
+    fn echo(&self) -> Option<Arc<EventFd>> {
+        Some(self.eventfd.clone())
     }
 
     fn wake(&mut self) {
@@ -304,7 +311,6 @@ impl Backend for Kaio {
 
     fn watch(&mut self, eventfd: RawFd, active: bool) {
         self.watched = active.then_some(eventfd);
-        self.complete_epoll();
     }
 
     /// KAIO has no timers: the threads beside it keep the time.
@@ -668,18 +674,39 @@ mod tests {
         assert_eq!(events.len(), 2);
         assert!(!readable(fd));
         // The threads beside it.
-        let watched = EventFd::new().unwrap();
-        kaio.watch(watched.as_raw_fd(), true);
-        watched.signal();
+        kaio.echo().unwrap().signal();
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd));
-        // What nobody watches any more may be another file's by now, and tells nothing.
-        watched.signal();
-        kaio.watch(-1, false);
-        assert!(!readable(fd));
+    }
+
+    #[test]
+    fn a_transfer_that_went_before_anybody_polled_is_told_of() {
+        let Some(file) = direct_file(1) else { return };
+        let mut page = Page([0xff; PAGE]);
+        let mut kaio = Kaio::new(4).unwrap();
+        let mut events = Vec::new();
+        carry(&mut kaio, 0, read(&file, &mut page, 0));
+        kaio.submit(&mut events);
+        let fd = kaio.poll_fd().unwrap();
+        while events.is_empty() {
+            assert!(readable(fd));
+            kaio.enter(0, None, &mut events).unwrap();
+        }
         kaio.enter(0, None, &mut events).unwrap();
-        assert!(readable(watched.as_raw_fd()));
+        assert!(!readable(fd), "nothing is in flight any more");
+        assert_eq!(kaio.slab.silent, 0);
+        // And one that went before anybody watched ends the wait.
+        let mut kaio = Kaio::new(4).unwrap();
+        carry(&mut kaio, 1, read(&file, &mut page, 0));
+        kaio.submit(&mut events);
+        let watched = EventFd::new().unwrap();
+        kaio.watch(watched.as_raw_fd(), true);
+        events.clear();
+        while events.is_empty() {
+            kaio.enter(1, None, &mut events).unwrap();
+        }
+        assert_eq!(kaio.slab.silent, 0);
     }
 
     #[test]

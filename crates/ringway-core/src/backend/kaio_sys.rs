@@ -61,6 +61,11 @@ impl Iocb {
         Self { flags: IOCB_FLAG_RESFD, resfd: eventfd as u32, ..self }
     }
 
+    /// No eventfd is told of it; the empty one counts as told.
+    pub fn is_silent(&self) -> bool {
+        self.flags & IOCB_FLAG_RESFD == 0 && self.data != 0
+    }
+
     /// What to make of the result.
     ///
     /// A poll that was woken answers with all bits of the wake-up, also those that nobody asked for; and one that was

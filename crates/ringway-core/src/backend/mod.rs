@@ -12,8 +12,10 @@ pub(crate) mod uring;
 use crate::op::Raw;
 use crate::refusal::Refusal;
 use crate::slots::Token;
+use eventfd::EventFd;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One operation, or one piece of a long transfer, as a backend is given it.
@@ -103,6 +105,12 @@ pub(crate) trait Backend: Send {
 
     /// The descriptor that becomes readable when there may be events, from this call on.
     fn poll_fd(&mut self) -> io::Result<RawFd>;
+
+    /// The eventfd that [`poll_fd`](Self::poll_fd) gives out, for the threads beside this backend to tell it of theirs; `None` where it
+    /// is told of the watched one by other means.
+    fn echo(&self) -> Option<Arc<EventFd>> {
+        None
+    }
 
     /// Makes [`poll_fd`](Self::poll_fd)'s descriptor readable: the queue has something by itself.
     fn wake(&mut self);

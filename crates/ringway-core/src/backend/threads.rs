@@ -18,6 +18,7 @@ mod pool;
 mod tests;
 mod watch;
 
+use super::eventfd::EventFd;
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
@@ -88,6 +89,11 @@ impl Threads {
     /// Errors: those of `eventfd(2)`: EMFILE, ENFILE, ENOMEM.
     pub fn eventfd(&mut self) -> io::Result<RawFd> {
         self.shared.lock().signal_fd()
+    }
+
+    /// Has the descriptor that a program polls tell of these threads' events too.
+    pub fn echo(&mut self, eventfd: Arc<EventFd>) {
+        self.shared.lock().echo(eventfd);
     }
 
     /// Jobs taken whose answer has not come out of [`enter`](Backend::enter).

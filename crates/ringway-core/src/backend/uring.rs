@@ -66,6 +66,8 @@ pub(crate) struct Uring {
     /// The watched eventfd was readable: `enter` is to return.
     bell: bool,
     eventfd: Option<EventFd>,
+    /// `poll_fd` is to give an eventfd. Made when it is asked for: before that it would be told of each completion, and read, for nobody.
+    wants_eventfd: bool,
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
     system_calls: u64,
@@ -220,6 +222,7 @@ impl Uring {
             watch_armed: false,
             bell: false,
             eventfd: None,
+            wants_eventfd: settings.eventfd,
             buffers: None,
             files: None,
             system_calls: 0,
@@ -238,19 +241,6 @@ impl Uring {
         if let Some(mut workers) = settings.io_wq_workers {
             let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
             self.note(Feature::IoWqWorkers, done);
-        }
-        if settings.eventfd {
-            match EventFd::new() {
-                Ok(eventfd) => {
-                    let done = self.ring.submitter().register_eventfd(eventfd.as_raw_fd());
-                    if self.note(Feature::EventFd, done) {
-                        self.eventfd = Some(eventfd);
-                    }
-                }
-                Err(error) => {
-                    self.note(Feature::EventFd, Err(error));
-                }
-            }
         }
     }
 
@@ -520,7 +510,8 @@ impl Backend for Uring {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         // A ring that leaves completions to its owner does not wake who sleeps in poll(2) on it; an eventfd does.
-        if self.granted.contains(&Feature::DeferTaskrun) && self.eventfd.is_none() {
+        let wanted = self.wants_eventfd || self.granted.contains(&Feature::DeferTaskrun);
+        if wanted && self.eventfd.is_none() {
             let eventfd = EventFd::new()?;
             self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
             eventfd.signal(); // For what came before.

@@ -243,8 +243,18 @@ impl Queue {
     fn side(&mut self) -> Option<&mut Threads> {
         if self.side.is_none() {
             *self.side = Threads::new(self.options.thread_options()).ok();
+            self.echo();
         }
         self.side.as_mut()
+    }
+
+    /// Where a program polls the main backend's eventfd, the threads signal it too.
+    pub(super) fn echo(&mut self) {
+        if self.polled
+            && let (Some(side), Some(eventfd)) = (self.side.as_mut(), self.main.echo())
+        {
+            side.echo(eventfd);
+        }
     }
 
     fn carry_beside(&mut self, job: &Job) -> Result<(), NoRoom> {
@@ -290,8 +300,10 @@ impl Queue {
             (None, 1) => Some(Instant::now() + Duration::from_millis(1)),
             _ => until,
         };
-        self.enter_main(want, until)?;
-        self.enter_side(0, None)
+        // The threads are looked at last, and in any case: the main backend may have made the descriptor unreadable that told of them.
+        let entered = self.enter_main(want, until);
+        self.enter_side(0, None)?;
+        entered
     }
 
     fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {

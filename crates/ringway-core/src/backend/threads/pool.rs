@@ -144,6 +144,8 @@ impl Wakes {
 #[derive(Default)]
 struct Signal {
     fd: Option<EventFd>,
+    /// That of a backend which these threads stand beside, where a program polls it.
+    echo: Option<Arc<EventFd>>,
     /// It is readable, or would be if it had been asked for.
     raised: bool,
 }
@@ -232,7 +234,7 @@ impl State {
     pub fn raise(&mut self) {
         if !self.signal.raised {
             self.signal.raised = true;
-            if let Some(fd) = &self.signal.fd {
+            for fd in self.signal.fd.iter().chain(self.signal.echo.as_deref()) {
                 fd.signal();
                 self.calls += 1;
             }
@@ -260,6 +262,14 @@ impl State {
             self.signal.fd = Some(fd);
         }
         Ok(self.signal.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+    }
+
+    /// Has this one be signalled too. Only its owner makes it unreadable.
+    pub fn echo(&mut self, eventfd: Arc<EventFd>) {
+        if self.signal.raised {
+            eventfd.signal();
+        }
+        self.signal.echo = Some(eventfd);
     }
 
     /// Takes all events, for an empty list with room in it.
