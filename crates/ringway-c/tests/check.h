@@ -203,15 +203,6 @@ static inline int check_file(const char *path, uint64_t length, int flags)
 	return fd;
 }
 
-static inline void *check_aligned(size_t length)
-{
-	void *bytes = NULL;
-
-	NEED(posix_memalign(&bytes, 4096, length == 0 ? 1 : length) == 0);
-	memset(bytes, 0xee, length);
-	return bytes;
-}
-
 /* Descriptors of this process. */
 static inline int check_descriptors(void)
 {
@@ -221,6 +212,25 @@ static inline int check_descriptors(void)
 	for (fd = 0; fd < 4096; fd++)
 		count += fcntl(fd, F_GETFD) >= 0;
 	return count;
+}
+
+/* No descriptor more than before. A thread of a queue that has ended may hold one for a moment longer. */
+static inline int check_no_more_descriptors(int before)
+{
+	int tries;
+
+	for (tries = 0; tries < 2000 && check_descriptors() > before; tries++)
+		usleep(5000);
+	return check_descriptors() <= before;
+}
+
+static inline void *check_aligned(size_t length)
+{
+	void *bytes = NULL;
+
+	NEED(posix_memalign(&bytes, 4096, length == 0 ? 1 : length) == 0);
+	memset(bytes, 0xee, length);
+	return bytes;
 }
 
 /* How a child ended that ran `body`: 0 when it found nothing wrong. */

@@ -504,7 +504,10 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 		it->made = ringway_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"), on_completion, it);
 	} else if (strcmp(kind, "open") == 0) {
 		if (!check_openat2()) {
-			check_skip("openat2(2) is not known here", 1);
+			static int told;
+
+			if (!told++)
+				check_skip("cases with open: openat2(2) is not known here", 1);
 			longjmp(over, SKIPPED);
 		}
 		it->made = ringway_open(dir, path_of(path), (int)FLAGS("flags"), (unsigned)FLAGS("mode"), on_completion, it);

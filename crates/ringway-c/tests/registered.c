@@ -161,7 +161,7 @@ int main(void)
 				ringway_destroy(&queue);
 		}
 	}
-	SAME(check_descriptors(), before);
+	CHECK(check_no_more_descriptors(before));
 	close(buffered);
 	close(direct);
 	return check_end("registered");
