@@ -24,8 +24,8 @@ namespace ringway {
 
 // What the queues of a file system are to be; one queue for each thread that reads. 0 and "" mean the default.
 struct FileSystemOptions {
-	std::string backend;    // "uring", "kaio", "threads" or "null"; "": the best that is granted, or RINGWAY_BACKEND
-	uint32_t entries = 0;   // the most reads that one system call submits; 64
+	std::string backend;    // "uring", "kaio" or "threads"; "": the best that is granted, or RINGWAY_BACKEND
+	uint32_t entries = 0;   // the most reads that one system call submits; 16
 	uint32_t in_flight = 0; // the most reads in flight for each thread; 256
 	uint32_t threads = 0;   // the most threads of each queue, where the kernel cannot carry a read; ringway's default
 	std::string faults;     // for tests: what is to go wrong, such as "seed=7,short=500"; see ringway_create(3)

@@ -22,7 +22,7 @@ rocksdb::FileSystem* MakeFromUri(const std::string& uri, std::unique_ptr<rocksdb
 	if (status.ok())
 		status = Make(options, rocksdb::FileSystem::Default(), guard);
 	if (!status.ok())
-		*error = status.ToString();
+		*error = status.getState(); // RocksDB puts the code before it
 	return guard->get();
 }
 

