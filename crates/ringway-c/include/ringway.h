@@ -11,7 +11,7 @@
  *
  *	ringway_destroy(&queue);
  *
- * RESULTS   Every function that can fail gives a number: 0 or more, or minus an errno. errno itself is left alone.
+ * RESULTS   Every function that can fail gives a number: 0 or more, or minus an errno. errno itself tells nothing.
  *           ringway_last_error() has the same in words, with the mend where there is one. An operation's own result comes with
  *           its completion, in the same way: 0 or more, or minus an errno, the same on every backend.
  *
@@ -29,8 +29,12 @@
  *           answered with -EDEADLK. It must return: a longjmp out of one leaks and leaves the queue refusing to reap; a C++
  *           exception ends the program.
  *
- * FORK      A queue belongs to the process that made it. In a child of fork() every function answers -ECHILD for it, except
- *           ringway_destroy(), which forgets it and touches nothing of the parent's. All descriptors are close-on-exec.
+ * FORK      A queue belongs to the process that made it. In a child of fork() every function that can fail answers -ECHILD for it, except
+ *           ringway_destroy(), which forgets it and touches nothing of the parent's; what only asks tells of the parent's queue as it was.
+ *           All descriptors are close-on-exec.
+ *
+ * SIGNALS   Nothing here ends early for a signal. A write to a pipe or socket that nobody reads sends SIGPIPE, as write(2) does: ignore it,
+ *           and the completion says -EPIPE.
  *
  * ABI       Structures that you fill in carry their size, so that a program built against this header runs with a later library of the
  *           same soname (libringway.so.0). Fill them in with the functions below, which set it. (A size smaller than any library ever had is
@@ -208,7 +212,7 @@ enum {
 	RINGWAY_ALWAYS = 1u << 2
 };
 
-/* As an offset: the file's own position, which moves on. The only one for pipes and terminals. */
+/* As an offset: the file's own position, which moves on. What has none (a pipe, a socket, a terminal) ignores the offset. */
 #define RINGWAY_CURSOR UINT64_MAX
 
 /*
@@ -250,7 +254,8 @@ struct ringway_completion {
  *
  * Its id, more than 0 and never that of another operation in flight; or, with nothing taken:
  *   -EAGAIN    as many are in flight as the options allow: reap, then push again
- *   -EINVAL    it cannot be meant as it is: an unknown kind or flag, no buffer, no path, an offset beyond INT64_MAX, ...
+ *   -EINVAL    it cannot be meant as it is: an unknown kind or flag, no buffer for a length that is not 0, no path, a transfer at an
+ *              offset beyond INT64_MAX or longer than SSIZE_MAX, more than 1024 buffers (IOV_MAX)
  *   -E2BIG     it has something set that this library does not know
  *   -EBUSY     a close of a descriptor that is registered
  *   -ESHUTDOWN the queue is being destroyed
@@ -335,7 +340,7 @@ struct ringway_range {
  *
  * How many ranges failed (0: none); each has its own result. Ranges of any number of files, in any order, may overlap. Or, with
  * nothing read and no result set:
- *   -EINVAL    a range without a buffer, longer than INT64_MAX, or with unknown flags
+ *   -EINVAL    a range without a buffer, longer than SSIZE_MAX, at an offset beyond INT64_MAX, or with unknown flags
  *   -EAGAIN    the queue is full of other operations
  *   others     as for ringway_submit()
  */
@@ -348,9 +353,9 @@ int ringway_multi_read(struct ringway_queue *queue, struct ringway_range *ranges
  * The descriptor that is readable (POLLIN) when there may be something to reap, for poll(2), epoll(7) and their like. It belongs to
  * the queue. From the first call on it is kept right: never is something there and the descriptor not readable. The contrary happens.
  * So: when it is readable, ringway_reap(queue, 0, 0) until that gives 0, then wait for it again; and ringway_submit() what was pushed
- * before you wait.
+ * before you wait. With io_uring, poll(2) and epoll_wait(2) may answer EINTR without a signal: wait again.
  *
- *   -EOPNOTSUPP with iopoll_fd; -EMFILE and -ENFILE: no descriptor is left; -ECHILD
+ *   -EOPNOTSUPP with RINGWAY_IOPOLL; -EMFILE and -ENFILE: no descriptor is left; -ECHILD
  */
 int ringway_fd(struct ringway_queue *queue);
 

@@ -5,6 +5,7 @@
 # of the source may be:
 #	/* run: VARIABLE=VALUE ... */             the environment that it wants
 #	/* valgrind: no, because ... */           valgrind cannot run it, and why
+#	/* sanitized: no, because ... */          likewise
 set -eu
 how=$1 source=$2 program=$3 cases=${4:-}
 [ -z "$cases" ] || cases=$(cd "$cases" && pwd)
@@ -12,9 +13,9 @@ how=$1 source=$2 program=$3 cases=${4:-}
 comment() {
     sed -n "1,12s|^/\* $1: \(.*\) \*/\$|\1|p" "$source"
 }
-why=$(comment valgrind | sed -n 's/^no, because //p')
-if [ "$how" = valgrind ] && [ -n "$why" ]; then
-    echo "$source: not under valgrind, because $why"
+why=$(comment "$how" | sed -n 's/^no, because //p')
+if [ -n "$why" ]; then
+    echo "$source: not $how, because $why"
     exit 0
 fi
 environment=$(comment run)

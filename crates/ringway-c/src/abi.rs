@@ -134,21 +134,48 @@ unsafe impl Extensible for Operation {
 const _: () = assert!(size_of::<Options>() == 72 && size_of::<Operation>() == 96);
 const _: () = assert!(size_of::<Completion>() == 40 && size_of::<Range>() == 40);
 
+/// A structure as the caller has it, or a copy of one of another version.
+pub enum Version<'a, T> {
+    This(&'a T),
+    Other(T),
+}
+
+impl<T> Version<'_, T> {
+    #[inline(always)]
+    pub fn as_ref(&self) -> &T {
+        match self {
+            Self::This(this) => this,
+            Self::Other(other) => other,
+        }
+    }
+}
+
 /// Reads a structure of this or another version: what the caller does not have is 0.
 ///
 /// Errors: EINVAL, smaller than it ever was; E2BIG, with something set that is not known here.
 ///
 /// # Safety
 ///
-/// `from` must be valid for reads of as many bytes as its first field says, and of at least 4.
-#[inline]
-pub unsafe fn read<T: Extensible>(from: *const T) -> Result<T, i32> {
+/// `from` must be valid for reads of as many bytes as its first field says, and of at least 4, for as long as the answer is used.
+#[inline(always)]
+pub unsafe fn read<'a, T: Extensible>(from: *const T) -> Result<Version<'a, T>, i32> {
     // SAFETY: the caller's promise: the first field is there.
     let size = unsafe { from.cast::<u32>().read() } as usize;
     if size == size_of::<T>() {
-        // SAFETY: the caller's promise for `size` bytes.
-        return Ok(unsafe { from.read() });
+        // SAFETY: the caller's promise for `size` bytes; any bytes are a value of it.
+        return Ok(Version::This(unsafe { &*from }));
     }
+    // SAFETY: the caller's promise.
+    unsafe { read_other(from, size) }.map(Version::Other)
+}
+
+/// One of another size.
+///
+/// # Safety
+///
+/// `from` must be valid for reads of `size` bytes.
+#[cold]
+unsafe fn read_other<T: Extensible>(from: *const T, size: usize) -> Result<T, i32> {
     if size < T::FIRST {
         return Err(libc::EINVAL);
     }
@@ -230,7 +257,7 @@ mod tests {
 
     fn read_back(words: &[u64]) -> Result<Operation, i32> {
         // SAFETY: the sizes below are at most the words' 320 bytes; any bytes are an operation.
-        unsafe { read(words.as_ptr().cast::<Operation>()) }
+        unsafe { read(words.as_ptr().cast::<Operation>()) }.map(|version| *version.as_ref())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `struct ringway_operation`: pushing one, or a chain of them, and cancelling.
 
-use crate::abi::{self, Buffers, IOV_MAX};
+use crate::abi::{self, Buffers, IOV_MAX, Version};
 use crate::door::{Door, open};
 use crate::error::{Failure, answer};
 use crate::files::Files;
@@ -21,17 +21,56 @@ use std::time::Duration;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::Operation) -> i64 {
     // SAFETY: the caller's promise.
-    let (door, pushed) = unsafe { (open(queue), read(operation)) };
-    let pushed = pushed.and_then(|asked| {
-        // SAFETY: the caller's promise.
-        let operation = unsafe { translate(&asked, &mut door.files) }?;
-        let record = door.records.keep(Record { callback: asked.callback, arg: asked.arg });
-        door.queue.push(operation.user_data(record)).map_err(|error| {
+    let door = unsafe { open(queue) };
+    // SAFETY: likewise.
+    let asked = match unsafe { read(operation) } {
+        Ok(asked) => asked,
+        Err(failure) => return failure.tell().into(),
+    };
+    let asked = asked.as_ref();
+    // Most are these: made in their slot, rather than copied to it.
+    if asked.limit_ns == 0 && asked.flags == 0 {
+        let &abi::Operation { fd, offset, length, .. } = asked;
+        let (addr, len) = (asked.address.cast_mut().cast::<u8>(), length as usize);
+        let usual = length <= isize::MAX as u64 && (!addr.is_null() || length == 0);
+        match asked.kind {
+            // SAFETY: the caller's promise.
+            kind::READ if usual => return unsafe { push_transfer(door, asked, op::Read { fd, addr, len, offset }) },
+            // SAFETY: likewise.
+            kind::WRITE if usual => return unsafe { push_transfer(door, asked, op::Write { fd, addr, len, offset }) },
+            _ => {}
+        }
+    }
+    // SAFETY: likewise.
+    match unsafe { translate(asked, &mut door.files) } {
+        Ok(operation) => push(door, asked, |record| operation.user_data(record)),
+        Err(failure) => failure.tell().into(),
+    }
+}
+
+/// A read or a write with nothing special about it.
+///
+/// # Safety
+///
+/// As for `ringway_push`.
+#[inline(always)]
+unsafe fn push_transfer(door: &mut Door, asked: &abi::Operation, transfer: impl Into<Raw>) -> i64 {
+    let file = door.files.get(asked.fd);
+    // SAFETY: the caller's promise.
+    push(door, asked, |record| unsafe { Operation::from_raw(transfer.into(), file, None) }.user_data(record))
+}
+
+/// The operation is made when all else is there, so that it need not be moved.
+#[inline(always)]
+fn push(door: &mut Door, asked: &abi::Operation, make: impl FnOnce(u64) -> Operation) -> i64 {
+    let record = door.records.keep(Record { callback: asked.callback, arg: asked.arg });
+    match door.queue.push(make(record)) {
+        Ok(id) => id.to_bits() as i64,
+        Err(error) => {
             door.records.take(record);
-            refused(&error)
-        })
-    });
-    id(pushed)
+            refused(&error).tell().into()
+        }
+    }
 }
 
 /// `ringway_push_chain`.
@@ -50,8 +89,8 @@ pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const
         // SAFETY: the caller's promise; an array's elements have the size that its first one says.
         let made = unsafe {
             read(at.cast()).and_then(|asked| {
-                at = at.add(asked.size as usize);
-                Ok((asked, translate(&asked, &mut door.files)?))
+                at = at.add(asked.as_ref().size as usize);
+                Ok((*asked.as_ref(), translate(asked.as_ref(), &mut door.files)?))
             })
         };
         match made {
@@ -66,10 +105,13 @@ pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const
             }
         }
     }
-    id(door.queue.push_chain(chain).map_err(|error| {
-        records.into_iter().for_each(|record| _ = door.records.take(record));
-        refused(&error)
-    }))
+    match door.queue.push_chain(chain) {
+        Ok(id) => id.to_bits() as i64,
+        Err(error) => {
+            records.into_iter().for_each(|record| _ = door.records.take(record));
+            refused(&error).tell().into()
+        }
+    }
 }
 
 /// `ringway_cancel`.
@@ -102,15 +144,8 @@ pub unsafe extern "C" fn ringway_cancel_all(queue: *mut Door) -> c_int {
     answer(door.check().map(|()| door.queue.cancel_all()))
 }
 
-fn id(pushed: Result<OpId, Failure>) -> i64 {
-    match pushed {
-        Ok(id) => id.to_bits() as i64,
-        Err(failure) => failure.tell().into(),
-    }
-}
-
 #[cold]
-pub fn refused(error: &PushError) -> Failure {
+fn refused(error: &PushError) -> Failure {
     Failure::new(error.reason().errno(), error)
 }
 
@@ -118,11 +153,13 @@ fn invalid(text: &str) -> Failure {
     Failure::new(libc::EINVAL, text)
 }
 
+/// What the caller gave, whatever its version.
+///
 /// # Safety
 ///
-/// `operation` is valid for as many bytes as it says.
-#[inline]
-unsafe fn read(operation: *const abi::Operation) -> Result<abi::Operation, Failure> {
+/// `operation` is null, or valid for as many bytes as it says.
+#[inline(always)]
+unsafe fn read<'a>(operation: *const abi::Operation) -> Result<Version<'a, abi::Operation>, Failure> {
     if operation.is_null() {
         return Err(invalid("no operation"));
     }

@@ -23,8 +23,9 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
         // SAFETY: the caller's promise.
         let asked = unsafe { abi::read(options) }
             .map_err(|errno| Failure::new(errno, "ringway_options of another version: made by ringway_options()?"))?;
+        let asked = asked.as_ref();
         // SAFETY: the caller's promise.
-        core = unsafe { translate(&asked) }?;
+        core = unsafe { translate(asked) }?;
         if asked.close_wait_ms > 0 {
             close_wait = Duration::from_millis(asked.close_wait_ms.into());
         }

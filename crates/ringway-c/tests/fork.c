@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* valgrind: no, because it takes for lost what the parent's other threads hold, which a child does not have */
+/* sanitized: no, because its allocator's locks may be held by the parent's other threads, and are so for ever in a child */
 /* fork in the middle: the child is told so by every function, and the parent's operations finish as if there were none. */
 #include "check.h"
 

@@ -214,7 +214,9 @@ static void server(unsigned backend)
 		client[1] = pipes[1];
 		ask(client);
 		fflush(stdout);
-		_exit(check_failures == 0 ? 0 : 1);
+		/* Rather than _exit: valgrind would take for lost what threads of the parent hold that are just ending. */
+		execlp(check_failures == 0 ? "true" : "false", "client", (char *)NULL);
+		_exit(1);
 	}
 	close(sockets[1]);
 	close(pipes[1]);
