@@ -13,13 +13,14 @@ ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 C_DOOR := $(MAKE) -C crates/ringway-c
+ROCKSDB := $(MAKE) -C rocksdb
 BINARY := $(TARGET)/release/ringway
 SETUP := ./scripts/setup.sh
 # Where rustup puts cargo: a shell that was open before does not know of it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench compare probe build c install install-command install-c test check fmt doc soak storm loom fuzz sanitize clean
+.PHONY: help bench compare probe build c rocksdb install install-command install-c install-rocksdb test check fmt doc soak storm loom fuzz sanitize clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -47,11 +48,13 @@ build: c ## the command and the C libraries, for release
 	$(CARGO) build --release -p ringway-cli --bin ringway
 
 c: ## the C libraries, in target/c
-	@$(SETUP) rust cc
 	$(C_DOOR)
 
+rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
+	$(ROCKSDB)
+
 # All of it, as a distribution's packages want it: DESTDIR, PREFIX, and for the C door LIBDIR, INCLUDEDIR and MANDIR.
-install: install-command install-c ## the command and the C door to PREFIX (/usr/local), below DESTDIR if that is given
+install: install-command install-c ## the command and the C door (not RocksDB's) to PREFIX (/usr/local), below DESTDIR if that is given
 
 # As root there may be no cargo: then what was built before is installed.
 install-command: ## the command alone
@@ -62,6 +65,9 @@ install-command: ## the command alone
 install-c: ## the C door alone: libraries, headers, pkg-config and CMake files, manual pages
 	$(C_DOOR) install DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR))) PREFIX=$(PREFIX)
 
+install-rocksdb: ## the FileSystem for RocksDB: its shared object and its header
+	$(ROCKSDB) install DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR))) PREFIX=$(PREFIX)
+
 # The doc tests run on each backend: they are what a reader tries first.
 test: check ## every test
 	@$(SETUP) mkfs
@@ -69,7 +75,7 @@ test: check ## every test
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
 	$(C_DOOR) test
-	$(MAKE) -C rocksdb test
+	$(ROCKSDB) test
 
 check: ## formatting and lints, as CI wants them
 	@$(SETUP) rust cc fmt clippy
