@@ -118,8 +118,10 @@ struct ringway_options {
 	int32_t iopoll_fd;            /* with RINGWAY_IOPOLL: a file open for direct I/O on a device with poll queues */
 	struct ringway_queue *attach; /* shares this queue's kernel threads, SQPOLL's and io_uring's workers; NULL: no other's */
 	const char *faults;           /* for tests: what is to go wrong, such as "seed=7 short=500 errors=10"; NULL: nothing. See
-	                                 ringway_create(3) */
+	                                 ringway_create(3). Not needed after it */
 };
+
+/* (Some functions have the name of a structure, as stat(2) has: in C++ say `struct ringway_options` for the type.) */
 
 static inline struct ringway_options ringway_options(void)
 {
@@ -329,13 +331,13 @@ struct ringway_range {
 	uint32_t flags;  /* RINGWAY_RANGE_* */
 	uint64_t offset; /* bytes from the beginning */
 	uint64_t length; /* bytes */
-	void *buffer;    /* of at least that length */
+	void *buffer;    /* of at least that length; for 0 bytes it may be NULL */
 	int64_t result;  /* out: bytes, fewer than asked for only where the file ends; or minus an errno */
 };
 
 /*
- * Reads all ranges, as many at once as there is room for, and waits for all of them: one system call to submit and one to wait,
- * mostly. Short reads are continued. Completions of other operations on this queue stay for the next reap; their
+ * Reads all ranges, as many at once as there is room for, and waits for all of them: one system call mostly, or one for each
+ * `entries` of the options. Short reads are continued. Completions of other operations on this queue stay for the next reap; their
  * callbacks are not called, so this may be used inside one.
  *
  * How many ranges failed (0: none); each has its own result. Ranges of any number of files, in any order, may overlap. Or, with
