@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """beside-libaio.py PROGRAMS [--file FILE] [--rounds N] [--part N] [--backend kaio]: ioqueue.h beside the same loop on plain libaio.
 
-PROGRAMS is the folder that has ioqueue_bench, ioqueuemt_bench and libaio_loop (`make ioqueue-bench`). For each block size the two run in turn, A B A B,
+PROGRAMS is the folder that has ioqueue_bench, ioqueuemt_bench and libaio_loop (`make ioqueue-bench`). For each block size the two run in turn, A B B A,
 and the medians are compared: CPU an operation (less is better) and operations a second (more is better). The rows of the table that are closest to the
 median come after, in the columns of the original's README."""
 
 import argparse
+import itertools
 import os
 import statistics
 import subprocess
@@ -25,9 +26,13 @@ parser.add_argument("--sizes", default=",".join(map(str, REQUESTS)), help="block
 options = parser.parse_args()
 
 
+# Each run reads elsewhere: what the one before it has read may be in a cache of the host's or of the device's.
+seeds = itertools.count(1)
+
+
 def run(program, size, path):
     """One row as numbers: (CPU microseconds an operation, operations a second, the row)."""
-    environment = dict(os.environ, REQS=str(max(1, REQUESTS[size] // options.part)))
+    environment = dict(os.environ, REQS=str(max(1, REQUESTS[size] // options.part)), SEED=str(next(seeds)))
     if options.backend != "mt":
         environment["RINGWAY_BACKEND"] = options.backend
     output = subprocess.run([os.path.join(options.programs, program), path, str(size)], env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
@@ -57,9 +62,11 @@ def main():
         ratios = []
         for size in map(int, options.sizes.split(",")):
             runs = {"ours": [], "libaio": []}
-            for _ in range(options.rounds):
-                runs["ours"].append(run(ours, size, path))
-                runs["libaio"].append(run("libaio_loop", size, path))
+            # Which of the two is first changes: that makes a difference on some disks.
+            pair = [("ours", ours), ("libaio", "libaio_loop")]
+            for turn in range(options.rounds):
+                for who, program in pair[:: 1 - turn % 2 * 2]:
+                    runs[who].append(run(program, size, path))
             cpu, ops = ({who: statistics.median(one[at] for one in runs[who]) for who in runs} for at in (0, 1))
             ratios.append((cpu["ours"] / cpu["libaio"], ops["ours"] / ops["libaio"]))
             print(
