@@ -162,8 +162,8 @@ int ringway_create(const struct ringway_options *options, struct ringway_queue *
 /*
  * Ends a queue and sets *queue to NULL; NULL, and a pointer to NULL, are fine.
  *
- * Cancels everything in flight, waits for it, at most for close_wait_ms, and calls the callbacks of all that has ended (a
- * completion without a callback goes unseen). A push from one of them is answered with -ESHUTDOWN.
+ * Cancels everything in flight, waits for it, at most for close_wait_ms, and calls the callbacks of all that has ended, as
+ * ringway_reap() does. A push from one of them is answered with -ESHUTDOWN.
  *
  * How many operations would not end: usually 0. The kernel still has those: they get no callback, and their buffers and
  * descriptors must be left alone for as long as the process lives. Nothing of theirs is freed here.
@@ -290,7 +290,7 @@ int ringway_submit(struct ringway_queue *queue);
 /*
  * Submits what was pushed, waits until at least `min` completions are there, or for `timeout_ns` nanoseconds (RINGWAY_FOREVER; 0: does
  * not wait), whichever is first, and calls the callbacks of all that are there. A completion without a callback is counted and
- * dropped. Completions come in no particular order but that of chains and barriers. A signal does not end the wait.
+ * dropped; a descriptor that it brings is closed. Completions come in no particular order but that of chains and barriers. A signal does not end the wait.
  * It never waits for more than are in flight: with nothing in flight it gives 0 at once.
  *
  * How many completions there were; or:

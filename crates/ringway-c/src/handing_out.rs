@@ -7,7 +7,7 @@ use crate::kind;
 use crate::records::Records;
 use libc::{c_int, c_uint};
 use ringway_core::Completions;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// `ringway_submit`.
@@ -83,9 +83,10 @@ pub unsafe fn hand_out(queue: *mut Door, min: usize, timeout_ns: i64) -> Result<
     });
     door.handing_out = true;
     for completion in &batch {
-        if let Some(callback) = completion.callback {
+        match completion.callback {
             // SAFETY: it is a function of the caller's, for this; no reference to the queue is held, so that it may use it.
-            unsafe { callback(queue, completion) };
+            Some(callback) => unsafe { callback(queue, completion) },
+            None => close_unseen(completion),
         }
     }
     let count = batch.len();
@@ -95,6 +96,17 @@ pub unsafe fn hand_out(queue: *mut Door, min: usize, timeout_ns: i64) -> Result<
     door.handing_out = false;
     door.batch = batch;
     reaped.map(|()| count)
+}
+
+/// A descriptor that nobody is told of would be open for ever.
+fn close_unseen(completion: &Completion) {
+    if completion.kind == u32::from(kind::OPEN)
+        && let Ok(fd) = c_int::try_from(completion.result)
+        && fd >= 0
+    {
+        // SAFETY: it has just been opened for this completion, which nobody else sees.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
 }
 
 /// Waits, and gives `each` the completions that are there until it has had enough.

@@ -259,6 +259,34 @@ static void into_arrays(unsigned backend)
 	SAME(ringway_destroy(&queue), 0);
 }
 
+/* What nobody is told of is closed: by a reap, and by the end of the queue. */
+static void unseen(unsigned backend)
+{
+	struct ringway_queue *queue;
+	struct ringway_operation operation;
+	int before = check_descriptors();
+	int first;
+	int i;
+
+	close(check_file("unseen", 10, 0));
+	queue = check_queue(backend, ringway_options());
+	if (queue == NULL)
+		return;
+	operation = ringway_open(AT_FDCWD, "unseen", O_RDONLY, 0, NULL, NULL);
+	CHECK(ringway_push(queue, &operation) > 0);
+	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
+	first = check_descriptors();
+	for (i = 0; i < 20; i++)
+		CHECK(ringway_push(queue, &operation) > 0);
+	check_drain(queue);
+	CHECK(check_no_more_descriptors(first));
+	for (i = 0; i < 20; i++)
+		CHECK(ringway_push(queue, &operation) > 0);
+	CHECK(ringway_submit(queue) >= 0);
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(check_no_more_descriptors(before));
+}
+
 int main(void)
 {
 	unsigned b;
@@ -269,6 +297,7 @@ int main(void)
 		from_callbacks(check_backends[b]);
 		two_queues(check_backends[b]);
 		into_arrays(check_backends[b]);
+		unseen(check_backends[b]);
 	}
 	return check_end("callbacks");
 }
