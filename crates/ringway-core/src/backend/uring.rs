@@ -369,7 +369,7 @@ impl Uring {
     /// Before completions are looked for, so that what comes later makes the eventfd readable again.
     ///
     /// A ring that leaves completions to its owner signals it where they come about. When that is within the write to another eventfd
-    /// (one that an operation polls, or that of the threads), kernels since 6.10 put the signal off, once: they forget that it has been
+    /// (one that an operation polls, or that of the threads), current kernels (seen on 6.18) put the signal off, once: they forget that it has been
     /// given, and put all later ones off for ever. With a new registration they begin anew.
     fn drain_eventfd(&mut self) {
         let Some(eventfd) = &self.eventfd else { return };
