@@ -38,6 +38,15 @@ impl Door {
         }
         Ok(())
     }
+
+    /// Errors: EDEADLK in a callback.
+    #[inline]
+    pub fn check_not_handing_out(&self, what: &str) -> Result<(), Failure> {
+        match self.handing_out {
+            true => Err(Failure::new(libc::EDEADLK, format_args!("a callback cannot {what} its queue"))),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The door behind a caller's pointer, for the length of one call of ours that calls nobody back.
@@ -97,8 +106,8 @@ pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
     }
     // SAFETY: the caller's promise; the reference ends before anybody is called back.
     let door = unsafe { open(pointer) };
-    if door.handing_out {
-        return Failure::new(libc::EDEADLK, "a callback cannot destroy its queue").tell();
+    if let Err(failure) = door.check_not_handing_out("destroy") {
+        return failure.tell();
     }
     *place = std::ptr::null_mut();
     let mut left = 0;

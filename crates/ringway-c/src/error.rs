@@ -46,6 +46,15 @@ pub fn answer(result: Result<usize, Failure>) -> c_int {
     }
 }
 
+/// An operation's own result, likewise.
+#[inline]
+pub fn result(result: Result<u64, ringway_core::Error>) -> i64 {
+    match result {
+        Ok(number) => number as i64,
+        Err(error) => -i64::from(error.errno()),
+    }
+}
+
 /// `ringway_last_error`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringway_last_error() -> *const c_char {

@@ -2,7 +2,7 @@
 
 use crate::abi::Completion;
 use crate::door::{Door, look, open};
-use crate::error::{Failure, answer};
+use crate::error::{Failure, answer, result};
 use crate::kind;
 use crate::records::Records;
 use libc::{c_int, c_uint};
@@ -30,11 +30,10 @@ pub unsafe extern "C" fn ringway_submit(queue: *mut Door) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_reap(queue: *mut Door, min: c_uint, timeout_ns: i64) -> c_int {
     // SAFETY: the caller's promise.
-    if unsafe { look(queue) }.handing_out {
-        return Failure::new(libc::EDEADLK, "a callback cannot reap its queue").tell();
-    }
-    // SAFETY: likewise.
-    answer(unsafe { hand_out(queue, min as usize, timeout_ns) })
+    answer(unsafe { look(queue) }.check_not_handing_out("reap").and_then(|()| {
+        // SAFETY: likewise.
+        unsafe { hand_out(queue, min as usize, timeout_ns) }
+    }))
 }
 
 /// `ringway_reap_into`.
@@ -52,8 +51,8 @@ pub unsafe extern "C" fn ringway_reap_into(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
-    if door.handing_out {
-        return Failure::new(libc::EDEADLK, "a callback cannot reap its queue").tell();
+    if let Err(failure) = door.check_not_handing_out("reap") {
+        return failure.tell();
     }
     if done.is_null() || capacity == 0 {
         return Failure::new(libc::EINVAL, "reap_into: no room for completions").tell();
@@ -133,8 +132,7 @@ fn give(records: &mut Records, completions: Completions<'_>, mut each: impl FnMu
             Ok(0) if kind == ringway_core::op::Kind::Open => {
                 done.into_file().ok().and_then(|file| file.into_fd().ok()).map_or(0, |fd| fd.into_raw_fd().into())
             }
-            Ok(result) => result as i64,
-            Err(error) => -i64::from(error.errno()),
+            other => result(other),
         };
         let completion = Completion {
             id,

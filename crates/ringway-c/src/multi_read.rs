@@ -2,7 +2,7 @@
 
 use crate::abi::{self, Range};
 use crate::door::{Door, open};
-use crate::error::{Failure, answer};
+use crate::error::{Failure, answer, result};
 use libc::c_int;
 use ringway_core::{File, Operation, op};
 use std::time::Duration;
@@ -46,11 +46,14 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
         return Err(Failure::new(libc::EAGAIN, "the queue is full: reap completions, then read again"));
     }
     let mut in_flight = 0;
+    // Held until the next has been asked for, so that what is learnt of one file is not learnt again for each of its ranges.
+    let mut _last = None;
     for index in 0..ranges.len() {
         let range = &mut ranges[index];
         let file = door.files.get(range.fd);
         if let Some(done) = file.as_ref().and_then(|file| cached(file, range)) {
             range.result = done;
+            _last = file;
             continue;
         }
         if door.queue.room() == 0 {
@@ -98,10 +101,7 @@ fn wait(door: &mut Door, ranges: &mut [Range], some: usize, in_flight: &mut usiz
             |done| {
                 *in_flight -= 1;
                 if let Some(range) = ranges.get_mut((done.user_data & !OURS) as usize) {
-                    range.result = match done.result {
-                        Ok(bytes) => bytes as i64,
-                        Err(error) => -i64::from(error.errno()),
-                    };
+                    range.result = result(done.result);
                 }
             },
         );

@@ -30,15 +30,16 @@ pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::O
     let asked = asked.as_ref();
     // Most are these: made in their slot, rather than copied to it.
     if asked.limit_ns == 0 && asked.flags == 0 {
-        let &abi::Operation { fd, offset, length, .. } = asked;
-        let (addr, len) = (asked.address.cast_mut().cast::<u8>(), length as usize);
-        let usual = length <= isize::MAX as u64 && (!addr.is_null() || length == 0);
-        match asked.kind {
+        let &abi::Operation { fd, offset, .. } = asked;
+        let addr = asked.address.cast_mut().cast::<u8>();
+        if let (kind::READ | kind::WRITE, Ok(len)) = (asked.kind, transfer_len(asked)) {
             // SAFETY: the caller's promise.
-            kind::READ if usual => return unsafe { push_transfer(door, asked, op::Read { fd, addr, len, offset }) },
-            // SAFETY: likewise.
-            kind::WRITE if usual => return unsafe { push_transfer(door, asked, op::Write { fd, addr, len, offset }) },
-            _ => {}
+            return unsafe {
+                match asked.kind {
+                    kind::READ => push_transfer(door, asked, op::Read { fd, addr, len, offset }),
+                    _ => push_transfer(door, asked, op::Write { fd, addr, len, offset }),
+                }
+            };
         }
     }
     // SAFETY: likewise.
@@ -63,7 +64,7 @@ unsafe fn push_transfer(door: &mut Door, asked: &abi::Operation, transfer: impl 
 /// The operation is made when all else is there, so that it need not be moved.
 #[inline(always)]
 fn push(door: &mut Door, asked: &abi::Operation, make: impl FnOnce(u64) -> Operation) -> i64 {
-    let record = door.records.keep(Record { callback: asked.callback, arg: asked.arg });
+    let record = door.records.keep(Record::of(asked));
     match door.queue.push(make(record)) {
         Ok(id) => id.to_bits() as i64,
         Err(error) => {
@@ -83,29 +84,24 @@ pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     let mut chain = Vec::new();
-    let mut records = Vec::new();
     let mut at = operations.cast::<u8>();
     for _ in 0..count {
         // SAFETY: the caller's promise; an array's elements have the size that its first one says.
         let made = unsafe {
             read(at.cast()).and_then(|asked| {
-                at = at.add(asked.as_ref().size as usize);
-                Ok((*asked.as_ref(), translate(asked.as_ref(), &mut door.files)?))
+                let asked = asked.as_ref();
+                at = at.add(asked.size as usize);
+                Ok((Record::of(asked), translate(asked, &mut door.files)?))
             })
         };
         match made {
-            Ok((asked, operation)) => {
-                let record = door.records.keep(Record { callback: asked.callback, arg: asked.arg });
-                records.push(record);
-                chain.push(operation.user_data(record));
-            }
-            Err(failure) => {
-                records.into_iter().for_each(|record| _ = door.records.take(record));
-                return failure.tell().into();
-            }
+            Ok(one) => chain.push(one),
+            Err(failure) => return failure.tell().into(),
         }
     }
-    match door.queue.push_chain(chain) {
+    let records: Vec<u64> = chain.iter().map(|(record, _)| door.records.keep(*record)).collect();
+    let operations = chain.into_iter().zip(&records).map(|((_, operation), record)| operation.user_data(*record));
+    match door.queue.push_chain(operations) {
         Ok(id) => id.to_bits() as i64,
         Err(error) => {
             records.into_iter().for_each(|record| _ = door.records.take(record));
@@ -230,6 +226,17 @@ fn acts_on_a_file(kind: u16) -> bool {
     )
 }
 
+/// Bytes of a read or a write.
+#[inline]
+fn transfer_len(asked: &abi::Operation) -> Result<usize, &'static str> {
+    match usize::try_from(asked.length).ok().filter(|length| *length <= isize::MAX as usize) {
+        Some(0) => Ok(0),
+        Some(_) if asked.address.is_null() => Err("a read or write without a buffer"),
+        Some(length) => Ok(length),
+        None => Err("a length beyond SSIZE_MAX"),
+    }
+}
+
 /// The core's numbers and addresses for a caller's, with copies of paths and arrays of buffers in `memory`.
 ///
 /// # Safety
@@ -239,12 +246,7 @@ fn acts_on_a_file(kind: u16) -> bool {
 unsafe fn raw(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + Sync>>) -> Result<Raw, Failure> {
     let &abi::Operation { fd, offset, length, argument, .. } = asked;
     let addr = asked.address.cast_mut().cast::<u8>();
-    let len = || match usize::try_from(length).ok().filter(|length| *length <= isize::MAX as usize) {
-        Some(0) => Ok(0),
-        Some(_) if addr.is_null() => Err(invalid("a read or write without a buffer")),
-        Some(length) => Ok(length),
-        None => Err(invalid("a length beyond SSIZE_MAX")),
-    };
+    let len = || transfer_len(asked).map_err(invalid);
     Ok(match asked.kind {
         kind::READ => op::Read { fd, addr, len: len()?, offset }.into(),
         kind::WRITE => op::Write { fd, addr, len: len()?, offset }.into(),

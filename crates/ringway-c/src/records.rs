@@ -1,6 +1,6 @@
 //! Whom to tell of each operation in flight: its callback and its argument, by the number that is its user data.
 
-use crate::abi::Callback;
+use crate::abi::{Callback, Operation};
 use libc::c_void;
 
 /// What the completion of one operation is to carry.
@@ -8,6 +8,13 @@ use libc::c_void;
 pub struct Record {
     pub callback: Callback,
     pub arg: *mut c_void,
+}
+
+impl Record {
+    #[inline]
+    pub fn of(asked: &Operation) -> Self {
+        Self { callback: asked.callback, arg: asked.arg }
+    }
 }
 
 /// The records of all operations in flight.
