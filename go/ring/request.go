@@ -100,10 +100,15 @@ func (q *Request) release() {
 	q.inFlight = false
 }
 
-// Forget drops what the request refers to, so that a pool of requests keeps no buffers alive.
-func (q *Request) Forget() {
-	q.prepare(OpNop, -1)
-	q.Tag = nil
+// Drop lets go of what the request refers to, so that a pool of requests keeps no buffers alive. The tag stays.
+func (q *Request) Drop() {
+	if q.inFlight {
+		panic("ring: a request in flight cannot be changed")
+	}
+	if q.side != nil {
+		q.prepare(OpNop, -1)
+	}
+	q.buf = nil
 }
 
 // InFlight tells whether the request was pushed and has not had its last completion.

@@ -1,0 +1,118 @@
+//go:build linux
+
+package ringway
+
+import (
+	"github.com/ringway-io/ringway/go/ring"
+)
+
+// There is no COOP_TASKRUN: a goroutine that computes on the thread that submitted would hold completions back until the
+// next tick, and with gathered submissions it saves nothing that can be measured.
+
+// entries of a ring: small, since rings are locked memory. More only make one system call submit more.
+const entries = 64
+
+// uring carries requests by a ring.
+type uring struct {
+	ring    *ring.Ring
+	refused []*request // Answered without the kernel.
+	scratch [largest]ring.Completion
+}
+
+func newUring(workers uint32) (*uring, error) {
+	r, err := ring.New(ring.Options{Entries: entries})
+	if err != nil {
+		return nil, err
+	}
+	if workers > 0 {
+		// Refused before 5.15, where the kernel's own limit holds.
+		_, _, _ = r.IOWQMaxWorkers(workers, 0)
+	}
+	return &uring{ring: r}, nil
+}
+
+func (u *uring) room() int { return u.ring.Room() }
+
+func (u *uring) push(r *request) {
+	switch r.kind {
+	case read:
+		r.Read(r.fd, r.p, r.off)
+	case write:
+		r.Write(r.fd, r.p, r.off)
+	case writev:
+		r.Writev(r.fd, r.many, r.off)
+	case fsync:
+		r.Fsync(r.fd)
+	case fdatasync:
+		r.Fdatasync(r.fd)
+	}
+	if r.linked != nil {
+		r.Link()
+	}
+	if err := u.ring.Push(&r.Request); err != nil {
+		r.result = cannotCarry
+		u.refused = append(u.refused, r)
+	}
+	if r.linked != nil {
+		u.push(r.linked)
+	}
+}
+
+func (u *uring) cancel(r *request) {
+	if !r.InFlight() {
+		return
+	}
+	if u.ring.Room() == 0 {
+		u.submit(false)
+	}
+	// Without room even now the request ends by itself.
+	_ = u.ring.Push(new(ring.Request).Cancel(&r.Request))
+}
+
+func (u *uring) submit(light bool) bool {
+	for u.ring.Waiting() > 0 {
+		var n int
+		var err error
+		if light {
+			n, err = u.ring.SubmitBriefly()
+		} else {
+			n, err = u.ring.Submit()
+		}
+		switch {
+		case err == ring.ErrReap || err == nil && n == 0:
+			return false
+		case err != nil:
+			// The kernel takes none of it (a filter that came later, say): plain system calls do.
+			for _, q := range u.ring.Withdraw() {
+				if r, ok := q.Tag.(*request); ok {
+					r.result = cannotCarry
+					u.refused = append(u.refused, r)
+				}
+			}
+		}
+	}
+	return true
+}
+
+func (u *uring) drain(done []*request) []*request {
+	done = append(done, u.refused...)
+	clear(u.refused)
+	u.refused = u.refused[:0]
+	for {
+		n := u.ring.Reap(u.scratch[:])
+		for i, c := range u.scratch[:n] {
+			u.scratch[i].Request = nil
+			if r, ok := c.Request.Tag.(*request); ok {
+				r.result = c.Result
+				done = append(done, r)
+			}
+		}
+		if n < len(u.scratch) {
+			return done
+		}
+	}
+}
+
+func (u *uring) ready(uintptr) {}
+
+func (u *uring) close() error { return u.ring.Close() }
