@@ -32,12 +32,12 @@ const (
 
 // ReadBatch reads several ranges together: one submission, and one wait for all of them. Each has its own answer; the error
 // is the first of theirs, the end of the file aside.
-func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(nil, batch) }
+func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(always, batch) }
 
 // ReadBatchContext is ReadBatch with a context, as [File.ReadAtContext].
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 	return f.batch("read", func() error {
-		if ctx != nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if !f.engine.carriesBatch(f, read) {
@@ -69,13 +69,13 @@ func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 // among them; the sync is after all of them, in the same submission where the ranges follow one another. If a write fails
 // nothing is synced. The error is the first of theirs, or of the sync.
 func (f *File) WriteBatch(batch []Transfer, end Durability) error {
-	return f.WriteBatchContext(nil, batch, end)
+	return f.WriteBatchContext(always, batch, end)
 }
 
 // WriteBatchContext is WriteBatch with a context, as [File.WriteAtContext].
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
 	return f.batch("write", func() error {
-		if ctx != nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		for i := range batch {
@@ -101,9 +101,6 @@ func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Dura
 		}
 		if err := first(batch); err != nil || end == NoSync {
 			return err
-		}
-		if ctx == nil {
-			ctx = context.Background()
 		}
 		return f.sync(ctx, end.kind())
 	})

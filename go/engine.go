@@ -56,6 +56,8 @@ type Options struct {
 	// AlwaysRing takes everything that a ring or a KAIO context carries there: without a look into the page cache first, and
 	// without a plain call for an operation that is alone. For tests and measurements.
 	AlwaysRing bool
+
+	wrap func(carrier) carrier // Injects faults, in tests.
 }
 
 // Engine is what files share: a few rings, or what stands in for them. Make one for a program, or use [Default].
@@ -159,9 +161,6 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 			return nil, err
 		}
 		c, fd, feature = u, u.ring.Fd(), refusal.Uring
-		if len(e.shards) == 0 {
-			e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
-		}
 	case KAIO:
 		k, err := newKaio(inFlight)
 		if err != nil {
@@ -173,6 +172,9 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		_ = c.close()
 		return nil, refusal.New(feature, errno)
 	}
+	if u, ok := c.(*uring); ok && len(e.shards) == 0 {
+		e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
+	}
 	// A descriptor of its own for Go's poller, which closes it.
 	polled, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
 	if errno != 0 {
@@ -183,6 +185,9 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		_ = syscall.Close(int(polled))
 		_ = c.close()
 		return nil, refusal.New(feature, err.(syscall.Errno))
+	}
+	if e.options.wrap != nil {
+		c = e.options.wrap(c)
 	}
 	return newShard(c, int(polled), inFlight), nil
 }
@@ -215,6 +220,8 @@ func realRead(c carrier) syscall.Errno {
 		time.Sleep(50 * time.Microsecond)
 	}
 	switch {
+	case r.result == cannotCarry && c.why() != 0:
+		return c.why()
 	case r.result == cannotCarry:
 		return syscall.EINVAL
 	case r.result < 0:
@@ -268,12 +275,12 @@ func (e *Engine) Explain() string {
 	fmt.Fprintf(&b, "backend %s", e.backend)
 	switch e.backend {
 	case Uring:
-		fmt.Fprintf(&b, ", %d rings", len(e.shards))
+		fmt.Fprintf(&b, ", rings: %d", len(e.shards))
 	case KAIO:
-		fmt.Fprintf(&b, ", %d contexts", len(e.shards))
+		fmt.Fprintf(&b, ", contexts: %d", len(e.shards))
 	}
 	for i, name := range e.granted {
-		b.WriteString([]string{", with ", ", "}[min(i, 1)])
+		b.WriteString([]string{"; with ", ", "}[min(i, 1)])
 		b.WriteString(name)
 	}
 	for _, refused := range e.refusals {

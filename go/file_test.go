@@ -219,7 +219,7 @@ func TestLargeTransfers(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		name := filepath.Join(t.TempDir(), "file")
 		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
-		content := bytesOf(40 << 20)
+		content := bytesOf(17 << 20)
 		if n, err := f.WriteAt(content, 8192); n != len(content) || err != nil {
 			t.Fatal(n, err)
 		}

@@ -52,6 +52,7 @@ type kaio struct {
 	pushed   []*request
 	iocbs    []*iocb
 	refused  []*request
+	errno    syscall.Errno
 	events   [largest]ioEvent
 }
 
@@ -139,6 +140,7 @@ func (k *kaio) submit(light bool) bool {
 			// A refusal is of the one at the head, and says nothing of the others. A plain system call gives the errno that
 			// every backend gives.
 			r := k.pushed[0]
+			k.errno = errno
 			k.over(r)
 			k.refuse(r)
 			taken = 1
@@ -192,6 +194,8 @@ func (k *kaio) drain(done []*request) []*request {
 	}
 	return done
 }
+
+func (k *kaio) why() syscall.Errno { return k.errno }
 
 // ready empties the eventfd: its count is no number of completions.
 func (k *kaio) ready(fd uintptr) {

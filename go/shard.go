@@ -22,6 +22,8 @@ type carrier interface {
 	submit(light bool) bool
 	// drain appends what is done.
 	drain([]*request) []*request
+	// why requests were refused without the kernel's having them; 0 if none were.
+	why() syscall.Errno
 	// ready is told that the descriptor was readable.
 	ready(fd uintptr)
 	close() error

@@ -17,7 +17,7 @@ import (
 
 // ReadAt is [os.File.ReadAt]: n < len(p) comes with an error, at the end of the file with io.EOF. With direct I/O neither
 // the offset nor the buffer needs an alignment; where they have none, ringway reads what encloses it and copies.
-func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.readAt(nil, p, off) }
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.readAt(always, p, off) }
 
 // ReadAtContext is ReadAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel has
 // let go of p. A read that the device has begun runs to its end.
@@ -66,10 +66,8 @@ func (f *File) fill(ctx context.Context, p []byte, off int64) (n int, err error)
 
 // readSome reads once; 0 is the end of the file.
 func (f *File) readSome(ctx context.Context, p []byte, off int64) (int, error) {
-	if ctx != nil {
-		if err := ctx.Err(); err != nil {
-			return 0, context.Cause(ctx)
-		}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
 	}
 	if f.direct {
 		return f.readDirect(ctx, p, off)
@@ -132,7 +130,7 @@ func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (in
 		if kind == write {
 			looked(p)
 		}
-		if e.active.Add(1) == 1 && ctx == nil && !e.options.AlwaysRing {
+		if e.active.Add(1) == 1 && ctx.Done() == nil && !e.options.AlwaysRing {
 			// One alone has nobody to share a submission with, and nobody to give its thread to: the plain call is quicker.
 			n, err := blocking(kind, f.fd, p, off)
 			e.active.Add(-1)
@@ -321,7 +319,7 @@ func (m *Misaligned) Unwrap() error { return syscall.EINVAL }
 
 // WriteAt is [os.File.WriteAt]: it writes all of p, or tells why not. A direct write has to be aligned, and answers
 // [Misaligned] otherwise; its buffer does not.
-func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.writeAt(nil, p, off) }
+func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.writeAt(always, p, off) }
 
 // WriteAtContext is WriteAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel
 // has let go of p. A part of it may have been written.
@@ -378,10 +376,8 @@ func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err er
 }
 
 func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
-	if ctx != nil {
-		if err := ctx.Err(); err != nil {
-			return 0, context.Cause(ctx)
-		}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
 	}
 	if !f.direct {
 		return f.transfer(ctx, write, p, off)
@@ -418,11 +414,11 @@ func (f *File) Read(p []byte) (n int, err error) {
 	f.cursor.Lock()
 	defer f.cursor.Unlock()
 	if !f.direct {
-		n, err = f.readSome(nil, p, atCursor)
+		n, err = f.readSome(always, p, atCursor)
 	} else {
 		var at int64
 		if at, err = syscall.Seek(f.fd, 0, io.SeekCurrent); err == nil {
-			n, err = f.readDirect(nil, p, at)
+			n, err = f.readDirect(always, p, at)
 			if n > 0 {
 				_, moved := syscall.Seek(f.fd, at+int64(n), io.SeekStart)
 				if err == io.EOF {
@@ -453,12 +449,12 @@ func (f *File) Write(p []byte) (n int, err error) {
 	f.cursor.Lock()
 	defer f.cursor.Unlock()
 	if !f.direct || f.append {
-		n, err = f.writeAll(nil, p, atCursor)
+		n, err = f.writeAll(always, p, atCursor)
 		return n, f.fail("write", err)
 	}
 	at, err := syscall.Seek(f.fd, 0, io.SeekCurrent)
 	if err == nil {
-		n, err = f.writeAll(nil, p, at)
+		n, err = f.writeAll(always, p, at)
 	}
 	if n > 0 {
 		_, moved := syscall.Seek(f.fd, at+int64(n), io.SeekStart)

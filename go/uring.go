@@ -3,6 +3,9 @@
 package ringway
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -16,6 +19,7 @@ const entries = 64
 type uring struct {
 	ring    *ring.Ring
 	refused []*request // Answered without the kernel.
+	errno   syscall.Errno
 	scratch [largest]ring.Completion
 }
 
@@ -83,6 +87,9 @@ func (u *uring) submit(light bool) bool {
 			return false
 		case err != nil:
 			// The kernel takes none of it (a filter that came later, say): plain system calls do.
+			if !errors.As(err, &u.errno) {
+				u.errno = syscall.EIO
+			}
 			for _, q := range u.ring.Withdraw() {
 				if r, ok := q.Tag.(*request); ok {
 					r.result = cannotCarry
@@ -112,6 +119,8 @@ func (u *uring) drain(done []*request) []*request {
 		}
 	}
 }
+
+func (u *uring) why() syscall.Errno { return u.errno }
 
 func (u *uring) ready(uintptr) {}
 

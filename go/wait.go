@@ -7,6 +7,9 @@ import (
 	"syscall"
 )
 
+// always is the context of what has none.
+var always = context.Background()
+
 // fly takes one request through a shard and waits for it. A context that ends cancels it in the kernel; the answer is the
 // kernel's in any case, and with it the buffer is the caller's again.
 func (e *Engine) fly(ctx context.Context, r *request) (int32, error) {
@@ -16,7 +19,7 @@ func (e *Engine) fly(ctx context.Context, r *request) (int32, error) {
 		r.free()
 		return 0, ErrEngineClosed
 	}
-	if ctx == nil || ctx.Done() == nil {
+	if ctx.Done() == nil {
 		<-r.own.done
 	} else {
 		select {
@@ -69,7 +72,7 @@ func (e *Engine) flyWith(ctx context.Context, w *waiter, all []*request) error {
 	if !s.submit(true, all...) {
 		return ErrEngineClosed
 	}
-	if ctx == nil || ctx.Done() == nil {
+	if ctx.Done() == nil {
 		<-w.done
 		return nil
 	}
