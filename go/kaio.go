@@ -34,6 +34,7 @@ type iocb struct {
 		flags, resfd uint32
 	}
 	pinner runtime.Pinner
+	of     *request
 }
 
 // ioEvent is struct io_event.
@@ -46,18 +47,18 @@ type ioEvent struct {
 type kaio struct {
 	context  uintptr
 	eventfd  int
-	inFlight map[uint64]*request // By the number that the kernel has.
+	inFlight map[uint64]*iocb // By the number that the kernel has.
 	number   uint64
 	cap      int
-	pushed   []*request
-	iocbs    []*iocb
+	pushed   []*iocb
+	spare    []*iocb
 	refused  []*request
 	errno    syscall.Errno
 	events   [largest]ioEvent
 }
 
 func newKaio(requests int) (*kaio, error) {
-	k := &kaio{inFlight: make(map[uint64]*request, requests), cap: requests}
+	k := &kaio{inFlight: make(map[uint64]*iocb, requests), cap: requests}
 	for {
 		_, _, errno := syscall.Syscall(syscall.SYS_IO_SETUP, uintptr(k.cap), uintptr(unsafe.Pointer(&k.context)), 0)
 		if errno == 0 {
@@ -81,22 +82,21 @@ func newKaio(requests int) (*kaio, error) {
 func (k *kaio) room() int { return min(k.cap-len(k.inFlight), largest) }
 
 func (k *kaio) push(r *request) {
-	c := &r.iocb
-	c.raw.opcode = iocbRead
-	switch {
-	case r.linked != nil || r.chained || r.kind == writev:
+	if r.linked != nil || r.chained || r.kind == writev {
 		k.refuse(r)
 		if r.linked != nil {
 			k.refuse(r.linked)
 		}
 		return
-	case r.kind == write:
-		c.raw.opcode = iocbWrite
-	case r.kind == fsync:
-		c.raw.opcode = iocbFsync
-	case r.kind == fdatasync:
-		c.raw.opcode = iocbFdsync
 	}
+	var c *iocb
+	if n := len(k.spare); n > 0 {
+		c, k.spare = k.spare[n-1], k.spare[:n-1]
+	} else {
+		c = new(iocb)
+	}
+	c.of = r
+	c.raw.opcode = [...]uint16{read: iocbRead, write: iocbWrite, fsync: iocbFsync, fdatasync: iocbFdsync}[r.kind]
 	k.number++
 	c.raw.data = k.number
 	c.raw.fd = uint32(r.fd)
@@ -107,11 +107,10 @@ func (k *kaio) push(r *request) {
 		c.raw.nbytes = uint64(len(r.p))
 		c.raw.offset = r.off
 	}
-	c.pinner.Pin(r)
+	c.pinner.Pin(c)
 	c.raw.flags, c.raw.resfd = iocbResfd, uint32(k.eventfd)
-	k.inFlight[k.number] = r
-	k.pushed = append(k.pushed, r)
-	k.iocbs = append(k.iocbs, c)
+	k.inFlight[k.number] = c
+	k.pushed = append(k.pushed, c)
 }
 
 func (k *kaio) refuse(r *request) {
@@ -123,29 +122,27 @@ func (k *kaio) refuse(r *request) {
 func (k *kaio) cancel(*request) {}
 
 func (k *kaio) submit(light bool) bool {
-	for len(k.iocbs) > 0 {
-		n, _, errno := syscall.Syscall(syscall.SYS_IO_SUBMIT, k.context, uintptr(len(k.iocbs)),
-			uintptr(unsafe.Pointer(unsafe.SliceData(k.iocbs))))
+	for len(k.pushed) > 0 {
+		n, _, errno := syscall.Syscall(syscall.SYS_IO_SUBMIT, k.context, uintptr(len(k.pushed)),
+			uintptr(unsafe.Pointer(unsafe.SliceData(k.pushed))))
 		taken := int(n)
 		switch errno {
 		case 0:
 		case syscall.EINTR:
 			continue
 		case syscall.EAGAIN:
-			if len(k.inFlight) > len(k.iocbs) {
+			if len(k.inFlight) > len(k.pushed) {
 				return false
 			}
 			fallthrough
 		default:
 			// A refusal is of the one at the head, and says nothing of the others. A plain system call gives the errno that
 			// every backend gives.
-			r := k.pushed[0]
 			k.errno = errno
-			k.over(r)
-			k.refuse(r)
+			k.refuse(k.over(k.pushed[0]))
 			taken = 1
 		}
-		k.iocbs, k.pushed = dropFirst(k.iocbs, taken), dropFirst(k.pushed, taken)
+		k.pushed = dropFirst(k.pushed, taken)
 	}
 	return true
 }
@@ -157,9 +154,14 @@ func dropFirst[T any](all []*T, n int) []*T {
 	return all[:rest]
 }
 
-func (k *kaio) over(r *request) {
-	delete(k.inFlight, r.iocb.raw.data)
-	r.iocb.pinner.Unpin()
+// over is the end of a flight: whose it was.
+func (k *kaio) over(c *iocb) *request {
+	delete(k.inFlight, c.raw.data)
+	c.pinner.Unpin()
+	r := c.of
+	c.of = nil
+	k.spare = append(k.spare, c)
+	return r
 }
 
 func (k *kaio) drain(done []*request) []*request {
@@ -177,11 +179,11 @@ func (k *kaio) drain(done []*request) []*request {
 			break
 		}
 		for _, e := range k.events[:n] {
-			r := k.inFlight[e.data]
-			if r == nil {
+			c := k.inFlight[e.data]
+			if c == nil {
 				continue
 			}
-			k.over(r)
+			r := k.over(c)
 			r.result = int32(e.res)
 			if errno := errnoOf(r.result); errno == syscall.EINVAL || errno == syscall.EOPNOTSUPP {
 				r.result = cannotCarry // It may be KAIO alone that cannot.
@@ -206,8 +208,8 @@ func (k *kaio) ready(fd uintptr) {
 // close ends the context, which waits for what is in flight.
 func (k *kaio) close() error {
 	_, _, errno := syscall.Syscall(syscall.SYS_IO_DESTROY, k.context, 0, 0)
-	for _, r := range k.inFlight {
-		k.over(r)
+	for _, c := range k.inFlight {
+		k.over(c)
 	}
 	_ = syscall.Close(k.eventfd)
 	if errno != 0 {

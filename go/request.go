@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-
-	"github.com/ringway-io/ringway/go/ring"
 )
 
 // kind is what a request does.
@@ -21,31 +19,28 @@ const (
 	fdatasync
 )
 
-// request is one operation on its way through a shard.
+// request is one operation on its way through a shard. It is small: of a hundred thousand that wait, each is one. What the
+// kernel sees belongs to the carrier, and there are no more of those than may be in flight.
 type request struct {
-	ring.Request
-	iocb iocb
-
-	kind  kind
-	fd    int
-	p     []byte
-	many  [][]byte // Of a writev.
-	off   int64
-	index int // In a batch.
-
-	// linked begins when this one is done; both are submitted together, and neither is tried again by itself.
-	linked  *request
-	chained bool
-
 	// These belong to the shard's front.
 	prev, next *request
 	place      place
 
-	cancelled atomic.Bool
+	kind      kind
 	tries     uint8
+	chained   bool // Part of a link: not tried again by itself.
+	cancelled atomic.Bool
 	result    int32 // Of the kernel, or cannotCarry.
+	fd        int
+	off       int64
+	p         []byte
+	flight    any // The carrier's own, once it was pushed.
 	waiter    *waiter
 	own       waiter // Of a request alone.
+
+	linked *request // Begins when this one is done; both are submitted together.
+	many   [][]byte // Of a writev.
+	index  int      // In a batch.
 }
 
 // place is how far a request has come.
@@ -77,7 +72,6 @@ var requests = sync.Pool{New: func() any {
 	r := new(request)
 	r.own.done = make(chan struct{}, 1)
 	r.waiter = &r.own
-	r.Tag = r
 	return r
 }}
 
@@ -92,9 +86,10 @@ func (r *request) free() {
 	if r.cancelled.Load() {
 		return
 	}
-	r.p, r.many, r.linked, r.waiter = nil, nil, nil, &r.own
-	r.place, r.tries, r.chained = idle, 0, false
-	r.Drop()
+	r.p, r.waiter, r.place, r.tries = nil, &r.own, idle, 0
+	if r.kind > write {
+		r.many, r.linked, r.chained = nil, nil, false
+	}
 	requests.Put(r)
 }
 

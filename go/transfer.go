@@ -35,10 +35,18 @@ func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err erro
 	if !f.hold.begin() {
 		return 0, f.fail("read", os.ErrClosed)
 	}
-	if f.storage {
-		n, err = f.fill(ctx, p, off)
-	} else {
+	switch {
+	case !f.storage:
 		n, err = f.file.ReadAt(p, off)
+	case f.direct && f.fits(p, off) && ctx.Err() == nil:
+		// What is to be expected, with a short stack: a goroutine that waits keeps it.
+		if n, err = f.transfer(ctx, read, p, off); err == nil && n < len(p) {
+			var more int
+			more, err = f.fill(ctx, p[n:], off+int64(n))
+			n += more
+		}
+	default:
+		n, err = f.fill(ctx, p, off)
 	}
 	f.hold.end()
 	if err != nil {
@@ -211,6 +219,12 @@ func largestRequest(fd int) int {
 func (a alignment) fits(p []byte, off int64) bool {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(a.memory-1) == 0 && int(off)&(a.offset-1) == 0 &&
 		len(p)&(a.offset-1) == 0
+}
+
+// fits tells whether a direct transfer may go as it is, in one piece.
+func (f *File) fits(p []byte, off int64) bool {
+	a := f.alignment()
+	return a.fits(p, off) && len(p) <= a.largest
 }
 
 // around is the most that is read or written in one go by way of a buffer of ours.

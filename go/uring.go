@@ -18,7 +18,8 @@ const entries = 64
 // uring carries requests by a ring.
 type uring struct {
 	ring    *ring.Ring
-	refused []*request // Answered without the kernel.
+	spare   []*ring.Request // The last one used first: it is still in the processor's cache.
+	refused []*request      // Answered without the kernel.
 	errno   syscall.Errno
 	scratch [largest]ring.Completion
 }
@@ -38,39 +39,65 @@ func newUring(workers uint32) (*uring, error) {
 func (u *uring) room() int { return u.ring.Room() }
 
 func (u *uring) push(r *request) {
+	var q *ring.Request
+	if n := len(u.spare); n > 0 {
+		q, u.spare = u.spare[n-1], u.spare[:n-1]
+	} else {
+		q = new(ring.Request)
+	}
 	switch r.kind {
 	case read:
-		r.Read(r.fd, r.p, r.off)
+		q.Read(r.fd, r.p, r.off)
 	case write:
-		r.Write(r.fd, r.p, r.off)
+		q.Write(r.fd, r.p, r.off)
 	case writev:
-		r.Writev(r.fd, r.many, r.off)
+		q.Writev(r.fd, r.many, r.off)
 	case fsync:
-		r.Fsync(r.fd)
+		q.Fsync(r.fd)
 	case fdatasync:
-		r.Fdatasync(r.fd)
+		q.Fdatasync(r.fd)
 	}
 	if r.linked != nil {
-		r.Link()
+		q.Link()
 	}
-	if err := u.ring.Push(&r.Request); err != nil {
-		r.result = cannotCarry
-		u.refused = append(u.refused, r)
+	q.Tag, r.flight = r, q
+	if err := u.ring.Push(q); err != nil {
+		u.refuse(q)
 	}
 	if r.linked != nil {
 		u.push(r.linked)
 	}
 }
 
+// landed is the end of a flight: whose it was, or nobody's for a cancel.
+func (u *uring) landed(q *ring.Request) *request {
+	r, ok := q.Tag.(*request)
+	if !ok {
+		return nil
+	}
+	q.Tag, r.flight = nil, nil
+	q.Drop()
+	u.spare = append(u.spare, q)
+	return r
+}
+
+func (u *uring) refuse(q *ring.Request) {
+	if r := u.landed(q); r != nil {
+		r.result = cannotCarry
+		u.refused = append(u.refused, r)
+	}
+}
+
 func (u *uring) cancel(r *request) {
-	if !r.InFlight() {
+	q, ok := r.flight.(*ring.Request)
+	if !ok {
 		return
 	}
 	if u.ring.Room() == 0 {
 		u.submit(false)
 	}
 	// Without room even now the request ends by itself.
-	_ = u.ring.Push(new(ring.Request).Cancel(&r.Request))
+	_ = u.ring.Push(new(ring.Request).Cancel(q))
 }
 
 func (u *uring) submit(light bool) bool {
@@ -91,10 +118,7 @@ func (u *uring) submit(light bool) bool {
 				u.errno = syscall.EIO
 			}
 			for _, q := range u.ring.Withdraw() {
-				if r, ok := q.Tag.(*request); ok {
-					r.result = cannotCarry
-					u.refused = append(u.refused, r)
-				}
+				u.refuse(q)
 			}
 		}
 	}
@@ -109,7 +133,7 @@ func (u *uring) drain(done []*request) []*request {
 		n := u.ring.Reap(u.scratch[:])
 		for i, c := range u.scratch[:n] {
 			u.scratch[i].Request = nil
-			if r, ok := c.Request.Tag.(*request); ok {
+			if r := u.landed(c.Request); r != nil {
 				r.result = c.Result
 				done = append(done, r)
 			}
