@@ -6,9 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
-	"runtime"
 	"sync"
-	"sync/atomic"
 )
 
 // Transfer is one of a batch.
@@ -134,64 +132,13 @@ func (e *Engine) carriesBatch(f *File, kind kind) bool {
 	return f.storage && !e.closed.Load() && e.carries(f, kind, 0)
 }
 
-// What is in the page cache is a copy: so much of a batch, in bytes, is enough to have another processor help.
-const helpful = 64 << 10
-
-// cachedBatch reads what the page cache has of each: the beginning, or all of it. Another goroutine helps where a processor
-// is free; nobody waits for it to begin.
+// cachedBatch reads what the page cache has of each: the beginning, or all of it. A submission would save the entry into the
+// kernel, which is a tenth of what a cached read costs, and has costs of its own. So would another processor's help: to wake
+// one takes as long as the batch.
 func (f *File) cachedBatch(batch []Transfer) {
-	bytes := 0
 	for i := range batch {
-		bytes += len(batch[i].P)
-	}
-	if !f.cache.worth() || !cachedReads || f.engine.options.AlwaysRing {
-		return
-	}
-	if bytes < helpful || len(batch) < 2 || runtime.GOMAXPROCS(0) == 1 {
-		for i := range batch {
-			f.cachedOne(&batch[i])
-		}
-		return
-	}
-	h := &help{file: f, batch: batch, done: make(chan struct{}, 1)}
-	h.left.Store(int32(len(batch)))
-	for range min(runtime.GOMAXPROCS(0), bytes/(helpful/2)) - 1 {
-		go h.work()
-	}
-	h.work()
-	<-h.done
-}
-
-func (f *File) cachedOne(t *Transfer) {
-	if len(t.P) > 0 && t.Off >= 0 {
-		t.N, _ = f.tryCached(t.P, t.Off)
-	}
-}
-
-// help is a batch that several goroutines work on.
-type help struct {
-	file  *File
-	batch []Transfer
-	next  atomic.Int32
-	left  atomic.Int32
-	done  chan struct{}
-}
-
-// portion of a batch is taken at once.
-const portion = 4
-
-func (h *help) work() {
-	for {
-		begin := int(h.next.Add(portion)) - portion
-		if begin >= len(h.batch) {
-			return
-		}
-		part := h.batch[begin:min(begin+portion, len(h.batch))]
-		for i := range part {
-			h.file.cachedOne(&part[i])
-		}
-		if h.left.Add(-int32(len(part))) == 0 {
-			h.done <- struct{}{}
+		if t := &batch[i]; len(t.P) > 0 && t.Off >= 0 {
+			t.N, _ = f.tryCached(t.P, t.Off)
 		}
 	}
 }

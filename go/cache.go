@@ -2,8 +2,8 @@ package ringway
 
 import "sync/atomic"
 
-// guess is whether a read is worth a try in the page cache. After misses in a row fewer and fewer reads of a file are
-// tried, until there is a hit again. Goroutines may count at once and miss one another: it is a guess in any case.
+// guess is whether something is worth a try: a read in the page cache, say. After misses in a row fewer and fewer are tried,
+// until there is a hit again. Goroutines may count at once and miss one another: it is a guess in any case.
 type guess struct {
 	misses, skip atomic.Uint32
 }
