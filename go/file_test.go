@@ -55,7 +55,7 @@ func each(t *testing.T, test func(t *testing.T, e *ringway.Engine, direct int)) 
 		for name, direct := range map[string]int{"buffered": 0, "direct": syscall.O_DIRECT} {
 			t.Run(string(backend)+"/"+name, func(t *testing.T) {
 				// AlwaysRing: so that the rings do the buffered reads too.
-				test(t, engine(t, ringway.Options{Backend: backend, AlwaysRing: true}), direct)
+				test(t, engine(t, ringway.Options{Backend: backend, AlwaysRing: true, Rings: 1 + direct/syscall.O_DIRECT}), direct)
 			})
 		}
 		t.Run(string(backend)+"/cached", func(t *testing.T) {

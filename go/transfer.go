@@ -36,6 +36,7 @@ func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err erro
 		return 0, f.fail("read", os.ErrClosed)
 	}
 	switch {
+	case len(p) == 0:
 	case !f.storage:
 		n, err = f.file.ReadAt(p, off)
 	case f.direct && f.fits(p, off) && ctx.Err() == nil:

@@ -36,15 +36,14 @@ func (e *Engine) fly(ctx context.Context, r *request) (int32, error) {
 func (e *Engine) outcome(ctx context.Context, r *request) (int32, error) {
 	result, cancelled := r.result, r.cancelled.Load()
 	r.free()
-	switch {
-	case result >= 0 || result == cannotCarry:
+	if result >= 0 || result == cannotCarry && !cancelled {
 		return result, nil
-	case errnoOf(result) == syscall.ECANCELED && cancelled:
+	}
+	switch errno := errnoOf(result); {
+	case cancelled && (errno == syscall.ECANCELED || errno == syscall.EINTR || errno == syscall.EAGAIN || result == cannotCarry):
 		return 0, context.Cause(ctx)
-	case errnoOf(result) == syscall.ECANCELED && e.closed.Load():
+	case errno == syscall.ECANCELED && e.closed.Load():
 		return 0, ErrEngineClosed
-	case errnoOf(result) == syscall.EINTR && cancelled:
-		return 0, context.Cause(ctx)
 	}
 	return 0, errnoOf(result)
 }
