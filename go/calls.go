@@ -1,0 +1,79 @@
+//go:build linux
+
+package ringway
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+const (
+	// maxTransfer is what one operation moves at most, as in package os: larger ones are an error to some file systems.
+	maxTransfer = 1 << 30
+	// atOnce is the most that is copied out of the page cache in one system call.
+	atOnce = 1 << 20
+	// briefly is the most that is copied without telling the scheduler of the system call: it takes no longer than a copy in
+	// the program itself.
+	briefly = 32 << 10
+
+	rwfNowait = 8
+	atCursor  = -1
+)
+
+// readCached reads what is in the page cache, as far as it is there; EAGAIN if nothing of it is.
+func readCached(fd int, p []byte, off int64) (int, syscall.Errno) {
+	p = p[:min(len(p), atOnce)]
+	vector := syscall.Iovec{Base: unsafe.SliceData(p)}
+	vector.SetLen(len(p))
+	// The offset comes in two halves, of which 64-bit machines use the first alone.
+	var n uintptr
+	var errno syscall.Errno
+	if len(p) <= briefly {
+		n, _, errno = syscall.RawSyscall6(sysPreadv2, uintptr(fd), uintptr(unsafe.Pointer(&vector)), 1, uintptr(off), 0, rwfNowait)
+	} else {
+		n, _, errno = syscall.Syscall6(sysPreadv2, uintptr(fd), uintptr(unsafe.Pointer(&vector)), 1, uintptr(off), 0, rwfNowait)
+	}
+	if errno != 0 {
+		return 0, errno
+	}
+	written(p[:n])
+	return int(n), 0
+}
+
+// blocking is a transfer by a plain system call.
+func blocking(kind kind, fd int, p []byte, off int64) (n int, err error) {
+	for {
+		switch {
+		case kind == read && off == atCursor:
+			n, err = syscall.Read(fd, p)
+		case kind == read:
+			n, err = syscall.Pread(fd, p, off)
+		case off == atCursor:
+			n, err = syscall.Write(fd, p)
+		default:
+			n, err = syscall.Pwrite(fd, p, off)
+		}
+		if err != syscall.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// statx is what the kernel tells of a file for direct I/O; zeroes where it does not.
+func directAlignment(fd int) (memory, offset int) {
+	var stat struct {
+		mask, _ uint32
+		_       [144]byte
+		memory  uint32
+		offset  uint32
+		_       [96]byte
+	}
+	const emptyPath, directAlign = 0x1000, 0x2000
+	var empty [1]byte
+	_, _, errno := syscall.Syscall6(sysStatx, uintptr(fd), uintptr(unsafe.Pointer(&empty)), emptyPath, directAlign,
+		uintptr(unsafe.Pointer(&stat)), 0)
+	if errno != 0 || stat.mask&directAlign == 0 {
+		return 0, 0
+	}
+	return int(stat.memory), int(stat.offset)
+}

@@ -1,0 +1,332 @@
+//go:build linux
+
+package ringway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/refusal"
+)
+
+// Refusal is a backend, or a part of one, that was not granted: the errno, its meaning on this machine, and the mend.
+type Refusal = refusal.Refusal
+
+const featureKAIO = refusal.KAIO
+
+var newRefusal = refusal.New
+
+// Backend is how operations reach the kernel.
+type Backend string
+
+// The backends, in the order in which they are tried.
+const (
+	Uring   Backend = "uring"
+	KAIO    Backend = "kaio"
+	Threads Backend = "threads"
+)
+
+// Variable names the environment variable that forces a backend for every engine that does not say itself.
+const Variable = "RINGWAY_BACKEND"
+
+// Options of an engine. The zero value is a good engine.
+type Options struct {
+	// Backend forces one; one that is refused is then an error.
+	Backend Backend
+	// Rings is how many goroutines share; 0 means one for every four Ps, at most four. Fewer make larger groups, and larger
+	// groups cost less.
+	Rings int
+	// InFlight is the most transfers that the kernel has at once, over all rings; the others wait in order. What is beyond the
+	// device's queue (usually 256) costs many times as much. 0 means 192.
+	InFlight int
+	// Threads is the most blocking system calls at once, of what no ring or KAIO context carries; 0 means 64.
+	Threads int
+	// IOWQWorkers caps the kernel threads of each ring that do what cannot be done without blocking, as an fsync; 0 leaves
+	// the kernel's own limit.
+	IOWQWorkers int
+	// AlwaysRing takes everything that a ring or a KAIO context carries there: without a look into the page cache first, and
+	// without a plain call for an operation that is alone. For tests and measurements.
+	AlwaysRing bool
+
+	wrap func(carrier) carrier // Injects faults, in tests.
+}
+
+// Engine is what files share: a few rings, or what stands in for them. Make one for a program, or use [Default].
+type Engine struct {
+	backend  Backend
+	shards   []*shard
+	next     atomic.Uint32
+	calls    chan struct{} // A token for each blocking call under way.
+	options  Options
+	refusals []*Refusal
+	granted  []string
+	hints    sync.Pool
+	closed   atomic.Bool
+	active   atomic.Int32 // Transfers of storage under way, in shards or alone.
+}
+
+// ErrEngineClosed is what operations answer after [Engine.Close].
+var ErrEngineClosed = fmt.Errorf("ringway: the engine is closed: %w", os.ErrClosed)
+
+// Default is the engine of the package's functions, made when it is first asked for. It panics if RINGWAY_BACKEND names a
+// backend that does not exist or is refused.
+var Default = sync.OnceValue(func() *Engine {
+	e, err := New(Options{})
+	if err != nil {
+		panic(err)
+	}
+	return e
+})
+
+// Explain tells which backend the default engine has, and what was refused, with reason and mend.
+func Explain() string { return Default().Explain() }
+
+// New makes an engine. Each ring or KAIO context has to pass a real read. Where a backend was forced, by the options or by
+// RINGWAY_BACKEND, and is refused, the error is a *[Refusal].
+func New(o Options) (*Engine, error) {
+	if o.Backend == "" {
+		o.Backend = Backend(os.Getenv(Variable))
+	}
+	ladder := []Backend{Uring, KAIO, Threads}
+	switch o.Backend {
+	case "":
+	case Uring, KAIO, Threads:
+		ladder = []Backend{o.Backend}
+	default:
+		return nil, fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads", Variable, o.Backend)
+	}
+	if o.Rings <= 0 {
+		o.Rings = min((runtime.GOMAXPROCS(0)+3)/4, 4)
+	}
+	o.Rings = min(o.Rings, runtime.GOMAXPROCS(0))
+	if o.InFlight <= 0 {
+		o.InFlight = 192
+	}
+	if o.Threads <= 0 {
+		o.Threads = 64
+	}
+	e := &Engine{options: o, calls: make(chan struct{}, o.Threads)}
+	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
+	var err error
+	for _, backend := range ladder {
+		if err = e.make(backend); err == nil {
+			e.backend = backend
+			return e, nil
+		}
+		var refused *Refusal
+		if !errors.As(err, &refused) {
+			return nil, err
+		}
+		e.refusals = append(e.refusals, refused)
+	}
+	return nil, err
+}
+
+// make makes all shards of one backend, or none. A ring fewer than wanted is no refusal: memory may allow only some.
+func (e *Engine) make(backend Backend) error {
+	if backend == Threads {
+		return nil
+	}
+	each := max(e.options.InFlight/e.options.Rings, 1)
+	for range e.options.Rings {
+		s, err := e.makeShard(backend, each)
+		if err != nil {
+			if len(e.shards) > 0 {
+				break
+			}
+			return err
+		}
+		e.shards = append(e.shards, s)
+	}
+	return nil
+}
+
+func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
+	var c carrier
+	var fd int
+	var feature string
+	switch backend {
+	case Uring:
+		u, err := newUring(uint32(e.options.IOWQWorkers))
+		if err != nil {
+			return nil, err
+		}
+		c, fd, feature = u, u.ring.Fd(), refusal.Uring
+	case KAIO:
+		k, err := newKaio(inFlight)
+		if err != nil {
+			return nil, err
+		}
+		c, fd, feature = k, k.eventfd, refusal.KAIO
+	}
+	if errno := realRead(c); errno != 0 {
+		_ = c.close()
+		return nil, refusal.New(feature, errno)
+	}
+	if u, ok := c.(*uring); ok && len(e.shards) == 0 {
+		e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
+	}
+	// A descriptor of its own for Go's poller, which closes it.
+	polled, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+	if errno != 0 {
+		_ = c.close()
+		return nil, refusal.New(feature, errno)
+	}
+	if err := syscall.SetNonblock(int(polled), true); err != nil {
+		_ = syscall.Close(int(polled))
+		_ = c.close()
+		return nil, refusal.New(feature, err.(syscall.Errno))
+	}
+	if e.options.wrap != nil {
+		c = e.options.wrap(c)
+	}
+	return newShard(c, int(polled), inFlight), nil
+}
+
+// realRead reads something through a carrier as it will be used: to have set one up proves nothing, since some sandboxes
+// grant that and refuse every operation.
+func realRead(c carrier) syscall.Errno {
+	sample, err := sampleFile()
+	if err != nil {
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return errno
+		}
+		return syscall.EIO
+	}
+	defer sample.Close()
+	const size = 4096
+	page := alignedSlice(size, size)
+	r := newRequest(read, int(sample.Fd()), page, 0)
+	c.push(r)
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		c.submit(false)
+		if done := c.drain(nil); len(done) > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return syscall.ETIMEDOUT // The carrier's end keeps or frees the request.
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+	switch {
+	case r.result == cannotCarry && c.why() != 0:
+		return c.why()
+	case r.result == cannotCarry:
+		return syscall.EINVAL
+	case r.result < 0:
+		return errnoOf(r.result)
+	case r.result != size || string(page) != sampleText:
+		return syscall.EIO
+	}
+	r.free()
+	return 0
+}
+
+// sampleText is a page with bytes that no kernel would invent.
+var sampleText = strings.Repeat("ringway ", 512)
+
+// sampleFile has no name, so nothing is left behind.
+func sampleFile() (*os.File, error) {
+	f, err := inMemory()
+	if err != nil {
+		// A sandbox may lack memfd_create.
+		if f, err = os.CreateTemp("", "ringway-sample-"); err != nil {
+			return nil, err
+		}
+		_ = os.Remove(f.Name())
+	}
+	if _, err := io.WriteString(f, sampleText); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func inMemory() (*os.File, error) {
+	const closeOnExec = 1
+	name := [...]byte{'r', 'i', 'n', 'g', 'w', 'a', 'y', 0}
+	fd, _, errno := syscall.Syscall(sysMemfdCreate, uintptr(unsafe.Pointer(&name)), closeOnExec, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return os.NewFile(fd, "sample"), nil
+}
+
+// Backend is the one that the engine has.
+func (e *Engine) Backend() Backend { return e.backend }
+
+// Refusals are what was tried first, or asked for, and not granted.
+func (e *Engine) Refusals() []*Refusal { return e.refusals }
+
+// Explain tells which backend the engine has, and what was refused, with reason and mend.
+func (e *Engine) Explain() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "backend %s", e.backend)
+	switch e.backend {
+	case Uring:
+		fmt.Fprintf(&b, ", rings: %d", len(e.shards))
+	case KAIO:
+		fmt.Fprintf(&b, ", contexts: %d", len(e.shards))
+	}
+	for i, name := range e.granted {
+		b.WriteString([]string{"; with ", ", "}[min(i, 1)])
+		b.WriteString(name)
+	}
+	for _, refused := range e.refusals {
+		b.WriteString("\n")
+		b.WriteString(refused.Error())
+	}
+	return b.String()
+}
+
+// Stats are counts over all shards.
+func (e *Engine) Stats() Stats {
+	var all Stats
+	for _, s := range e.shards {
+		stats := s.snapshot()
+		all.Operations += stats.Operations
+		all.Submissions += stats.Submissions
+		all.Retries += stats.Retries
+		all.InFlight += stats.InFlight
+		all.Waiting += stats.Waiting
+	}
+	return all
+}
+
+// Close ends the engine. Operations that wait for room answer ErrEngineClosed; what the kernel has is waited for, at most
+// five seconds. Files stay open, and answer ErrEngineClosed where they need the engine.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return ErrEngineClosed
+	}
+	var err error
+	for _, s := range e.shards {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
+
+// shard for the next operation: mostly the one that this P has used before.
+func (e *Engine) shard() *shard {
+	if len(e.shards) == 1 {
+		return e.shards[0]
+	}
+	s := e.hints.Get().(*shard)
+	e.hints.Put(s)
+	return s
+}
+
+// call has room for one more blocking system call, and done gives it back.
+func (e *Engine) call() { e.calls <- struct{}{} }
+func (e *Engine) done() { <-e.calls }

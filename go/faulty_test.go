@@ -1,0 +1,251 @@
+//go:build linux
+
+package ringway
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// faulty wraps a carrier and makes of it what kernels are on bad days: transfers that stop early, signals, shortages,
+// answers in another order, and late.
+type faulty struct {
+	carrier
+	random *rand.Rand
+	late   []*request
+	faults int
+}
+
+func (f *faulty) push(r *request) {
+	if len(r.p) >= 8192 && f.random.IntN(4) == 0 {
+		f.faults++
+		r.p = r.p[:len(r.p)/2&^4095]
+	}
+	f.carrier.push(r)
+}
+
+func (f *faulty) submit(light bool) bool {
+	ok := f.carrier.submit(light)
+	if f.random.IntN(10) == 0 {
+		f.faults++
+		return false
+	}
+	return ok
+}
+
+func (f *faulty) drain(done []*request) []*request {
+	all := append(f.carrier.drain(nil), f.late...)
+	f.late = nil
+	f.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, r := range all {
+		switch f.random.IntN(12) {
+		case 0, 1, 2:
+			f.faults++
+			r.result = -int32([]syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED}[f.random.IntN(3)])
+		case 3:
+			if len(all) > 1 { // Somebody else's turn picks it up.
+				f.late = append(f.late, r)
+				continue
+			}
+		}
+		done = append(done, r)
+	}
+	return done
+}
+
+// Bad days are not seen above: the same bytes, no error but the file's own, and nobody waits for ever.
+func TestFaults(t *testing.T) {
+	f := &faulty{random: rand.New(rand.NewPCG(3, 4))}
+	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(c carrier) carrier {
+		f.carrier = c
+		return f
+	}})
+	if err != nil {
+		t.Skip("skipped:", err)
+	}
+	s := e.shards[0]
+	content := make([]byte, 1<<20)
+	for i := range content {
+		content[i] = byte(i * 7 >> 3)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := e.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 5))
+			for range 200 {
+				p := make([]byte, random.IntN(100_000))
+				off := random.IntN(len(content) - len(p))
+				if n, err := file.ReadAt(p, int64(off)); n != len(p) || err != nil || !bytes.Equal(p, content[off:off+n]) {
+					t.Error("other bytes, or an error:", n, len(p), err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if f.faults < 100 || s.snapshot().Retries == 0 {
+		t.Fatal("hardly a fault was injected:", f.faults)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// A kernel that does not do what it said it would: the goroutine does it by itself.
+type refusing struct{ carrier }
+
+func (c *refusing) push(r *request) {
+	r.result = cannotCarry
+	c.carrier.(*uring).refused = append(c.carrier.(*uring).refused, r)
+	if r.linked != nil {
+		c.push(r.linked)
+	}
+}
+
+func TestRefusedLater(t *testing.T) {
+	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(c carrier) carrier {
+		return &refusing{c}
+	}})
+	if err != nil {
+		t.Skip("skipped:", err)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte("0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := e.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 4)
+	if n, err := f.ReadAt(p, 3); n != 4 || err != nil || string(p) != "3456" {
+		t.Fatal(n, err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	batch := []Transfer{{P: make([]byte, 2)}, {P: make([]byte, 2), Off: 8}}
+	if err := f.ReadBatch(batch); err != nil || string(batch[1].P) != "89" {
+		t.Fatal(err)
+	}
+	if err := f.WriteBatch([]Transfer{{P: []byte("ab")}, {P: []byte("cd"), Off: 2}}, FullSync); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(name); string(got) != "abcd456789" {
+		t.Fatal(string(got))
+	}
+	f.Close()
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPace(t *testing.T) {
+	p := pace{cap: 256}
+	if !p.due(1, 0) || p.due(0, 0) {
+		t.Fatal("one alone is submitted at once, and nothing is not")
+	}
+	p.submitted(128)
+	if p.due(15, 0) || !p.due(16, 0) {
+		t.Fatal("under load an eighth gathers")
+	}
+	p.completed(128)
+	if p.due(15, 128) {
+		t.Fatal("those who were woken gather too")
+	}
+	p.submitted(256)
+	if p.room() != 0 || p.due(1000, 0) {
+		t.Fatal("there is no room")
+	}
+	// Whatever is held back, it is never for want of completions.
+	for inFlight := range 300 {
+		for waiting := 1; waiting < 300; waiting++ {
+			p := pace{cap: 192, inFlight: inFlight}
+			if !p.due(waiting, 0) && inFlight == 0 {
+				t.Fatal("held back, and nobody is to come:", inFlight, waiting)
+			}
+		}
+	}
+}
+
+func TestGuess(t *testing.T) {
+	var g guess
+	tries := func(n int) (tried int) {
+		for range n {
+			if g.worth() {
+				tried++
+				g.miss()
+			}
+		}
+		return tried
+	}
+	if tries(3) != 3 {
+		t.Fatal("a few misses say nothing")
+	}
+	if n := tries(10_000); n < 4 || n > 60 {
+		t.Fatal("many do:", n)
+	}
+	g.hit()
+	g.skip.Store(0)
+	if tries(3) != 3 {
+		t.Fatal("a hit makes up for them")
+	}
+}
+
+func TestHold(t *testing.T) {
+	for range 200 {
+		var h hold
+		var users, most int32
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		closed := make(chan bool)
+		for range 8 {
+			wg.Go(func() {
+				for h.begin() {
+					mu.Lock()
+					users++
+					most = max(most, users)
+					mu.Unlock()
+					mu.Lock()
+					users--
+					mu.Unlock()
+					h.end()
+				}
+			})
+		}
+		for range 2 {
+			go func() {
+				first := h.close()
+				mu.Lock()
+				if first && users != 0 {
+					t.Error("closed while in use")
+				}
+				mu.Unlock()
+				closed <- first
+			}()
+		}
+		if a, b := <-closed, <-closed; a == b {
+			t.Fatal("one of two closes is the first")
+		}
+		wg.Wait()
+	}
+}

@@ -1,0 +1,274 @@
+//go:build linux
+
+package ringway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// File is an open file. Its methods are those of an [os.File], with the same contracts and errors; any number of
+// goroutines may use it.
+//
+// Pipes, sockets and terminals are left to package os, whose poller is right for them.
+type File struct {
+	engine *Engine
+	file   *os.File
+	fd     int
+	name   string
+
+	storage bool // A regular file or a block device: what the engine is for.
+	direct  bool // Open with O_DIRECT.
+	append  bool // Open with O_APPEND.
+
+	hold   hold
+	cursor sync.Mutex // Of the file's own position.
+	cache  guess
+	device sync.Once
+	needs  alignment
+}
+
+var (
+	_ io.ReaderAt     = (*File)(nil)
+	_ io.WriterAt     = (*File)(nil)
+	_ io.ReadWriter   = (*File)(nil)
+	_ io.Seeker       = (*File)(nil)
+	_ io.Closer       = (*File)(nil)
+	_ io.ReaderFrom   = (*File)(nil)
+	_ io.WriterTo     = (*File)(nil)
+	_ io.StringWriter = (*File)(nil)
+	_ fs.ReadDirFile  = (*File)(nil)
+)
+
+// Open opens a file for reading, on the default engine.
+func Open(name string) (*File, error) { return Default().Open(name) }
+
+// Create makes or truncates a file, on the default engine.
+func Create(name string) (*File, error) { return Default().Create(name) }
+
+// OpenFile is [os.OpenFile], on the default engine. [syscall.O_DIRECT] among the flags asks for direct I/O.
+func OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
+	return Default().OpenFile(name, flag, perm)
+}
+
+// Open opens a file for reading.
+func (e *Engine) Open(name string) (*File, error) { return e.OpenFile(name, os.O_RDONLY, 0) }
+
+// Create makes or truncates a file.
+func (e *Engine) Create(name string) (*File, error) {
+	return e.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
+
+// OpenFile is [os.OpenFile]. [syscall.O_DIRECT] among the flags asks for direct I/O.
+func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
+	file, err := os.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return e.NewFile(file)
+}
+
+// NewFile takes over an open file, which is closed with the new one.
+func (e *Engine) NewFile(file *os.File) (*File, error) {
+	f := &File{engine: e, file: file, fd: -1, name: file.Name()}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var inner error
+	err = conn.Control(func(fd uintptr) {
+		var stat syscall.Stat_t
+		if inner = syscall.Fstat(int(fd), &stat); inner != nil {
+			return
+		}
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0)
+		if errno != 0 {
+			inner = errno
+			return
+		}
+		kind := stat.Mode & syscall.S_IFMT
+		f.storage = kind == syscall.S_IFREG || kind == syscall.S_IFBLK
+		f.direct = flags&syscall.O_DIRECT != 0
+		f.append = flags&syscall.O_APPEND != 0
+		f.fd = int(fd)
+	})
+	if err = errors.Join(err, inner); err != nil {
+		return nil, &fs.PathError{Op: "open", Path: f.name, Err: err}
+	}
+	return f, nil
+}
+
+// fail wraps an error as package os does. The end of a file is none.
+func (f *File) fail(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: f.name, Err: err}
+}
+
+// use runs something with the descriptor held open.
+func (f *File) use(op string, do func() error) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	if !f.hold.begin() {
+		return f.fail(op, os.ErrClosed)
+	}
+	defer f.hold.end()
+	return f.fail(op, do())
+}
+
+// Name is the name that the file was opened with.
+func (f *File) Name() string { return f.name }
+
+// Fd is the descriptor, as [os.File.Fd] gives it.
+func (f *File) Fd() uintptr { return f.file.Fd() }
+
+// File is the os.File below. Do not close it.
+func (f *File) File() *os.File { return f.file }
+
+// Close closes the file, after all that use it are done: operations of other goroutines run to their ends, and new ones
+// answer [os.ErrClosed].
+func (f *File) Close() error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	if !f.storage {
+		// Whoever waits in it is woken by package os.
+		if f.hold.users.Load() >= 0 {
+			err := f.file.Close()
+			f.hold.close()
+			return err
+		}
+		return f.fail("close", os.ErrClosed)
+	}
+	if !f.hold.close() {
+		return f.fail("close", os.ErrClosed)
+	}
+	return f.file.Close()
+}
+
+// Stat is [os.File.Stat].
+func (f *File) Stat() (info fs.FileInfo, err error) {
+	err = f.use("stat", func() (err error) { info, err = f.file.Stat(); return })
+	return info, err
+}
+
+// ReadDir is [os.File.ReadDir].
+func (f *File) ReadDir(n int) (entries []fs.DirEntry, err error) {
+	closed := f.use("readdir", func() error { entries, err = f.file.ReadDir(n); return nil })
+	if closed != nil {
+		return nil, closed
+	}
+	return entries, err
+}
+
+// Chmod is [os.File.Chmod].
+func (f *File) Chmod(mode fs.FileMode) error {
+	return f.use("chmod", func() error { return f.file.Chmod(mode) })
+}
+
+// Truncate is [os.File.Truncate].
+func (f *File) Truncate(size int64) error {
+	return f.use("truncate", func() error { return f.file.Truncate(size) })
+}
+
+// Seek is [os.File.Seek].
+func (f *File) Seek(offset int64, whence int) (at int64, err error) {
+	err = f.use("seek", func() (err error) {
+		f.cursor.Lock()
+		defer f.cursor.Unlock()
+		at, err = f.file.Seek(offset, whence)
+		return err
+	})
+	return at, err
+}
+
+// SetDeadline is [os.File.SetDeadline], which files on disk do not have; [File.ReadAtContext] has one for each read.
+func (f *File) SetDeadline(t time.Time) error { return f.file.SetDeadline(t) }
+
+// Preallocate has the disk's blocks for a range allocated, without a change of its content, and the file grow if it ends
+// before. A file system that cannot answers EOPNOTSUPP.
+func (f *File) Preallocate(off, n int64) error {
+	return f.use("preallocate", func() error {
+		f.engine.call()
+		defer f.engine.done()
+		for {
+			if err := syscall.Fallocate(f.fd, 0, off, n); err != syscall.EINTR {
+				return err
+			}
+		}
+	})
+}
+
+// Advice is what a program will do with a range of a file: posix_fadvise(2).
+type Advice int
+
+// The kinds of advice.
+const (
+	Normal     Advice = 0
+	Random     Advice = 1
+	Sequential Advice = 2
+	WillNeed   Advice = 3
+	DontNeed   Advice = 4
+	NoReuse    Advice = 5
+)
+
+// Advise tells the kernel of a range; a length of 0 is up to the end.
+func (f *File) Advise(off, n int64, advice Advice) error {
+	return f.use("advise", func() error {
+		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, uintptr(f.fd), uintptr(off), uintptr(n), uintptr(advice), 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+// Sync is fsync(2).
+func (f *File) Sync() error { return f.SyncContext(context.Background()) }
+
+// SyncContext is Sync; a context that ends gives the wait up, and what is written may be on the disk or not.
+func (f *File) SyncContext(ctx context.Context) error {
+	return f.use("sync", func() error { return f.sync(ctx, fsync) })
+}
+
+// Datasync is fdatasync(2): without what is only about the file, such as its times.
+func (f *File) Datasync() error {
+	return f.use("datasync", func() error { return f.sync(context.Background(), fdatasync) })
+}
+
+func (f *File) sync(ctx context.Context, kind kind) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if len(f.engine.shards) > 0 && f.storage && !f.engine.closed.Load() {
+		result, err := f.engine.fly(ctx, newRequest(kind, f.fd, nil, 0))
+		if err != nil || result != cannotCarry {
+			return err
+		}
+	}
+	f.engine.call()
+	defer f.engine.done()
+	for {
+		var err error
+		if kind == fsync {
+			err = syscall.Fsync(f.fd)
+		} else {
+			err = syscall.Fdatasync(f.fd)
+		}
+		if err != syscall.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,144 @@
+//go:build linux
+
+package ringway
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// FS is a directory as a file system, whose files are read by an engine. As with [os.DirFS], symbolic links may lead out of
+// it.
+type FS struct {
+	engine *Engine
+	dir    string
+}
+
+var (
+	_ fs.StatFS     = (*FS)(nil)
+	_ fs.ReadFileFS = (*FS)(nil)
+	_ fs.ReadDirFS  = (*FS)(nil)
+	_ fs.SubFS      = (*FS)(nil)
+)
+
+// DirFS is a directory, on the default engine.
+func DirFS(dir string) *FS { return Default().DirFS(dir) }
+
+// DirFS is a directory.
+func (e *Engine) DirFS(dir string) *FS { return &FS{e, dir} }
+
+// at is where a name leads to.
+func (f *FS) at(op, name string) (string, error) {
+	if !fs.ValidPath(name) || f.dir == "" {
+		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	local, err := filepath.Localize(name)
+	if err != nil {
+		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	return filepath.Join(f.dir, local), nil
+}
+
+// named has an error tell the name that was asked for, not where it leads to.
+func named(err error, name string) error {
+	if e, ok := err.(*fs.PathError); ok {
+		e.Path = name
+	}
+	return err
+}
+
+// Open opens a file or a directory; the answer is a *[File].
+func (f *FS) Open(name string) (fs.File, error) {
+	file, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+func (f *FS) open(name string) (*File, error) {
+	at, err := f.at("open", name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := f.engine.Open(at)
+	return file, named(err, name)
+}
+
+// Stat tells of a file.
+func (f *FS) Stat(name string) (fs.FileInfo, error) {
+	at, err := f.at("stat", name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(at)
+	return info, named(err, name)
+}
+
+// ReadDir lists a directory, sorted by name.
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
+	at, err := f.at("readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(at)
+	return entries, named(err, name)
+}
+
+// ReadFile reads a whole file.
+func (f *FS) ReadFile(name string) ([]byte, error) {
+	file, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := file.readWhole()
+	return content, named(err, name)
+}
+
+// Sub is a directory below.
+func (f *FS) Sub(dir string) (fs.FS, error) {
+	if dir == "." {
+		return f, nil
+	}
+	at, err := f.at("sub", dir)
+	if err != nil {
+		return nil, err
+	}
+	return &FS{f.engine, at}, nil
+}
+
+// ReadFile is [os.ReadFile], on the default engine.
+func ReadFile(name string) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.readWhole()
+}
+
+// readWhole reads to the end, which may lie elsewhere than the size tells: files below /proc have none.
+func (f *File) readWhole() ([]byte, error) {
+	const least = 512
+	size := least
+	if info, err := f.Stat(); err == nil {
+		size = int(min(max(info.Size()+1, least), maxTransfer))
+	}
+	content := make([]byte, 0, size)
+	for {
+		n, err := f.Read(content[len(content):cap(content)])
+		content = content[:len(content)+n]
+		if err == io.EOF {
+			return content, nil
+		}
+		if err != nil {
+			return content, err
+		}
+		if len(content) == cap(content) {
+			content = append(content, 0)[:len(content)]
+		}
+	}
+}

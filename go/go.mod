@@ -1,0 +1,3 @@
+module github.com/ringway-io/ringway/go
+
+go 1.26

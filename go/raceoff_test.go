@@ -1,0 +1,5 @@
+//go:build !race
+
+package ringway_test
+
+const raceEnabled = false

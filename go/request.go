@@ -1,0 +1,106 @@
+//go:build linux
+
+package ringway
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// kind is what a request does.
+type kind uint8
+
+const (
+	read kind = iota
+	write
+	writev
+	fsync
+	fdatasync
+)
+
+// request is one operation on its way through a shard. It is small: of a hundred thousand that wait, each is one. What the
+// kernel sees belongs to the carrier, and there are no more of those than may be in flight.
+type request struct {
+	// These belong to the shard's front.
+	prev, next *request
+	place      place
+
+	kind      kind
+	tries     uint8
+	chained   bool // Part of a link: not tried again by itself.
+	cancelled atomic.Bool
+	result    int32 // Of the kernel, or cannotCarry.
+	fd        int
+	off       int64
+	p         []byte
+	flight    any // The carrier's own, once it was pushed.
+	waiter    *waiter
+	own       waiter // Of a request alone.
+
+	linked *request // Begins when this one is done; both are submitted together.
+	many   [][]byte // Of a writev.
+	index  int      // In a batch.
+}
+
+// place is how far a request has come.
+type place uint8
+
+const (
+	idle place = iota
+	waiting
+	carried
+)
+
+// cannotCarry is no errno: the backend does not do this one, and the goroutine does it by a plain system call.
+const cannotCarry = -1 << 20
+
+// waiter is a goroutine that waits for some requests.
+type waiter struct {
+	left atomic.Int32
+	done chan struct{} // With room for one, so that who completes never waits.
+}
+
+func (w *waiter) one() {
+	if w.left.Add(-1) == 0 {
+		w.done <- struct{}{}
+	}
+}
+
+// requests are used again: a request alone allocates nothing.
+var requests = sync.Pool{New: func() any {
+	r := new(request)
+	r.own.done = make(chan struct{}, 1)
+	r.waiter = &r.own
+	return r
+}}
+
+func newRequest(kind kind, fd int, p []byte, off int64) *request {
+	r := requests.Get().(*request)
+	r.kind, r.fd, r.p, r.off = kind, fd, p, off
+	return r
+}
+
+// free gives a request back, unless somebody may still ask to cancel it.
+func (r *request) free() {
+	if r.cancelled.Load() {
+		return
+	}
+	r.p, r.waiter, r.place, r.tries = nil, &r.own, idle, 0
+	if r.kind > write {
+		r.many, r.linked, r.chained = nil, nil, false
+	}
+	requests.Put(r)
+}
+
+// bytes is how much a request moves.
+func (r *request) bytes() int {
+	n := len(r.p)
+	for _, b := range r.many {
+		n += len(b)
+	}
+	return n
+}
+
+// errno of a result below 0.
+func errnoOf(result int32) syscall.Errno { return syscall.Errno(-result) }

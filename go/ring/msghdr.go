@@ -1,0 +1,7 @@
+//go:build linux && (amd64 || arm64 || riscv64 || loong64 || ppc64 || ppc64le || s390x || mips64 || mips64le)
+
+package ring
+
+import "syscall"
+
+func setIovlen(msg *syscall.Msghdr, n int) { msg.Iovlen = uint64(n) }

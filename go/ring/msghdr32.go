@@ -1,0 +1,7 @@
+//go:build linux && (386 || arm || mips || mipsle)
+
+package ring
+
+import "syscall"
+
+func setIovlen(msg *syscall.Msghdr, n int) { msg.Iovlen = uint32(n) }

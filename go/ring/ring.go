@@ -1,0 +1,422 @@
+//go:build linux
+
+// The queues: push, submit, wait, reap, and an end that never frees what the kernel holds.
+
+package ring
+
+import (
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+var (
+	// ErrFull says that the submission queue has no room. Submit, and push again.
+	ErrFull = errors.New("ring: the submission queue is full")
+	// ErrInFlight says that the request was pushed before and has not completed.
+	ErrInFlight = errors.New("ring: the request is in flight")
+	// ErrReap says that the kernel takes no more before completions are reaped. What was not taken stays in the queue.
+	ErrReap = errors.New("ring: completions must be reaped first")
+	// ErrTimeout says that a wait ended before its completions came.
+	ErrTimeout = os.ErrDeadlineExceeded
+	// ErrClosed says that the ring was closed.
+	ErrClosed = os.ErrClosed
+)
+
+// closeWait is how long Close waits for what is in flight.
+const closeWait = 5 * time.Second
+
+// Ring is an io_uring instance. One goroutine at a time may use it.
+type Ring struct {
+	fd             int
+	params         params
+	rings, entries []byte // The mappings; all pointers below go into them.
+
+	sqHead, sqTail, sqFlags    *uint32
+	cqHead, cqTail, cqOverflow *uint32
+	sqes                       []sqe
+	cqes                       []cqe
+	sqMask, cqMask             uint32
+
+	// tail is ours of the submission queue, ahead of what the kernel was told; head is ours of the completion queue.
+	// Both wrap around at 2^32: only differences of them mean anything.
+	tail, head uint32
+
+	slots    []slot
+	free     []uint32
+	inFlight int
+
+	arg      geteventsArg // Of the wait under way: on the heap, since the kernel reads it.
+	wait     timespec
+	kernel   func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno)
+	buffers  *registered
+	groups   []*BufferRing
+	refusals []*Refusal
+
+	closeWait time.Duration
+	brief     bool
+	closed    bool
+}
+
+// slot keeps a request in flight reachable. A completion finds it by its place and generation.
+type slot struct {
+	request    *Request
+	generation uint32
+}
+
+// Completion is the answer to a request, or one of several ([Completion.More]).
+type Completion struct {
+	// Request is the one that was pushed. After its last completion it is the program's again.
+	Request *Request
+	// Result is what the system call of the same name returns, or minus an errno.
+	Result int32
+	// Flags of the completion: FlagMore, FlagBuffer and what newer kernels add.
+	Flags uint32
+}
+
+// Err is the errno of the completion, or nil.
+func (c Completion) Err() error {
+	if c.Result < 0 {
+		return syscall.Errno(-c.Result)
+	}
+	return nil
+}
+
+// More tells whether the same request will complete again.
+func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
+
+// Push puts a request into the submission queue. The kernel has it with the next [Ring.Submit] or [Ring.Wait].
+func (r *Ring) Push(q *Request) error {
+	switch {
+	case r.closed:
+		return ErrClosed
+	case q.inFlight:
+		return ErrInFlight
+	case r.Room() == 0:
+		return ErrFull
+	}
+	var place uint32
+	if n := len(r.free); n > 0 {
+		place = r.free[n-1]
+		r.free = r.free[:n-1]
+	} else {
+		place = uint32(len(r.slots))
+		r.slots = append(r.slots, slot{})
+	}
+	s := &r.slots[place]
+	s.request = q
+	q.inFlight = true
+	q.userData = uint64(s.generation)<<32 | uint64(place)
+	q.pin()
+	entry := &r.sqes[r.tail&r.sqMask]
+	*entry = q.sqe
+	entry.userData = q.userData
+	r.tail++
+	r.inFlight++
+	return nil
+}
+
+// Room is how many requests can be pushed before the next submission.
+func (r *Ring) Room() int {
+	return int(r.params.sqEntries - (r.tail - atomic.LoadUint32(r.sqHead)))
+}
+
+// InFlight counts requests from Push to their last completion.
+func (r *Ring) InFlight() int { return r.inFlight }
+
+// Waiting counts pushed requests that the kernel has not taken.
+func (r *Ring) Waiting() int { return int(r.tail - atomic.LoadUint32(r.sqHead)) }
+
+// SubmitBriefly is Submit for little work, some small transfers: the Go scheduler is not told of the system call, which costs
+// less, and cannot run another goroutine on this processor meanwhile.
+func (r *Ring) SubmitBriefly() (int, error) {
+	r.brief = true
+	n, err := r.enter(0, 0)
+	r.brief = false
+	return n, err
+}
+
+// Submit gives the kernel what was pushed, without waiting. How many it took: the rest, if any, goes with the next call.
+//
+// The error is [ErrReap] where completions have to be reaped first, or the errno.
+func (r *Ring) Submit() (int, error) { return r.enter(0, 0) }
+
+// Wait submits, and waits until so many completions can be reaped, at most for timeout; a negative one is for ever.
+// The error is [ErrTimeout] where they did not come, or one of [Ring.Submit].
+func (r *Ring) Wait(completions int, timeout time.Duration) (int, error) {
+	deadline := time.Now().Add(timeout)
+	submitted := 0
+	for {
+		want := completions - r.Ready()
+		n, err := r.enter(max(want, 0), timeout)
+		submitted += n
+		if want <= 0 || err != nil || r.Ready() >= completions {
+			return submitted, err
+		}
+		if timeout >= 0 {
+			if timeout = time.Until(deadline); timeout <= 0 {
+				return submitted, ErrTimeout
+			}
+		}
+	}
+}
+
+// Ready counts completions that can be reaped without a system call.
+func (r *Ring) Ready() int { return int(atomic.LoadUint32(r.cqTail) - r.head) }
+
+// enter is one io_uring_enter that went through, or its error.
+func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
+	if r.closed {
+		return 0, ErrClosed
+	}
+	atomic.StoreUint32(r.sqTail, r.tail)
+	submit := r.tail - atomic.LoadUint32(r.sqHead)
+	var flags uint32
+	if r.params.flags&setupSQPoll != 0 {
+		taken := int(submit)
+		if atomic.LoadUint32(r.sqFlags)&sqNeedWakeup != 0 {
+			flags |= enterSQWakeup
+		} else if want == 0 {
+			return taken, nil
+		}
+	}
+	if want > 0 || r.mustEnter() || r.params.flags&setupIOPoll != 0 {
+		flags |= enterGetEvents
+	}
+	if submit == 0 && flags == 0 {
+		return 0, nil
+	}
+	var arg *geteventsArg
+	if want > 0 && timeout >= 0 {
+		if r.params.features&featExtArg == 0 {
+			return 0, syscall.EOPNOTSUPP
+		}
+		r.wait = timespec{int64(timeout / time.Second), int64(timeout % time.Second)}
+		r.arg = geteventsArg{ts: uint64(uintptr(unsafe.Pointer(&r.wait)))}
+		arg = &r.arg
+		flags |= enterExtArg
+	}
+	for {
+		n, errno := r.kernel(submit, uint32(want), flags, arg)
+		switch errno {
+		case 0:
+			return n, nil
+		case syscall.EINTR:
+			if want > 0 && timeout >= 0 {
+				return 0, nil // The caller knows how long is left.
+			}
+		case syscall.ETIME:
+			return 0, ErrTimeout
+		case syscall.EAGAIN, syscall.EBUSY:
+			return 0, ErrReap
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// enterKernel is the system call.
+func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+	var size uintptr
+	if arg != nil {
+		size = unsafe.Sizeof(*arg)
+	}
+	if r.brief {
+		n, _, errno := syscall.RawSyscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait), uintptr(flags),
+			uintptr(unsafe.Pointer(arg)), size)
+		return int(n), errno
+	}
+	n, _, errno := syscall.Syscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait), uintptr(flags),
+		uintptr(unsafe.Pointer(arg)), size)
+	return int(n), errno
+}
+
+// mustEnter tells whether the kernel holds completions back until it is entered.
+func (r *Ring) mustEnter() bool {
+	return atomic.LoadUint32(r.sqFlags)&(sqCQOverflow|sqTaskrun) != 0
+}
+
+// Reap takes completions, as many as are there and fit. What did not fit into the completion queue, and the kernel has
+// kept, is fetched.
+func (r *Ring) Reap(done []Completion) int {
+	n := r.reap(done)
+	for n < len(done) && !r.closed && r.mustEnter() {
+		if _, err := r.enter(0, 0); err != nil && err != ErrReap {
+			break
+		}
+		more := r.reap(done[n:])
+		if more == 0 {
+			break
+		}
+		n += more
+	}
+	return n
+}
+
+func (r *Ring) reap(done []Completion) int {
+	if r.closed {
+		return 0
+	}
+	n := 0
+	tail := atomic.LoadUint32(r.cqTail)
+	for ; n < len(done) && r.head != tail; r.head++ {
+		c := r.cqes[r.head&r.cqMask]
+		place, generation := uint32(c.userData), uint32(c.userData>>32)
+		if int(place) >= len(r.slots) || r.slots[place].generation != generation || r.slots[place].request == nil {
+			continue
+		}
+		s := &r.slots[place]
+		done[n] = Completion{s.request, c.res, c.flags}
+		n++
+		if c.flags&FlagMore == 0 {
+			r.vacate(place)
+		}
+	}
+	atomic.StoreUint32(r.cqHead, r.head)
+	return n
+}
+
+// Overflow counts completions that the kernel has dropped. Kernels with NODROP (5.5) keep them instead.
+func (r *Ring) Overflow() uint32 { return atomic.LoadUint32(r.cqOverflow) }
+
+// Fd is the ring's descriptor: readable when completions are there. It belongs to the ring.
+func (r *Ring) Fd() int { return r.fd }
+
+// Close takes back what was not submitted, cancels what is in flight, waits for it at most five seconds, and closes the ring. Requests that the kernel will
+// not let go of stay pinned for ever, and the error says so. Their completions, and those not reaped, are lost.
+func (r *Ring) Close() error {
+	if r.closed {
+		return ErrClosed
+	}
+	r.Withdraw()
+	stuck := r.quiesce()
+	r.closed = true
+	rings.remove(r)
+	if stuck > 0 {
+		// The ring goes as well: nothing that the kernel may still write to is unmapped.
+		leaked.add(r)
+		_ = syscall.Close(r.fd)
+		return errors.New("ring: closed with operations in flight, whose memory is leaked")
+	}
+	for _, g := range slices.Clone(r.groups) {
+		_ = g.unmap()
+	}
+	r.unmap()
+	err := syscall.Close(r.fd)
+	if r.buffers != nil {
+		r.buffers.pinner.Unpin()
+		r.buffers = nil
+	}
+	return os.NewSyscallError("close", err)
+}
+
+// Withdraw takes back what was pushed and the kernel has not taken, the last first. So does Close: it begins nothing.
+func (r *Ring) Withdraw() []*Request {
+	told := atomic.LoadUint32(r.sqHead)
+	if r.params.flags&setupSQPoll != 0 {
+		told = *r.sqTail // The kernel takes those by itself.
+	}
+	var back []*Request
+	for r.tail != told {
+		r.tail--
+		place := uint32(r.sqes[r.tail&r.sqMask].userData)
+		back = append(back, r.slots[place].request)
+		r.vacate(place)
+	}
+	atomic.StoreUint32(r.sqTail, r.tail)
+	return back
+}
+
+// vacate is the end of a request's flight.
+func (r *Ring) vacate(place uint32) {
+	s := &r.slots[place]
+	s.request.release()
+	s.request = nil
+	s.generation++
+	r.free = append(r.free, place)
+	r.inFlight--
+}
+
+// quiesce cancels everything; how many requests would not go.
+func (r *Ring) quiesce() int {
+	var done [32]Completion
+	deadline := time.Now().Add(r.closeWait)
+	var asked time.Time
+	for {
+		for r.Reap(done[:]) > 0 {
+		}
+		if r.inFlight == 0 {
+			return 0
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return r.inFlight
+		}
+		// Once more now and then: a request may not have been where a cancel looked for it.
+		if time.Since(asked) > 50*time.Millisecond {
+			asked = time.Now()
+			for _, s := range r.slots {
+				if s.request == nil || s.request.sqe.opcode == OpAsyncCancel {
+					continue
+				}
+				if r.Room() == 0 {
+					_, _ = r.Submit()
+					for r.Reap(done[:]) > 0 {
+					}
+				}
+				cancel := new(Request)
+				if s.request == nil || r.Push(cancel.Cancel(s.request)) != nil {
+					break
+				}
+			}
+		}
+		step := min(left, 10*time.Millisecond)
+		if r.params.features&featExtArg == 0 {
+			_, _ = r.Submit()
+			time.Sleep(time.Millisecond)
+		} else if _, err := r.Wait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
+			time.Sleep(step)
+		}
+	}
+}
+
+// CloseWithin is [Ring.Close] with another bound than five seconds.
+func (r *Ring) CloseWithin(d time.Duration) error {
+	r.closeWait = d
+	return r.Close()
+}
+
+// registry keeps rings reachable, and by them all that the kernel may touch.
+type registry struct {
+	mu  sync.Mutex
+	all map[*Ring]struct{}
+}
+
+var (
+	rings  registry // The open ones: a ring that its owner forgets still has requests in flight.
+	leaked registry // Those closed too early.
+)
+
+func (g *registry) add(r *Ring) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all == nil {
+		g.all = make(map[*Ring]struct{})
+	}
+	g.all[r] = struct{}{}
+}
+
+func (g *registry) remove(r *Ring) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.all, r)
+}
+
+// length is what the kernel takes at once.
+func length(n int) uint32 { return uint32(min(n, math.MaxInt32&^4095)) }

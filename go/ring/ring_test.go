@@ -1,0 +1,526 @@
+//go:build linux
+
+package ring
+
+// The life of requests: full queues, partial submissions, overflow, counters that wrap, ends of all kinds.
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// fake is a ring in plain memory, whose kernel is the test's: it completes what it takes, in order.
+type fake struct {
+	*Ring
+	take   func(submit uint32) (uint32, syscall.Errno)
+	queued []cqe
+}
+
+func newFake(entries, completions, counters uint32) *fake {
+	f := new(fake)
+	r := &Ring{fd: -1, closeWait: time.Second}
+	header := uint32(64)
+	r.params = params{sqEntries: entries, cqEntries: completions, flags: setupNoSQArray, features: featExtArg | featNoDrop}
+	r.params.sqOff = sqOffsets{head: 0, tail: 4, flags: 8, array: header}
+	r.params.cqOff = cqOffsets{head: 16, tail: 20, overflow: 24, cqes: header}
+	r.rings = unsafe.Slice((*byte)(unsafe.Pointer(&make([]uint64, (header+completions*16)/8)[0])), header+completions*16)
+	r.entries = unsafe.Slice((*byte)(unsafe.Pointer(&make([]uint64, entries*8)[0])), entries*64)
+	for _, offset := range []uint32{0, 4, 16, 20} {
+		*(*uint32)(unsafe.Pointer(&r.rings[offset])) = counters
+	}
+	r.view()
+	f.Ring = r
+	r.kernel = f.enter
+	return f
+}
+
+func (f *fake) enter(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+	n := submit
+	if f.take != nil {
+		var errno syscall.Errno
+		if n, errno = f.take(submit); errno != 0 {
+			return 0, errno
+		}
+	}
+	head := *f.sqHead
+	for range n {
+		e := f.sqes[head&f.sqMask]
+		head++
+		f.queued = append(f.queued, cqe{userData: e.userData, res: int32(e.len)})
+	}
+	atomic.StoreUint32(f.sqHead, head)
+	f.flush()
+	return int(n), 0
+}
+
+// flush posts what fits, and says in the flags that there is more.
+func (f *fake) flush() {
+	tail := *f.cqTail
+	for len(f.queued) > 0 && tail-atomic.LoadUint32(f.cqHead) < f.params.cqEntries {
+		f.cqes[tail&f.cqMask] = f.queued[0]
+		f.queued = f.queued[1:]
+		tail++
+	}
+	atomic.StoreUint32(f.cqTail, tail)
+	var flags uint32
+	if len(f.queued) > 0 {
+		flags = sqCQOverflow
+	}
+	atomic.StoreUint32(f.sqFlags, flags)
+}
+
+func TestCountersWrap(t *testing.T) {
+	f := newFake(8, 16, ^uint32(0)-20)
+	before := f.tail
+	for round := range 40 {
+		var pushed []*Request
+		for i := range 1 + round%8 {
+			q := new(Request).Read(0, make([]byte, i), 0)
+			if err := f.Push(q); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			pushed = append(pushed, q)
+		}
+		if n, err := f.Wait(len(pushed), time.Second); n != len(pushed) || err != nil {
+			t.Fatalf("round %d: %d, %v", round, n, err)
+		}
+		var done [16]Completion
+		equal(t, f.Reap(done[:]), len(pushed))
+		for i, q := range pushed {
+			equal(t, done[i].Request, q)
+			equal(t, int(done[i].Result), i)
+		}
+		equal(t, f.InFlight(), 0)
+	}
+	if f.tail >= before || f.head >= before {
+		t.Fatal("the counters did not wrap")
+	}
+}
+
+// The kernel's own counters cannot be set: to see them wrap takes some minutes.
+func TestKernelCountersWrap(t *testing.T) {
+	if os.Getenv("RINGWAY_LONG") == "" {
+		t.Skip("skipped: RINGWAY_LONG is not set; it takes about ten minutes")
+	}
+	r := newRing(t, Options{Entries: 256, CompletionEntries: 256})
+	var requests [256]Request
+	var done [256]Completion
+	for total := uint64(0); total < 1<<32+1<<20; total += uint64(len(requests)) {
+		for i := range requests {
+			if err := r.Push(&requests[i]); err != nil {
+				t.Fatal(total, err)
+			}
+		}
+		if n, err := r.SubmitBriefly(); n != len(requests) || err != nil {
+			t.Fatal(total, n, err)
+		}
+		if n := r.Reap(done[:]); n != len(requests) {
+			t.Fatal(total, n)
+		}
+	}
+	if r.tail > 1<<21 {
+		t.Fatal("the counters did not wrap")
+	}
+}
+
+func TestFull(t *testing.T) {
+	f := newFake(4, 8, ^uint32(0)-1)
+	for range 4 {
+		if err := f.Push(new(Request)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, f.Push(new(Request)), ErrFull)
+	equal(t, f.Waiting(), 4)
+	if n, err := f.Submit(); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	equal(t, f.Room(), 4)
+}
+
+func TestPartialSubmission(t *testing.T) {
+	f := newFake(8, 16, 0)
+	f.take = func(submit uint32) (uint32, syscall.Errno) { return min(submit, 3), 0 }
+	var all [8]*Request
+	for i := range all {
+		all[i] = new(Request).Read(0, make([]byte, i), 0)
+		if err := f.Push(all[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var done [16]Completion
+	got := 0
+	for _, want := range []int{3, 3, 2} {
+		n, err := f.Submit()
+		equal(t, err, nil)
+		equal(t, n, want)
+		got += f.Reap(done[got:])
+	}
+	equal(t, got, 8)
+	for i, q := range all {
+		equal(t, done[i].Request, q)
+	}
+}
+
+func TestInterruptionsAndRefusals(t *testing.T) {
+	f := newFake(8, 16, 0)
+	answers := []syscall.Errno{syscall.EINTR, syscall.EINTR, 0}
+	f.take = func(submit uint32) (uint32, syscall.Errno) {
+		errno := answers[0]
+		answers = answers[1:]
+		return submit, errno
+	}
+	q := new(Request).Nop()
+	if err := f.Push(q); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Submit(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EBUSY} {
+		answers = []syscall.Errno{errno, 0}
+		if err := f.Push(new(Request)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := f.Submit()
+		equal(t, n, 0)
+		equal(t, err, ErrReap)
+		equal(t, f.Waiting(), 1)
+		if n, err := f.Submit(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+func TestOverflow(t *testing.T) {
+	r := newRing(t, Options{Entries: 4, CompletionEntries: 4})
+	if r.params.features&featNoDrop == 0 {
+		t.Skip("skipped: this kernel drops what overflows")
+	}
+	const count = 100
+	pushed := map[*Request]bool{}
+	for range count {
+		q := new(Request)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil && err != ErrReap {
+				t.Fatal(err)
+			}
+			if r.Room() == 0 { // The kernel wants some to be reaped.
+				reapInto(t, r, pushed)
+			}
+		}
+		pushed[q] = true
+	}
+	for deadline := time.Now().Add(patience); len(pushed) > 0; {
+		if _, err := r.Submit(); err != nil && err != ErrReap {
+			t.Fatal(err)
+		}
+		reapInto(t, r, pushed)
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d are lost", len(pushed), count)
+		}
+	}
+	equal(t, r.Overflow(), 0)
+}
+
+func reapInto(t *testing.T, r *Ring, waiting map[*Request]bool) {
+	t.Helper()
+	var done [8]Completion
+	for _, c := range done[:r.Reap(done[:])] {
+		if !waiting[c.Request] {
+			t.Fatal("an answer to nobody, or a second one")
+		}
+		delete(waiting, c.Request)
+	}
+}
+
+func TestFakeOverflowIsFetched(t *testing.T) {
+	f := newFake(8, 8, ^uint32(0)-3)
+	for range 2 {
+		for range 8 {
+			if err := f.Push(new(Request)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := f.Submit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var done [32]Completion
+	equal(t, f.Reap(done[:]), 16)
+}
+
+func TestRequestInFlight(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+	if err := r.Push(q); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, r.Push(q), ErrInFlight)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a request in flight was changed")
+			}
+		}()
+		q.Nop()
+	}()
+	_, _ = syscall.Write(writing, []byte("x"))
+	collect(t, r, q)
+	equal(t, one(t, r, q.Nop()), 0)
+}
+
+// A buffer on a stack that is copied, and garbage that is collected, while the kernel has the request: the bytes arrive
+// in the buffer that the program sees.
+func TestBuffersStayWhereTheyAre(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	for range 50 {
+		var p [64]byte
+		q := new(Request)
+		q.Read(reading, p[:], AtCursor)
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, deep(500), 500)
+		runtime.GC()
+		churn()
+		_, _ = syscall.Write(writing, []byte("0123456789"))
+		equal(t, collect(t, r, q)[0].Result, 10)
+		equal(t, string(p[:10]), "0123456789")
+	}
+}
+
+// Nobody but the kernel and the ring know of these requests.
+func TestForgottenRequestsLive(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	const count = 20
+	func() {
+		for range count {
+			p := make([]byte, 8)
+			q := new(Request).Readv(reading, [][]byte{p[:4], p[4:]}, AtCursor)
+			q.Tag = p
+			if err := r.Push(q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Submit(); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for range 3 {
+		runtime.GC()
+		churn()
+	}
+	for got := range count {
+		_, _ = syscall.Write(writing, []byte{'0', '1', '2', '3', '4', '5', '6', byte(got)})
+		if _, err := r.Wait(1, patience); err != nil {
+			t.Fatal(err)
+		}
+		var done [1]Completion
+		equal(t, r.Reap(done[:]), 1)
+		equal(t, string(done[0].Request.Tag.([]byte)), "0123456"+string(byte(got)))
+	}
+}
+
+//go:noinline
+func deep(n int) int {
+	var frame [256]byte
+	frame[n%256] = 1
+	if n == 0 {
+		return int(frame[0]) - 1
+	}
+	return deep(n-1) + int(frame[n%256])
+}
+
+var sink [][]byte
+
+func churn() {
+	for range 200 {
+		sink = append(sink, make([]byte, 64))
+	}
+	for _, b := range sink {
+		for i := range b {
+			b[i] = 0xee
+		}
+	}
+	sink = sink[:0]
+}
+
+func TestCloseCancels(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, _ := pipe(t)
+	for range 100 {
+		q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if time.Since(begin) > closeWait {
+		t.Error("close waited for what it had cancelled")
+	}
+	equal(t, r.Close(), ErrClosed)
+	equal(t, r.Push(new(Request)), ErrClosed)
+	_, err := r.Submit()
+	equal(t, err, ErrClosed)
+	equal(t, r.Reap(make([]Completion, 1)), 0)
+}
+
+func TestCloseBeginsNothing(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "before")
+	if err := r.Push(new(Request).Write(int(f.Fd()), []byte("AFTER!"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, content(t, f), "before")
+}
+
+// What the kernel does not let go of stays pinned, and Close says so.
+func TestCloseLeaksRatherThanFrees(t *testing.T) {
+	f := newFake(8, 16, 0)
+	stuck := new(Request).Read(0, make([]byte, 8), 0)
+	if err := f.Push(stuck); err != nil {
+		t.Fatal(err)
+	}
+	f.kernel = func(submit, _, _ uint32, _ *geteventsArg) (int, syscall.Errno) {
+		atomic.StoreUint32(f.sqHead, *f.sqHead+submit) // Taken, and never answered.
+		return int(submit), 0
+	}
+	if _, err := f.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CloseWithin(50 * time.Millisecond); err == nil {
+		t.Fatal("nothing was leaked?")
+	}
+	if !stuck.InFlight() || f.rings == nil {
+		t.Fatal("freed")
+	}
+	leaked.mu.Lock()
+	defer leaked.mu.Unlock()
+	if _, kept := leaked.all[f.Ring]; !kept {
+		t.Fatal("nobody keeps it")
+	}
+}
+
+func TestPeeling(t *testing.T) {
+	w := Options{CoopTaskrun: true}.wish()
+	var names []string
+	for {
+		name := w.peel(syscall.EINVAL)
+		if name == "" {
+			break
+		}
+		names = append(names, name)
+	}
+	if want := []string{"NO_SQARRAY", "COOP_TASKRUN", "SUBMIT_ALL", "CQSIZE", "CLAMP"}; !slices.Equal(names, want) {
+		t.Fatal(names)
+	}
+	equal(t, w.flags, 0)
+	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM, syscall.EMFILE} {
+		w := Options{}.wish()
+		equal(t, w.peel(errno), "")
+	}
+	w = Options{}.wish()
+	for w.peel(syscall.ENOMEM) != "" {
+	}
+	equal(t, w.entries, 8)
+	w = Options{SQPoll: 10}.wish()
+	equal(t, w.peel(syscall.EPERM), "SQPOLL")
+}
+
+func TestOptions(t *testing.T) {
+	f := tempFile(t, "0123456789")
+	base := newRing(t, Options{})
+	for name, o := range map[string]Options{
+		"coop": {CoopTaskrun: true}, "small": {Entries: 1}, "large": {Entries: 256, CompletionEntries: 256},
+		"sqpoll": {SQPoll: 5}, "attached": {Attach: base}, "single thread": {SingleThread: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			r := newRing(t, o)
+			t.Log(r.Granted(), r.Refusals())
+			for range 100 {
+				p := make([]byte, 3)
+				equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 4)), 3)
+				equal(t, string(p), "456")
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestRefusedRing(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(Options{})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || !errors.Is(err, syscall.EMFILE) {
+		t.Fatal(err)
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "0123456789")
+	fd := int(f.Fd())
+	p := make([]byte, 4)
+	q := new(Request)
+	var done [1]Completion
+	allocations := testing.AllocsPerRun(200, func() {
+		_ = r.Push(q.Read(fd, p, 0))
+		_, _ = r.Wait(1, -1)
+		r.Reap(done[:])
+	})
+	equal(t, allocations, 0)
+}
+
+func BenchmarkNop(b *testing.B) {
+	r := newRing(b, Options{})
+	var done [64]Completion
+	var requests [64]Request
+	for b.Loop() {
+		for i := range requests {
+			_ = r.Push(&requests[i])
+		}
+		_, _ = r.Submit()
+		r.Reap(done[:])
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/nop")
+}

@@ -1,0 +1,577 @@
+//go:build linux
+
+package ringway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// ReadAt is [os.File.ReadAt]: n < len(p) comes with an error, at the end of the file with io.EOF. With direct I/O neither
+// the offset nor the buffer needs an alignment; where they have none, ringway reads what encloses it and copies.
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.readAt(always, p, off) }
+
+// ReadAtContext is ReadAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel has
+// let go of p. A read that the device has begun runs to its end.
+func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
+	return f.readAt(ctx, p, off)
+}
+
+func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if off < 0 {
+		return 0, f.fail("readat", errNegative)
+	}
+	if !f.hold.begin() {
+		return 0, f.fail("read", os.ErrClosed)
+	}
+	switch {
+	case len(p) == 0:
+	case !f.storage:
+		n, err = f.file.ReadAt(p, off)
+	case f.direct && f.fits(p, off) && ctx.Err() == nil:
+		// What is to be expected, with a short stack: a goroutine that waits keeps it.
+		if n, err = f.transfer(ctx, read, p, off); err == nil && n < len(p) {
+			var more int
+			more, err = f.fill(ctx, p[n:], off+int64(n))
+			n += more
+		}
+	default:
+		n, err = f.fill(ctx, p, off)
+	}
+	f.hold.end()
+	if err != nil {
+		err = f.fail("read", err)
+	}
+	return n, err
+}
+
+var errNegative = errors.New("negative offset")
+
+// fill reads until p is full or the file ends.
+func (f *File) fill(ctx context.Context, p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		m, err := f.readSome(ctx, p[n:], off+int64(n))
+		n += m
+		if err != nil {
+			return n, err
+		}
+		if m == 0 {
+			return n, io.EOF
+		}
+	}
+	return n, nil
+}
+
+// readSome reads once; 0 is the end of the file.
+func (f *File) readSome(ctx context.Context, p []byte, off int64) (int, error) {
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if f.direct {
+		return f.readDirect(ctx, p, off)
+	}
+	if n, ok := f.tryCached(p, off); ok {
+		return n, nil
+	}
+	return f.transfer(ctx, read, p, off)
+}
+
+// tryCached reads what the page cache has of the beginning of p.
+func (f *File) tryCached(p []byte, off int64) (int, bool) {
+	if f.engine.options.AlwaysRing || !cachedReads || !f.cache.worth() {
+		return 0, false
+	}
+	n, errno := readCached(f.fd, p, off)
+	if errno != 0 {
+		f.cache.miss()
+		return 0, false
+	}
+	f.cache.hit()
+	return n, true
+}
+
+// cachedReads: before 5.11, RWF_NOWAIT may answer 0 where the file does not end.
+var cachedReads = kernelFrom(5, 11)
+
+func kernelFrom(major, minor int) bool {
+	var name syscall.Utsname
+	if syscall.Uname(&name) != nil {
+		return false
+	}
+	var release strings.Builder
+	for _, c := range name.Release {
+		if c == 0 {
+			break
+		}
+		release.WriteByte(byte(c))
+	}
+	first, rest, _ := strings.Cut(release.String(), ".")
+	second, _, _ := strings.Cut(rest, ".")
+	if end := strings.IndexFunc(second, func(c rune) bool { return c < '0' || c > '9' }); end >= 0 {
+		second = second[:end]
+	}
+	a, _ := strconv.Atoi(first)
+	b, _ := strconv.Atoi(second)
+	return a > major || a == major && b >= minor
+}
+
+// transfer is one read or write through the engine, or by a plain system call where no shard carries it.
+func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (int, error) {
+	if len(p) > maxTransfer {
+		p = p[:maxTransfer]
+	}
+	e := f.engine
+	if e.closed.Load() {
+		return 0, ErrEngineClosed
+	}
+	if e.carries(f, kind, off) {
+		if kind == write {
+			looked(p)
+		}
+		if e.active.Add(1) == 1 && ctx.Done() == nil && !e.options.AlwaysRing {
+			// One alone has nobody to share a submission with, and nobody to give its thread to: the plain call is quicker.
+			n, err := blocking(kind, f.fd, p, off)
+			e.active.Add(-1)
+			return n, err
+		}
+		result, err := e.fly(ctx, newRequest(kind, f.fd, p, off))
+		e.active.Add(-1)
+		if err != nil {
+			return 0, err
+		}
+		if result != cannotCarry {
+			if kind == read {
+				written(p[:result])
+			}
+			return int(result), nil
+		}
+	}
+	e.call()
+	defer e.done()
+	return blocking(kind, f.fd, p, off)
+}
+
+// carries tells whether shards carry transfers of this kind without blocking whoever submits. KAIO does direct ones alone.
+// Buffered writes are a copy, which the kernel gives to a thread of its own at many times the price if a ring asks for it.
+func (e *Engine) carries(f *File, kind kind, off int64) bool {
+	switch {
+	case len(e.shards) == 0:
+		return false
+	case f.direct:
+		return off != atCursor // A ring does not move the file's own position after a direct transfer.
+	}
+	return e.backend == Uring && kind == read
+}
+
+// alignment is what direct I/O asks for.
+type alignment struct {
+	memory, offset int
+	largest        int // Bytes of one request of the device; more is split.
+}
+
+func (f *File) alignment() alignment {
+	f.device.Do(func() {
+		f.needs.memory, f.needs.offset = directAlignment(f.fd)
+		if f.needs.memory == 0 || f.needs.offset == 0 {
+			f.needs.memory, f.needs.offset = pageSize, pageSize // Nobody tells; a page is right everywhere.
+		}
+		f.needs.largest = largestRequest(f.fd) &^ (f.needs.offset - 1)
+	})
+	return f.needs
+}
+
+// largestRequest of the device below, or what most have.
+func largestRequest(fd int) int {
+	const usual = 512 << 10
+	var stat syscall.Stat_t
+	if syscall.Fstat(fd, &stat) != nil {
+		return usual
+	}
+	device := uint64(stat.Dev)
+	if stat.Mode&syscall.S_IFMT == syscall.S_IFBLK {
+		device = uint64(stat.Rdev)
+	}
+	major := device>>8&0xfff | device>>32&^0xfff
+	minor := device&0xff | device>>12&^0xff
+	for _, queue := range []string{"queue", "../queue"} { // A partition's is its disk's.
+		text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/%s/max_sectors_kb", major, minor&0xffffffff, queue))
+		if err != nil {
+			continue
+		}
+		if kib, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && kib >= 4 {
+			return kib << 10
+		}
+	}
+	return usual
+}
+
+// fits tells whether a direct transfer may go as it is.
+func (a alignment) fits(p []byte, off int64) bool {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(a.memory-1) == 0 && int(off)&(a.offset-1) == 0 &&
+		len(p)&(a.offset-1) == 0
+}
+
+// fits tells whether a direct transfer may go as it is, in one piece.
+func (f *File) fits(p []byte, off int64) bool {
+	a := f.alignment()
+	return a.fits(p, off) && len(p) <= a.largest
+}
+
+// around is the most that is read or written in one go by way of a buffer of ours.
+const around = 1 << 20
+
+// readDirect reads once, with io.EOF where the end is known.
+func (f *File) readDirect(ctx context.Context, p []byte, off int64) (int, error) {
+	a := f.alignment()
+	if a.fits(p, off) {
+		return f.readAligned(ctx, a, p, off)
+	}
+	p = p[:min(len(p), around)]
+	start := off &^ int64(a.offset-1)
+	skip := int(off - start)
+	size := (skip + len(p) + a.offset - 1) &^ (a.offset - 1)
+	buffer := NewBuffer(size)
+	defer buffer.Release()
+	got := 0
+	for got < skip+len(p) {
+		n, err := f.readAligned(ctx, a, buffer.Bytes()[got:], start+int64(got))
+		got += n
+		if err == io.EOF || err == nil && n == 0 {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if got <= skip {
+		return 0, nil
+	}
+	n := copy(p, buffer.Bytes()[skip:got])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// window is how many pieces of one transfer are in flight together.
+const window = 8
+
+// readAligned reads what fits, in pieces where it is larger than the device takes.
+func (f *File) readAligned(ctx context.Context, a alignment, p []byte, off int64) (int, error) {
+	n, err := 0, error(nil)
+	if len(p) <= a.largest || !f.engine.carries(f, read, off) {
+		n, err = f.transfer(ctx, read, p, off)
+	} else {
+		n, err = f.pieces(ctx, read, a, p, off)
+	}
+	if err == nil && n < len(p) && n&(a.offset-1) != 0 {
+		return n, io.EOF // A direct read stops within a block at the end of the file alone.
+	}
+	return n, err
+}
+
+// pieces is a transfer of several requests; what counts is the unbroken beginning.
+func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off int64) (n int, err error) {
+	p = p[:min(len(p), window*a.largest)]
+	all := make([]*request, 0, window)
+	for at := 0; at < len(p); at += a.largest {
+		all = append(all, newRequest(kind, f.fd, p[at:min(at+a.largest, len(p))], off+int64(at)))
+	}
+	if kind == write {
+		looked(p)
+	}
+	if err := f.engine.flyAll(ctx, all); err != nil {
+		return 0, err
+	}
+	whole := true
+	for _, r := range all {
+		want := len(r.p)
+		result, failed := f.engine.outcome(ctx, r)
+		if whole && failed == nil && result >= 0 {
+			n += int(result)
+		}
+		if whole && failed != nil && n == 0 {
+			err = failed
+		}
+		if whole && result == cannotCarry && n == 0 {
+			f.engine.call()
+			n, err = blocking(kind, f.fd, p, off)
+			f.engine.done()
+		}
+		whole = whole && failed == nil && int(result) == want
+	}
+	if kind == read {
+		written(p[:n])
+	}
+	return n, err
+}
+
+// Misaligned is the error of a direct write that the device does not take as it is: ringway does not read what surrounds it,
+// since another write may be under way there. It is [syscall.EINVAL] to errors.Is.
+type Misaligned struct {
+	Offset int64
+	Len    int
+	Align  int // What both have to be a multiple of.
+}
+
+func (m *Misaligned) Error() string {
+	return fmt.Sprintf("a direct write of %d bytes at %d: both have to be multiples of %d", m.Len, m.Offset, m.Align)
+}
+
+// Unwrap is EINVAL.
+func (m *Misaligned) Unwrap() error { return syscall.EINVAL }
+
+// WriteAt is [os.File.WriteAt]: it writes all of p, or tells why not. A direct write has to be aligned, and answers
+// [Misaligned] otherwise; its buffer does not.
+func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.writeAt(always, p, off) }
+
+// WriteAtContext is WriteAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel
+// has let go of p. A part of it may have been written.
+func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (int, error) {
+	return f.writeAt(ctx, p, off)
+}
+
+func (f *File) writeAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if off < 0 {
+		return 0, f.fail("writeat", errNegative)
+	}
+	if f.append {
+		return f.file.WriteAt(p, off) // Which says what is wrong with that.
+	}
+	if !f.hold.begin() {
+		return 0, f.fail("write", os.ErrClosed)
+	}
+	if f.storage {
+		n, err = f.writeAll(ctx, p, off)
+	} else {
+		n, err = f.file.WriteAt(p, off)
+	}
+	f.hold.end()
+	if err != nil {
+		err = f.fail("write", err)
+	}
+	return n, err
+}
+
+func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if f.direct && off != atCursor {
+		if a := f.alignment(); (int(off)|len(p))&(a.offset-1) != 0 {
+			return 0, &Misaligned{off, len(p), a.offset}
+		}
+	}
+	for n < len(p) {
+		at := off
+		if off != atCursor {
+			at += int64(n)
+		}
+		m, err := f.writeSome(ctx, p[n:], at)
+		n += m
+		if err != nil {
+			return n, err
+		}
+		if m == 0 {
+			return n, io.ErrUnexpectedEOF
+		}
+	}
+	return n, nil
+}
+
+func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if !f.direct {
+		return f.transfer(ctx, write, p, off)
+	}
+	a := f.alignment()
+	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(a.memory-1) != 0 {
+		p = p[:min(len(p), around)]
+		buffer := NewBuffer(len(p))
+		defer buffer.Release()
+		copy(buffer.Bytes(), p)
+		p = buffer.Bytes()
+	}
+	if off != atCursor && len(p) > a.largest && f.engine.carries(f, write, off) {
+		return f.pieces(ctx, write, a, p, off)
+	}
+	return f.transfer(ctx, write, p, off)
+}
+
+// Read is [os.File.Read], at the file's own position.
+func (f *File) Read(p []byte) (n int, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if !f.hold.begin() {
+		return 0, f.fail("read", os.ErrClosed)
+	}
+	defer f.hold.end()
+	if !f.storage {
+		return f.file.Read(p)
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	f.cursor.Lock()
+	defer f.cursor.Unlock()
+	if !f.direct {
+		n, err = f.readSome(always, p, atCursor)
+	} else {
+		var at int64
+		if at, err = syscall.Seek(f.fd, 0, io.SeekCurrent); err == nil {
+			n, err = f.readDirect(always, p, at)
+			if n > 0 {
+				_, moved := syscall.Seek(f.fd, at+int64(n), io.SeekStart)
+				if err == io.EOF {
+					err = nil
+				}
+				err = cmp.Or(err, moved)
+			}
+		}
+	}
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return n, f.fail("read", err)
+}
+
+// Write is [os.File.Write], at the file's own position.
+func (f *File) Write(p []byte) (n int, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if !f.hold.begin() {
+		return 0, f.fail("write", os.ErrClosed)
+	}
+	defer f.hold.end()
+	if !f.storage {
+		return f.file.Write(p)
+	}
+	f.cursor.Lock()
+	defer f.cursor.Unlock()
+	if !f.direct || f.append {
+		n, err = f.writeAll(always, p, atCursor)
+		return n, f.fail("write", err)
+	}
+	at, err := syscall.Seek(f.fd, 0, io.SeekCurrent)
+	if err == nil {
+		n, err = f.writeAll(always, p, at)
+	}
+	if n > 0 {
+		_, moved := syscall.Seek(f.fd, at+int64(n), io.SeekStart)
+		err = cmp.Or(err, moved)
+	}
+	return n, f.fail("write", err)
+}
+
+// WriteString is [os.File.WriteString].
+func (f *File) WriteString(s string) (int, error) {
+	return f.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
+}
+
+// These hide what would make io.Copy call the method that calls it.
+type (
+	readerAlone struct{ io.Reader }
+	writerAlone struct{ io.Writer }
+)
+
+// ReadFrom is [os.File.ReadFrom]: what the kernel can copy by itself it does.
+func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
+	if from, ok := r.(*File); ok && !from.direct {
+		r = from.file
+	}
+	err = f.use("write", func() (err error) {
+		if f.direct {
+			n, err = copyWith(writerAlone{f}, r)
+		} else {
+			n, err = f.file.ReadFrom(r)
+		}
+		return err
+	})
+	return n, err
+}
+
+// WriteTo is [os.File.WriteTo]: what the kernel can copy by itself it does.
+func (f *File) WriteTo(w io.Writer) (n int64, err error) {
+	if to, ok := w.(*File); ok && !to.direct {
+		w = to.file
+	}
+	err = f.use("read", func() (err error) {
+		if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
+			n, err = f.file.WriteTo(w)
+		} else {
+			n, err = copyWith(w, readerAlone{f})
+		}
+		return err
+	})
+	return n, err
+}
+
+// copyWith copies through a buffer that direct I/O takes as it is.
+func copyWith(w io.Writer, r io.Reader) (int64, error) {
+	buffer := NewBuffer(256 << 10)
+	defer buffer.Release()
+	return io.CopyBuffer(w, r, buffer.Bytes())
+}
+
+// ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
+// context ends it returns at once: the buffer stays ringway's until the kernel has let go of it.
+func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
+	if off < 0 || n < 0 {
+		return nil, f.fail("readat", errNegative)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, f.fail("read", context.Cause(ctx))
+	}
+	buffer := NewBuffer(n)
+	if f.storage && !f.direct && f.hold.begin() {
+		got, ok := f.tryCached(buffer.p, off)
+		f.hold.end()
+		if ok && got == n {
+			return buffer, nil
+		}
+	}
+	if ctx.Done() == nil {
+		return f.readInto(ctx, buffer, off)
+	}
+	type answer struct {
+		buffer *Buffer
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		buffer, err := f.readInto(ctx, buffer, off)
+		answers <- answer{buffer, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.buffer, a.err
+	case <-ctx.Done():
+		// The goroutine ends when the kernel has let go; nobody else has the buffer, which is then collected.
+		return nil, f.fail("read", context.Cause(ctx))
+	}
+}
+
+func (f *File) readInto(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
+	n, err := f.readAt(ctx, buffer.p, off)
+	if err != nil && err != io.EOF {
+		buffer.Release()
+		return nil, err
+	}
+	buffer.p = buffer.p[:n]
+	return buffer, err
+}
