@@ -57,7 +57,7 @@ type Options struct {
 	// without a plain call for an operation that is alone. For tests and measurements.
 	AlwaysRing bool
 
-	wrap func(carrier) carrier // Injects faults, in tests.
+	wrap func(queue) queue // Injects faults, in tests.
 }
 
 // Engine is what files share: a few rings, or what stands in for them. Make one for a program, or use [Default].
@@ -151,7 +151,7 @@ func (e *Engine) make(backend Backend) error {
 }
 
 func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
-	var c carrier
+	var q queue
 	var fd int
 	var feature string
 	switch backend {
@@ -160,68 +160,67 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, fd, feature = u, u.ring.Fd(), refusal.Uring
+		q, fd, feature = u, u.ring.Fd(), refusal.Uring
 	case KAIO:
 		k, err := newKaio(inFlight)
 		if err != nil {
 			return nil, err
 		}
-		c, fd, feature = k, k.eventfd, refusal.KAIO
+		q, fd, feature = k, k.eventfd, refusal.KAIO
 	}
-	if errno := realRead(c); errno != 0 {
-		_ = c.close()
+	if errno := realRead(q); errno != 0 {
+		_ = q.close()
 		return nil, refusal.New(feature, errno)
 	}
-	if u, ok := c.(*uring); ok && len(e.shards) == 0 {
+	if u, ok := q.(*uring); ok && len(e.shards) == 0 {
 		e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
 	}
-	// A descriptor of its own for Go's poller, which closes it.
-	polled, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
-	if errno != 0 {
-		_ = c.close()
-		return nil, refusal.New(feature, errno)
-	}
-	if err := syscall.SetNonblock(int(polled), true); err != nil {
-		_ = syscall.Close(int(polled))
-		_ = c.close()
-		return nil, refusal.New(feature, err.(syscall.Errno))
-	}
 	if e.options.wrap != nil {
-		c = e.options.wrap(c)
+		q = e.options.wrap(q)
 	}
-	return newShard(c, int(polled), inFlight), nil
+	s, err := newShard(q, fd, inFlight)
+	if err != nil {
+		_ = q.close()
+		return nil, refusal.New(feature, errnoIn(err))
+	}
+	return s, nil
 }
 
-// realRead reads something through a carrier as it will be used: to have set one up proves nothing, since some sandboxes
+// errnoIn is the errno below an error, or EIO.
+func errnoIn(err error) syscall.Errno {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return syscall.EIO
+}
+
+// realRead reads something through a queue as it will be used: to have set one up proves nothing, since some sandboxes
 // grant that and refuse every operation.
-func realRead(c carrier) syscall.Errno {
+func realRead(q queue) syscall.Errno {
 	sample, err := sampleFile()
 	if err != nil {
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
-			return errno
-		}
-		return syscall.EIO
+		return errnoIn(err)
 	}
 	defer sample.Close()
 	const size = 4096
 	page := alignedSlice(size, size)
 	r := newRequest(read, int(sample.Fd()), page, 0)
-	c.push(r)
+	q.push(r)
 	deadline := time.Now().Add(5 * time.Second)
 	for {
-		c.submit(false)
-		if done := c.drain(nil); len(done) > 0 {
+		q.submit(false)
+		if done := q.reap(nil); len(done) > 0 {
 			break
 		}
 		if time.Now().After(deadline) {
-			return syscall.ETIMEDOUT // The carrier's end keeps or frees the request.
+			return syscall.ETIMEDOUT // The queue's end keeps or frees the request.
 		}
 		time.Sleep(50 * time.Microsecond)
 	}
 	switch {
-	case r.result == cannotCarry && c.why() != 0:
-		return c.why()
+	case r.result == cannotCarry && q.why() != 0:
+		return q.why()
 	case r.result == cannotCarry:
 		return syscall.EINVAL
 	case r.result < 0:

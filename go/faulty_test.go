@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// faulty wraps a carrier and makes of it what kernels are on bad days: transfers that stop early, signals, shortages,
+// faulty wraps a queue and makes of it what kernels are on bad days: transfers that stop early, signals, shortages,
 // answers in another order, and late.
 type faulty struct {
-	carrier
+	queue
 	random *rand.Rand
 	late   []*request
 	faults int
@@ -26,11 +26,11 @@ func (f *faulty) push(r *request) {
 		f.faults++
 		r.p = r.p[:len(r.p)/2&^4095]
 	}
-	f.carrier.push(r)
+	f.queue.push(r)
 }
 
 func (f *faulty) submit(light bool) bool {
-	ok := f.carrier.submit(light)
+	ok := f.queue.submit(light)
 	if f.random.IntN(10) == 0 {
 		f.faults++
 		return false
@@ -38,8 +38,8 @@ func (f *faulty) submit(light bool) bool {
 	return ok
 }
 
-func (f *faulty) drain(done []*request) []*request {
-	all := append(f.carrier.drain(nil), f.late...)
+func (f *faulty) reap(done []*request) []*request {
+	all := append(f.queue.reap(nil), f.late...)
 	f.late = nil
 	f.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, r := range all {
@@ -61,8 +61,8 @@ func (f *faulty) drain(done []*request) []*request {
 // Bad days are not seen above: the same bytes, no error but the file's own, and nobody waits for ever.
 func TestFaults(t *testing.T) {
 	f := &faulty{random: rand.New(rand.NewPCG(3, 4))}
-	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(c carrier) carrier {
-		f.carrier = c
+	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(q queue) queue {
+		f.queue = q
 		return f
 	}})
 	if err != nil {
@@ -111,19 +111,19 @@ func TestFaults(t *testing.T) {
 }
 
 // A kernel that does not do what it said it would: the goroutine does it by itself.
-type refusing struct{ carrier }
+type refusing struct{ queue }
 
 func (c *refusing) push(r *request) {
 	r.result = cannotCarry
-	c.carrier.(*uring).refused = append(c.carrier.(*uring).refused, r)
+	c.queue.(*uring).refused = append(c.queue.(*uring).refused, r)
 	if r.linked != nil {
 		c.push(r.linked)
 	}
 }
 
 func TestRefusedLater(t *testing.T) {
-	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(c carrier) carrier {
-		return &refusing{c}
+	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(q queue) queue {
+		return &refusing{q}
 	}})
 	if err != nil {
 		t.Skip("skipped:", err)

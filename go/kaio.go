@@ -164,7 +164,7 @@ func (k *kaio) over(c *iocb) *request {
 	return r
 }
 
-func (k *kaio) drain(done []*request) []*request {
+func (k *kaio) reap(done []*request) []*request {
 	done = append(done, k.refused...)
 	clear(k.refused)
 	k.refused = k.refused[:0]

@@ -20,7 +20,7 @@ const (
 )
 
 // request is one operation on its way through a shard. It is small: of a hundred thousand that wait, each is one. What the
-// kernel sees belongs to the carrier, and there are no more of those than may be in flight.
+// kernel sees belongs to the queue, and there are no more of those than may be in flight.
 type request struct {
 	// These belong to the shard's front.
 	prev, next *request
@@ -34,7 +34,7 @@ type request struct {
 	fd        int
 	off       int64
 	p         []byte
-	flight    any // The carrier's own, once it was pushed.
+	flight    any // The queue's own, once it was pushed.
 	waiter    *waiter
 	own       waiter // Of a request alone.
 

@@ -3,25 +3,26 @@
 package ringway
 
 import (
-	"os"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/readable"
 )
 
-// carrier is a backend: how requests reach the kernel. One goroutine at a time uses it, the one in the turnstile.
-type carrier interface {
+// queue is a backend: how requests reach the kernel. One goroutine at a time uses it, the one in the turnstile.
+type queue interface {
 	// room is how many can be pushed before the next submission.
 	room() int
-	// push takes a request, and keeps it and all that it points to until it is drained.
+	// push takes a request, and keeps it and all that it points to until it is reaped.
 	push(*request)
 	// cancel asks for an early end of a request that was pushed, if it is still there.
 	cancel(*request)
-	// submit gives the kernel what was pushed; false: it wants completions to be drained first. light: little to do.
+	// submit gives the kernel what was pushed; false: it wants completions to be reaped first. light: little to do.
 	submit(light bool) bool
-	// drain appends what is done.
-	drain([]*request) []*request
+	// reap appends what is done.
+	reap([]*request) []*request
 	// why requests were refused without the kernel's having them; 0 if none were.
 	why() syscall.Errno
 	// ready is told that the descriptor was readable.
@@ -29,17 +30,15 @@ type carrier interface {
 	close() error
 }
 
-// shard is a carrier that goroutines share.
+// shard is a queue that goroutines share.
 //
 // They put requests into its front, under a lock that is held for some tens of nanoseconds. If it is time to submit, one
-// goes through the turnstile and has the carrier to itself: it submits what waits, drains what is done, and wakes whoever
+// goes through the turnstile and has the queue to itself: it submits what waits, reaps what is done, and wakes whoever
 // waited for that. Who finds the turnstile taken goes on; who has it goes round again. Nobody waits for anybody who is in
 // the kernel.
 type shard struct {
-	carrier carrier
-	poll    *os.File // The carrier's descriptor, in Go's own poller.
-	conn    syscall.RawConn
-	reaping sync.WaitGroup
+	queue  queue
+	reaper *readable.Watch
 
 	mu          sync.Mutex
 	first, last *request // Those that wait.
@@ -47,26 +46,23 @@ type shard struct {
 	cancels     []*request
 	pace        pace
 	expected    int  // Goroutines that the reaper has woken and comes after.
-	promised    bool // The reaper drains, and comes back.
+	promised    bool // The reaper reaps, and comes back.
 	turnstile   bool // Taken.
-	again       bool // Word was left: who has the turnstile is to drain once more.
+	again       bool // Word was left: who has the turnstile is to reap once more.
 	flush       bool // And to submit whatever waits.
 	closing     bool // Takes no more.
-	closed      bool // Has no carrier any more.
+	closed      bool // Has no queue any more.
 	stats       Stats
 
 	taken, done []*request // These belong to who has the turnstile.
 }
 
-// newShard takes over the carrier. fd is readable when there is something to drain; it is closed with the shard.
-func newShard(c carrier, fd, inFlight int) *shard {
-	s := &shard{carrier: c}
-	s.pace.cap = inFlight
-	s.poll = os.NewFile(uintptr(fd), "ringway")
-	s.conn, _ = s.poll.SyscallConn()
-	s.reaping.Add(1)
-	go s.reap()
-	return s
+// newShard takes over the queue. fd is readable when there is something to reap.
+func newShard(q queue, fd, inFlight int) (*shard, error) {
+	s := &shard{queue: q, pace: pace{cap: inFlight}}
+	var err error
+	s.reaper, err = readable.Start(fd, s.reap)
+	return s, err
 }
 
 // submit puts requests into the front, in their order, and takes them to the kernel if it is time. Their waiters are told.
@@ -147,7 +143,7 @@ func (s *shard) turn() {
 	s.mu.Unlock()
 }
 
-// round submits a group and drains. The lock is held, but for the time in between.
+// round submits a group and reaps. The lock is held, but for the time in between.
 func (s *shard) round() {
 	s.again = false
 	taken, count, light := s.take()
@@ -158,15 +154,15 @@ func (s *shard) round() {
 	s.mu.Unlock()
 
 	for i, r := range taken {
-		s.carrier.push(r)
+		s.queue.push(r)
 		taken[i] = nil
 	}
 	s.taken = taken
 	for _, r := range cancels {
-		s.carrier.cancel(r)
+		s.queue.cancel(r)
 	}
-	submitted := s.carrier.submit(light)
-	done := s.carrier.drain(s.done[:0])
+	submitted := s.queue.submit(light)
+	done := s.queue.reap(s.done[:0])
 	if !submitted && len(done) == 0 {
 		time.Sleep(100 * time.Microsecond) // The kernel is short of something, and has nothing to give back.
 	}
@@ -210,7 +206,7 @@ const lightBytes = 256 << 10
 // take is a group, as much as there is room for; how many requests that is with those linked, and whether they are light.
 func (s *shard) take() (taken []*request, count int, light bool) {
 	taken = s.taken[:0]
-	room := min(s.pace.room(), s.carrier.room())
+	room := min(s.pace.room(), s.queue.room())
 	bytes := 0
 	light = true
 	for r := s.first; r != nil && count < room; r = s.first {
@@ -261,32 +257,28 @@ func (r *request) end(result int32) {
 	r.waiter.one()
 }
 
-// reap drains whenever the descriptor tells of completions. It is a goroutine in Go's own poller: no thread waits. Telling
-// is a hint, and an edge: it drains until nothing is left.
-func (s *shard) reap() {
-	defer s.reaping.Done()
-	_ = s.conn.Read(func(fd uintptr) bool {
-		s.carrier.ready(fd)
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			return true
-		}
-		s.again = true
-		if s.turnstile {
-			s.mu.Unlock() // Who has it drains once more.
-			return false
-		}
-		s.promised = true
-		s.turn()
-		// After those that were just woken, which have more to submit: what they leave is taken along.
-		runtime.Gosched()
-		s.mu.Lock()
-		s.promised, s.expected = false, 0
-		s.flush = s.flush || s.waiting > 0
-		s.turn()
+// reap is called when the queue's descriptor tells of completions; true: there will be no more.
+func (s *shard) reap(fd uintptr) bool {
+	s.queue.ready(fd)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return true
+	}
+	s.again = true
+	if s.turnstile {
+		s.mu.Unlock() // Who has it reaps once more.
 		return false
-	})
+	}
+	s.promised = true
+	s.turn()
+	// After those that were just woken, which have more to submit: what they leave is taken along.
+	runtime.Gosched()
+	s.mu.Lock()
+	s.promised, s.expected = false, 0
+	s.flush = s.flush || s.waiting > 0
+	s.turn()
+	return false
 }
 
 // Stats are counts since the engine was made.
@@ -339,9 +331,8 @@ func (s *shard) close() error {
 		s.mu.Unlock()
 		time.Sleep(time.Millisecond)
 	}
-	_ = s.poll.Close()
-	s.reaping.Wait()
-	return s.carrier.close()
+	s.reaper.Close()
+	return s.queue.close()
 }
 
 // closeWait is how long closing an engine waits for what is in flight.

@@ -204,8 +204,8 @@ func largestRequest(fd int) int {
 	}
 	major := device>>8&0xfff | device>>32&^0xfff
 	minor := device&0xff | device>>12&^0xff
-	for _, queue := range []string{"queue", "../queue"} { // A partition's is its disk's.
-		text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/%s/max_sectors_kb", major, minor&0xffffffff, queue))
+	for _, below := range []string{"queue", "../queue"} { // A partition's is its disk's.
+		text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/%s/max_sectors_kb", major, minor&0xffffffff, below))
 		if err != nil {
 			continue
 		}

@@ -3,7 +3,6 @@
 package ringway
 
 import (
-	"errors"
 	"syscall"
 
 	"github.com/ringway-io/ringway/go/ring"
@@ -114,9 +113,7 @@ func (u *uring) submit(light bool) bool {
 			return false
 		case err != nil:
 			// The kernel takes none of it (a filter that came later, say): plain system calls do.
-			if !errors.As(err, &u.errno) {
-				u.errno = syscall.EIO
-			}
+			u.errno = errnoIn(err)
 			for _, q := range u.ring.Withdraw() {
 				u.refuse(q)
 			}
@@ -125,7 +122,7 @@ func (u *uring) submit(light bool) bool {
 	return true
 }
 
-func (u *uring) drain(done []*request) []*request {
+func (u *uring) reap(done []*request) []*request {
 	done = append(done, u.refused...)
 	clear(u.refused)
 	u.refused = u.refused[:0]
