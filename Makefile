@@ -14,6 +14,7 @@ ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 C_DOOR := $(MAKE) -C crates/ringway-c
 ROCKSDB := $(MAKE) -C rocksdb
+GO_DOOR := $(MAKE) -C go
 BINARY := $(TARGET)/release/ringway
 SETUP := ./scripts/setup.sh
 # Where rustup puts cargo: a shell that was open before does not know of it.
@@ -76,6 +77,7 @@ test: check ## every test
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
 	$(C_DOOR) test
 	$(ROCKSDB) test
+	$(GO_DOOR) test
 
 check: ## formatting and lints, as CI wants them
 	@$(SETUP) rust cc fmt clippy
@@ -83,10 +85,12 @@ check: ## formatting and lints, as CI wants them
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(C_DOOR) headers pages
+	$(GO_DOOR) check
 
 fmt: ## formats the code
 	@$(SETUP) rust fmt
 	$(CARGO) fmt --all
+	$(GO_DOOR) fmt
 
 doc: ## the documentation of the library crates, in target/doc
 	@$(SETUP) rust cc

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Sees to it that the programs are there that a make target needs: `scripts/setup.sh rust cc ...`.
 #
-# What Debian's packages have is installed, where this user may do that; else the command is named. Rust is named
-# with the version that is wanted: it is for its user to choose where it comes from. Says nothing when all is there.
+# What Debian's packages have is installed, where this user may do that; else the command is named. Rust and Go are named
+# with the version that is wanted: it is for their users to choose where they come from. Says nothing when all is there.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -50,9 +50,20 @@ need_rust() {
     [ "$newest" = "$found" ] || stop "Rust $wanted or newer is wanted, and this is $found. Try: rustup update stable"
 }
 
+need_go() {
+    wanted=$(sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go/go.mod)
+    how="Install it from https://go.dev/dl (Debian's own is older)."
+    has go || stop "Go $wanted or newer is missing. $how"
+    found=$(go env GOVERSION 2>/dev/null | sed -n 's/^go\([0-9]*\.[0-9]*\).*/\1/p')
+    newest=$(printf '%s\n%s\n' "$wanted" "$found" | sort -V | tail -n 1)
+    # (A Go from 1.21 on fetches the version that a module wants, unless GOTOOLCHAIN forbids it.)
+    [ "$newest" = "$found" ] || stop "Go $wanted or newer is wanted, and this is ${found:-unknown}. $how"
+}
+
 for need in "$@"; do
     case $need in
         rust) need_rust ;;
+        go) need_go ;;
         cc) cc_works || package "a C compiler (as the linker)" gcc libc6-dev ;;
         # Only root's tests make file systems. Its programs may be outside of the path.
         mkfs) [ "$(id -u)" -ne 0 ] || PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4 || package mkfs.ext4 e2fsprogs mount ;;
