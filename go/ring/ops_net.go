@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
+	"strconv"
 	"syscall"
 	"unsafe"
 )
@@ -34,7 +35,7 @@ func (q *Request) Listen(fd int, backlog int) *Request {
 	return q
 }
 
-// Connect is connect(2).
+// Connect is connect(2). The zone of an IPv6 address is the number of an interface, not its name.
 func (q *Request) Connect(fd int, to netip.AddrPort) *Request {
 	e := q.prepare(OpConnect, fd)
 	s := q.aside()
@@ -43,7 +44,7 @@ func (q *Request) Connect(fd int, to netip.AddrPort) *Request {
 	return q
 }
 
-// ConnectUnix is connect(2) to a socket with a path.
+// ConnectUnix is connect(2) to a socket with a path. A leading @ stands for a zero byte: a name without a file.
 func (q *Request) ConnectUnix(fd int, path string) *Request {
 	e := q.prepare(OpConnect, fd)
 	s := q.aside()
@@ -147,7 +148,8 @@ func (q *Request) Shutdown(fd int, how int) *Request {
 	return q
 }
 
-// Peer is who a completed Accept or RecvMsg has to do with; the zero address for what is not IP.
+// Peer is who a completed Accept or RecvMsg has to do with; the zero address for what is not IP. A zone is the number of
+// an interface.
 func (q *Request) Peer() netip.AddrPort {
 	if q.inFlight || q.side == nil {
 		return netip.AddrPort{}
@@ -158,7 +160,11 @@ func (q *Request) Peer() netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), bigEndian(in.Port))
 	case syscall.AF_INET6:
 		in := (*syscall.RawSockaddrInet6)(unsafe.Pointer(&s.addr))
-		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr), bigEndian(in.Port))
+		addr := netip.AddrFrom16(in.Addr)
+		if in.Scope_id != 0 {
+			addr = addr.WithZone(strconv.FormatUint(uint64(in.Scope_id), 10))
+		}
+		return netip.AddrPortFrom(addr, bigEndian(in.Port))
 	}
 	return netip.AddrPort{}
 }
@@ -174,19 +180,28 @@ func (s *side) setAddr(to netip.AddrPort) {
 	}
 	in := (*syscall.RawSockaddrInet6)(unsafe.Pointer(&s.addr))
 	*in = syscall.RawSockaddrInet6{Family: syscall.AF_INET6, Port: bigEndian(to.Port()), Addr: to.Addr().As16()}
+	if scope, err := strconv.ParseUint(to.Addr().Zone(), 10, 32); err == nil {
+		in.Scope_id = uint32(scope)
+	}
 	s.addrLen = uint32(unsafe.Sizeof(*in))
 }
 
 func (s *side) setUnix(path string) {
 	un := (*syscall.RawSockaddrUnix)(unsafe.Pointer(&s.addr))
 	*un = syscall.RawSockaddrUnix{Family: syscall.AF_UNIX}
-	if len(path) > len(un.Path) {
-		path = "" // Longer than any: ENOENT or EINVAL rather than another socket.
+	s.addrLen = uint32(unsafe.Offsetof(un.Path))
+	if path == "" || len(path) > len(un.Path) {
+		return // Without a path it is EINVAL.
 	}
 	for i := range len(path) {
 		un.Path[i] = int8(path[i])
 	}
-	s.addrLen = uint32(unsafe.Offsetof(un.Path)) + uint32(min(len(path)+1, len(un.Path)))
+	if path[0] == '@' {
+		un.Path[0] = 0
+		s.addrLen += uint32(len(path))
+		return
+	}
+	s.addrLen += uint32(min(len(path)+1, len(un.Path)))
 }
 
 // bigEndian turns a port from the network's order into the machine's, or back.

@@ -7,10 +7,12 @@ package ring
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -556,24 +558,39 @@ func TestSockets(t *testing.T) {
 func TestUnixSocket(t *testing.T) {
 	r := newRing(t, Options{})
 	need(t, r, OpSocket)
-	name := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", name)
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{filepath.Join(t.TempDir(), "s"), fmt.Sprintf("@ringway-%d", os.Getpid())} {
+		listener, err := net.Listen("unix", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
+		defer syscall.Close(fd)
+		equal(t, one(t, r, new(Request).ConnectUnix(fd, name)), 0)
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		equal(t, one(t, r, new(Request).Send(fd, []byte("abc"), 0)), 3)
+		p := make([]byte, 3)
+		if n, err := conn.Read(p); n != 3 || err != nil {
+			t.Fatal(n, err)
+		}
 	}
-	defer listener.Close()
-	fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
-	defer syscall.Close(fd)
-	equal(t, one(t, r, new(Request).ConnectUnix(fd, name)), 0)
-	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"", strings.Repeat("x", 200)} {
+		fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
+		defer syscall.Close(fd)
+		equal(t, run(t, r, new(Request).ConnectUnix(fd, name))[0].Err(), error(syscall.EINVAL))
 	}
-	defer conn.Close()
-	equal(t, one(t, r, new(Request).Send(fd, []byte("abc"), 0)), 3)
-	p := make([]byte, 3)
-	if n, err := conn.Read(p); n != 3 || err != nil {
-		t.Fatal(n, err)
+}
+
+// Which interface a link-local address is on goes to the kernel and comes back.
+func TestZones(t *testing.T) {
+	for _, address := range []string{"[fe80::1%7]:80", "[::1]:80", "127.0.0.1:80"} {
+		want := netip.MustParseAddrPort(address)
+		q := new(Request).Connect(-1, want)
+		equal(t, q.Peer(), want)
 	}
 }
 
