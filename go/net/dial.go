@@ -1,0 +1,348 @@
+//go:build linux
+
+package net
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Dialer has the options of a connection. They mean what the same fields of net.Dialer do; the zero value is good.
+//
+// Where a name has several addresses they are tried one after the other, in the resolver's order, until one answers. What
+// time there is, is divided among them. (There is no racing of IPv6 and IPv4.)
+type Dialer struct {
+	// Timeout is the most that a dial may take, name resolution included; 0 is no limit of ours.
+	Timeout time.Duration
+	// Deadline is when a dial ends at the latest; the zero time is none.
+	Deadline time.Time
+	// LocalAddr is this end's address, a *net.TCPAddr or *net.UnixAddr; nil leaves it to the kernel.
+	LocalAddr net.Addr
+	// KeepAlive is how long a connection is idle before the kernel probes it: 0 is 15 seconds, negative is never. It counts
+	// where KeepAliveConfig.Enable is false.
+	KeepAlive time.Duration
+	// KeepAliveConfig is how the kernel probes an idle connection.
+	KeepAliveConfig net.KeepAliveConfig
+	// Resolver resolves names; nil is net.DefaultResolver.
+	Resolver *net.Resolver
+	// ControlContext is called with each socket before it is connected.
+	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
+}
+
+// Dial is net.Dial: for tcp, tcp4, tcp6 and unix with a connection on a ring, a *[Conn].
+func Dial(network, address string) (net.Conn, error) {
+	return new(Dialer).Dial(network, address)
+}
+
+// DialTimeout is Dial with a limit of time, name resolution included.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	return (&Dialer{Timeout: timeout}).Dial(network, address)
+}
+
+// DialContext is Dial that ends early with the context; it fits http.Transport. A context that ends later does not matter
+// to the connection.
+func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(Dialer).DialContext(ctx, network, address)
+}
+
+// Dial connects.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects, and ends early with the context. A context that ends later does not matter to the connection.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	e := sockets()
+	switch {
+	case e.err != nil:
+		return nil, &net.OpError{Op: "dial", Net: network, Err: e.err}
+	case !e.carries(network):
+		standard := net.Dialer{Timeout: d.Timeout, Deadline: d.Deadline, LocalAddr: d.LocalAddr, KeepAlive: d.KeepAlive,
+			KeepAliveConfig: d.KeepAliveConfig, Resolver: d.Resolver, ControlContext: d.ControlContext}
+		return standard.DialContext(ctx, network, address)
+	}
+	if deadline := d.deadline(time.Now()); !deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	all, err := d.resolve(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	// The error of the first address tells most.
+	var first error
+	for i, to := range all {
+		c, err := d.one(ctx, e, network, to, len(all)-i)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Addr: to, Err: err}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+func (d *Dialer) deadline(now time.Time) time.Time {
+	at := d.Deadline
+	if d.Timeout != 0 {
+		if limit := now.Add(d.Timeout); at.IsZero() || limit.Before(at) {
+			at = limit
+		}
+	}
+	return at
+}
+
+var (
+	errMissing    = errors.New("missing address")
+	errUnsuitable = "no suitable address found"
+)
+
+// resolve gives what can be connected to, at least one.
+func (d *Dialer) resolve(ctx context.Context, network, address string) ([]net.Addr, error) {
+	if address == "" {
+		return nil, errMissing
+	}
+	if network == "unix" {
+		if d.LocalAddr != nil && d.LocalAddr.Network() != network {
+			return nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()}
+		}
+		return []net.Addr{&net.UnixAddr{Name: address, Net: network}}, nil
+	}
+	resolver := d.Resolver
+	if resolver == nil {
+		resolver = net.DefaultResolver
+	}
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := resolver.LookupPort(ctx, network, service)
+	if err != nil {
+		return nil, err
+	}
+	var ips []net.IPAddr
+	if host == "" {
+		ips = []net.IPAddr{{}} // This machine.
+	} else if ips, err = resolver.LookupIPAddr(ctx, host); err != nil {
+		return nil, err
+	}
+	from, ok := d.LocalAddr.(*net.TCPAddr)
+	if d.LocalAddr != nil && !ok {
+		return nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()}
+	}
+	var all []net.Addr
+	unsuitable := host
+	for _, ip := range ips {
+		four := ip.IP.To4() != nil
+		if ip.IP != nil && (network == "tcp4" && !four || network == "tcp6" && four) {
+			continue
+		}
+		if from != nil && particular(from.IP) && particular(ip.IP) && four != (from.IP.To4() != nil) {
+			unsuitable = d.LocalAddr.String()
+			continue
+		}
+		all = append(all, &net.TCPAddr{IP: ip.IP, Port: port, Zone: ip.Zone})
+	}
+	if len(all) == 0 {
+		return nil, &net.AddrError{Err: errUnsuitable, Addr: unsuitable}
+	}
+	return all, nil
+}
+
+// one connects to one of as many addresses as are left.
+func (d *Dialer) one(ctx context.Context, e *engine, network string, to net.Addr, left int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		// An equal share of the time, but no less than is sane.
+		const sane = 2 * time.Second
+		rest := time.Until(deadline)
+		share := max(rest/time.Duration(left), min(rest, sane))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, share)
+		defer cancel()
+	}
+	for tries := 0; ; tries++ {
+		c, err := d.connect(ctx, e, network, to)
+		// Where nobody listens on a port of this machine's own range, the kernel may choose that very port for this end, and
+		// connect the socket to itself. Or it finds the port taken that it has chosen.
+		again := errors.Is(err, syscall.EADDRNOTAVAIL) || err == nil && c.local != nil && c.local.String() == c.remote.String()
+		from, ok := d.LocalAddr.(*net.TCPAddr)
+		chosen := network != "unix" && (!ok || from.Port == 0)
+		if !again || !chosen || tries == 2 {
+			if err != nil {
+				return nil, err
+			}
+			return c, nil
+		}
+		if err == nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// connect makes a socket and connects it.
+func (d *Dialer) connect(ctx context.Context, e *engine, network string, to net.Addr) (*Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ended(err)
+	}
+	family := d.family(network, to)
+	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	// From here on it is closed by the connection's end.
+	c := newConn(fd, network, e.shard(), nil, to)
+	if err := d.join(ctx, c, family, to); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	c.local = address(syscall.Getsockname(fd))
+	if peer := address(syscall.Getpeername(fd)); peer != nil {
+		c.remote = peer
+	}
+	if family != syscall.AF_UNIX {
+		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+		keepAlive(fd, d.KeepAlive, d.KeepAliveConfig)
+	}
+	return c, nil
+}
+
+// family of a socket that goes to an address: IPv4 only if both ends are.
+func (d *Dialer) family(network string, to net.Addr) int {
+	tcp, ok := to.(*net.TCPAddr)
+	switch {
+	case !ok:
+		return syscall.AF_UNIX
+	case network == "tcp4":
+		return syscall.AF_INET
+	case network == "tcp6":
+		return syscall.AF_INET6
+	}
+	four := func(ip net.IP) bool { return len(ip) == 0 || ip.To4() != nil }
+	from, ok := d.LocalAddr.(*net.TCPAddr)
+	if four(tcp.IP) && (!ok || four(from.IP)) {
+		return syscall.AF_INET
+	}
+	return syscall.AF_INET6
+}
+
+// join does what comes before and what is the connect.
+func (d *Dialer) join(ctx context.Context, c *Conn, family int, to net.Addr) error {
+	if family == syscall.AF_INET6 {
+		if err := syscall.SetsockoptInt(c.fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, number(c.network == "tcp6")); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if d.ControlContext != nil {
+		network := c.network
+		switch {
+		case network != "tcp":
+		case family == syscall.AF_INET:
+			network = "tcp4"
+		default:
+			network = "tcp6"
+		}
+		conn, _ := c.SyscallConn()
+		if err := d.ControlContext(ctx, network, to.String(), conn); err != nil {
+			return err
+		}
+	}
+	var from syscall.Sockaddr
+	var peer netip.AddrPort
+	var err error
+	switch local := d.LocalAddr.(type) {
+	case *net.TCPAddr:
+		from, err = sockaddr(family, local)
+	case *net.UnixAddr:
+		from = &syscall.SockaddrUnix{Name: local.Name}
+	}
+	if tcp, ok := to.(*net.TCPAddr); ok && err == nil {
+		peer, err = addrPort(family, tcp)
+	}
+	if err != nil {
+		return err
+	}
+	if from != nil {
+		if err := syscall.Bind(c.fd, from); err != nil {
+			return os.NewSyscallError("bind", err)
+		}
+	}
+	stop := context.AfterFunc(ctx, c.write.stop)
+	if peer.IsValid() {
+		err = c.connect(func() { c.write.request.Connect(c.fd, peer) })
+	} else {
+		err = c.connect(func() { c.write.request.ConnectUnix(c.fd, to.String()) })
+	}
+	if !stop() {
+		// What was stopped writes no more, whether it was connected just before or not.
+		return ended(ctx.Err())
+	}
+	return err
+}
+
+// connect does the operation until it has an answer.
+func (c *Conn) connect(prepare func()) error {
+	d := &c.write
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	for {
+		prepare()
+		result, err := d.fly(&d.request)
+		if err != nil {
+			return err
+		}
+		switch errno := syscall.Errno(-result); errno {
+		case 0, syscall.EISCONN:
+			return nil
+		case syscall.EINTR, syscall.ECANCELED:
+			// Nobody asked for that, or the next one does not begin.
+		case syscall.EINPROGRESS, syscall.EALREADY:
+			// It goes on by itself. What comes of it is told by the socket, or by another connect.
+			if err := d.poll(writeReady); err != nil {
+				return err
+			}
+			failed, err := syscall.GetsockoptInt(c.fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
+			if err == nil && failed != 0 {
+				err = syscall.Errno(failed)
+			}
+			if err != nil {
+				return os.NewSyscallError("connect", err)
+			}
+		default:
+			return os.NewSyscallError("connect", errno)
+		}
+	}
+}
+
+// dialError is the end of a context, as the standard package tells it.
+type dialError struct {
+	text    string
+	context error
+}
+
+func (e *dialError) Error() string        { return e.text }
+func (e *dialError) Is(target error) bool { return target == e.context }
+func (e *dialError) Timeout() bool        { return e.context == context.DeadlineExceeded }
+func (e *dialError) Temporary() bool      { return e.Timeout() }
+
+func ended(err error) error {
+	switch err {
+	case context.Canceled:
+		return &dialError{"operation was canceled", err}
+	case context.DeadlineExceeded:
+		return &dialError{"i/o timeout", err}
+	}
+	return err
+}
+
+// particular tells whether an address is one, rather than all.
+func particular(ip net.IP) bool { return len(ip) > 0 && !ip.IsUnspecified() }

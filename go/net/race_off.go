@@ -1,0 +1,6 @@
+//go:build !race
+
+package net
+
+func sending([]byte)  {}
+func received([]byte) {}
