@@ -1,6 +1,7 @@
 //go:build linux
 
-// The kernel's side of the interface, from include/uapi/linux/io_uring.h: numbers and layouts, nothing else.
+// The kernel's side of the interface, from include/uapi/linux/io_uring.h: numbers and layouts, nothing else. abi_test.go
+// compares them with the header, where there is one.
 
 package ring
 
@@ -22,7 +23,6 @@ const (
 const (
 	setupIOPoll       = 1 << 0
 	setupSQPoll       = 1 << 1
-	setupSQAff        = 1 << 2
 	setupCQSize       = 1 << 3
 	setupClamp        = 1 << 4
 	setupAttachWQ     = 1 << 5
@@ -34,7 +34,7 @@ const (
 	setupNoSQArray    = 1 << 16
 )
 
-// Features that io_uring_setup(2) tells.
+// Features that io_uring_setup(2) reports.
 const (
 	featSingleMmap = 1 << 0
 	featNoDrop     = 1 << 1
@@ -45,6 +45,7 @@ const (
 const (
 	enterGetEvents = 1 << 0
 	enterSQWakeup  = 1 << 1
+	enterSQWait    = 1 << 2
 	enterExtArg    = 1 << 3
 )
 
@@ -67,18 +68,22 @@ const (
 
 // Flags of a completion.
 const (
-	// FlagBuffer tells that the kernel chose a buffer; its number is in the upper half of the flags.
+	// FlagBuffer: the kernel chose a buffer of a group for this completion; [BufferRing.Buffer] finds it.
 	FlagBuffer = 1 << 0
-	// FlagMore tells that the same request will complete again.
+	// FlagMore: the same request will complete again.
 	FlagMore = 1 << 1
+	// FlagSockNonempty: after this receive the socket has more to read. Kernel 5.19.
+	FlagSockNonempty = 1 << 2
+	// FlagNotification: the second completion of a zero-copy send. The kernel no longer reads the buffer. Kernel 6.0.
+	FlagNotification = 1 << 3
 
 	bufferShift = 16
 )
 
-// Op is an operation that the kernel knows.
+// Op is the number by which the kernel knows a kind of operation.
 type Op uint8
 
-// The operations of this package, with the first kernel that has each.
+// The operations of this package, each with the first kernel that has it.
 const (
 	OpNop           Op = 0  // 5.1
 	OpReadv         Op = 1  // 5.1
@@ -103,16 +108,24 @@ const (
 	OpRead          Op = 22 // 5.6
 	OpWrite         Op = 23 // 5.6
 	OpFadvise       Op = 24 // 5.6
+	OpMadvise       Op = 25 // 5.6
 	OpSend          Op = 26 // 5.6
 	OpRecv          Op = 27 // 5.6
 	OpOpenat2       Op = 28 // 5.6
+	OpSplice        Op = 30 // 5.7
+	OpTee           Op = 33 // 5.8
 	OpShutdown      Op = 34 // 5.11
 	OpRenameat      Op = 35 // 5.11
 	OpUnlinkat      Op = 36 // 5.11
 	OpMkdirat       Op = 37 // 5.15
 	OpSymlinkat     Op = 38 // 5.15
 	OpLinkat        Op = 39 // 5.15
+	OpMsgRing       Op = 40 // 5.18
 	OpSocket        Op = 45 // 5.19
+	OpSendZC        Op = 47 // 6.0
+	OpSendMsgZC     Op = 48 // 6.1
+	OpReadMultishot Op = 49 // 6.7
+	OpInstallFD     Op = 54 // 6.8
 	OpFtruncate     Op = 55 // 6.9
 	OpBind          Op = 56 // 6.11
 	OpListen        Op = 57 // 6.11
@@ -128,26 +141,41 @@ const (
 	unregisterEventfd      = 5
 	registerFilesUpdate    = 6
 	registerProbe          = 8
+	registerFiles2         = 13
+	registerBuffers2       = 15
+	registerBuffersUpdate  = 16
 	registerIOWQMaxWorkers = 19
 	registerPbufRing       = 22
 	unregisterPbufRing     = 23
+	registerFileAllocRange = 25
+
+	registerSparse = 1 << 0
+)
+
+// Flags of single operations.
+const (
+	fsyncDatasync    = 1 << 0
+	timeoutAbs       = 1 << 0
+	timeoutUpdate    = 1 << 1
+	timeoutRealtime  = 1 << 3
+	linkUpdate       = 1 << 4
+	timeoutMultishot = 1 << 6
+	cancelAll        = 1 << 0
+	cancelFD         = 1 << 1
+	cancelAny        = 1 << 2
+	acceptMultishot  = 1 << 0
+	recvMultishot    = 1 << 1
+	pollAddMulti     = 1 << 0
+	pollUpdateEvents = 1 << 1
+	messageData      = 0
+	probeSupported   = 1 << 0
+	indexAlloc       = ^uint32(0)
 )
 
 const (
-	fsyncDatasync = 1 << 0
-
-	timeoutAbs              = 1 << 0
-	timeoutMultishot        = 1 << 6
-	cancelAll               = 1 << 0
-	cancelFD                = 1 << 1
-	cancelAny               = 1 << 2
-	acceptMultishot         = 1 << 0
-	recvMultishot           = 1 << 1
-	pollAddMulti            = 1 << 0
-	pollUpdateEvents        = 1 << 1
-	probeSupported          = 1 << 0
 	probeOps                = 256
 	maxEntries       uint32 = 32768
+	maxBufferEntries        = 32768
 )
 
 // sqe is struct io_uring_sqe.
@@ -163,7 +191,7 @@ type sqe struct {
 	userData    uint64
 	bufIndex    uint16 // or the buffer group
 	personality uint16
-	fileIndex   int32
+	fileIndex   uint32 // Or the descriptor that a splice reads.
 	addr3       uint64
 	_           uint64
 }
@@ -211,11 +239,72 @@ type openHow struct {
 	flags, mode, resolve uint64
 }
 
-// The kernel checks none of these sizes for us.
+// filesUpdate is struct io_uring_files_update.
+type filesUpdate struct {
+	offset, _ uint32
+	fds       uint64
+}
+
+// rsrcRegister is struct io_uring_rsrc_register.
+type rsrcRegister struct {
+	nr, flags uint32
+	_         uint64
+	data      uint64
+	tags      uint64
+}
+
+// rsrcUpdate is struct io_uring_rsrc_update2.
+type rsrcUpdate struct {
+	offset, _ uint32
+	data      uint64
+	tags      uint64
+	nr, _     uint32
+}
+
+// indexRange is struct io_uring_file_index_range.
+type indexRange struct {
+	off, len uint32
+	_        uint64
+}
+
+// probeOp is struct io_uring_probe_op.
+type probeOp struct {
+	op, _ uint8
+	flags uint16
+	_     uint32
+}
+
+// probeTable is struct io_uring_probe with room for every operation.
+type probeTable struct {
+	last, ops uint8
+	_         uint16
+	_         [3]uint32
+	entries   [probeOps]probeOp
+}
+
+// bufferEntry is struct io_uring_buf. In the first of a ring, the reserved field is the ring's tail.
+type bufferEntry struct {
+	addr    uint64
+	len     uint32
+	id, res uint16
+}
+
+// bufferRegistration is struct io_uring_buf_reg.
+type bufferRegistration struct {
+	addr         uint64
+	entries      uint32
+	group, flags uint16
+	_            [3]uint64
+}
+
+// A layout of another size does not compile.
 var (
 	_ [64]byte  = [unsafe.Sizeof(sqe{})]byte{}
 	_ [16]byte  = [unsafe.Sizeof(cqe{})]byte{}
 	_ [120]byte = [unsafe.Sizeof(params{})]byte{}
 	_ [24]byte  = [unsafe.Sizeof(geteventsArg{})]byte{}
 	_ [256]byte = [unsafe.Sizeof(Statx{})]byte{}
+	_ [32]byte  = [unsafe.Sizeof(rsrcRegister{})]byte{}
+	_ [32]byte  = [unsafe.Sizeof(rsrcUpdate{})]byte{}
+	_ [40]byte  = [unsafe.Sizeof(bufferRegistration{})]byte{}
 )

@@ -5,41 +5,48 @@
 package ring
 
 import (
+	"math"
 	"syscall"
 	"unsafe"
 )
 
-// AtCursor as an offset means the file's own position, which moves.
+// AtCursor as an offset means the file's own position, which the transfer moves on. It is the offset for pipes, sockets and
+// terminals.
 const AtCursor int64 = -1
 
-// Read is pread(2); with [AtCursor], read(2). At most 2 GiB less a page at once.
+// Read is pread(2); with [AtCursor] it is read(2). The result is how many bytes were read, 0 at the end of the file. At most
+// 2 GiB less a page are read at once.
 func (q *Request) Read(fd int, p []byte, off int64) *Request {
 	q.prepare(OpRead, fd).off = uint64(off)
 	q.transfer(p)
 	return q
 }
 
-// Write is pwrite(2); with [AtCursor], write(2). At most 2 GiB less a page at once.
+// Write is pwrite(2); with [AtCursor] it is write(2). The result is how many bytes were written, which may be fewer than
+// len(p). At most 2 GiB less a page are written at once.
 func (q *Request) Write(fd int, p []byte, off int64) *Request {
 	q.prepare(OpWrite, fd).off = uint64(off)
 	q.transfer(p)
 	return q
 }
 
-// WithFlags sets flags as of preadv2(2) for a read or a write: RWF_NOWAIT, RWF_DSYNC and so on.
+// WithFlags sets the flags of preadv2(2) for a read or write of any kind: RWF_NOWAIT (0x8), RWF_DSYNC (0x2) and so on. One
+// that the kernel or the file system does not know is EOPNOTSUPP or EINVAL.
 func (q *Request) WithFlags(rwf uint32) *Request {
 	q.modify(0).sqe.opFlags = rwf
 	return q
 }
 
-// Readv is preadv(2).
+// Readv is preadv(2): it fills one buffer after the other. With [AtCursor] it is readv(2). More than 1024 buffers are EINVAL.
+// The slice of buffers is copied; the buffers are not.
 func (q *Request) Readv(fd int, buffers [][]byte, off int64) *Request {
 	q.prepare(OpReadv, fd).off = uint64(off)
 	q.vector(buffers)
 	return q
 }
 
-// Writev is pwritev(2).
+// Writev is pwritev(2): it writes one buffer after the other. With [AtCursor] it is writev(2). More than 1024 buffers are
+// EINVAL. The slice of buffers is copied; the buffers are not.
 func (q *Request) Writev(fd int, buffers [][]byte, off int64) *Request {
 	q.prepare(OpWritev, fd).off = uint64(off)
 	q.vector(buffers)
@@ -64,13 +71,15 @@ func (s *side) fill(buffers [][]byte) {
 	}
 }
 
-// ReadFixed reads into p, a part of the registered buffer with this index.
+// ReadFixed reads into p, which has to lie within the registered buffer with this index ([Ring.RegisterBuffers]); otherwise
+// the result is EFAULT.
 func (q *Request) ReadFixed(fd int, p []byte, off int64, index int) *Request {
 	q.fixed(OpReadFixed, fd, p, off, index)
 	return q
 }
 
-// WriteFixed writes p, a part of the registered buffer with this index.
+// WriteFixed writes p, which has to lie within the registered buffer with this index ([Ring.RegisterBuffers]); otherwise the
+// result is EFAULT.
 func (q *Request) WriteFixed(fd int, p []byte, off int64, index int) *Request {
 	q.fixed(OpWriteFixed, fd, p, off, index)
 	return q
@@ -80,7 +89,26 @@ func (q *Request) fixed(op Op, fd int, p []byte, off int64, index int) {
 	e := q.prepare(op, fd)
 	e.off = uint64(off)
 	e.bufIndex = uint16(index)
+	q.invalid = index < 0 || index > math.MaxUint16
 	q.transfer(p)
+}
+
+// ReadSelect is [Request.Read] of at most n bytes into a buffer that the kernel takes from a group
+// ([Ring.RegisterBufferRing]); 0 is as many as the buffer has room for. [BufferRing.Buffer] gives the buffer.
+func (q *Request) ReadSelect(fd int, group uint16, n int, off int64) *Request {
+	e := q.prepare(OpRead, fd)
+	e.off, e.len, e.bufIndex = uint64(off), length(n), group
+	e.flags = sqeBufferSelect
+	return q
+}
+
+// ReadMulti reads a pipe, a terminal or the like again and again: it completes each time that something has arrived, with a
+// buffer of a group, until the end (0), an error, or until the group is empty (ENOBUFS). A regular file is EBADFD. Kernel 6.7.
+func (q *Request) ReadMulti(fd int, group uint16) *Request {
+	e := q.prepare(OpReadMultishot, fd)
+	e.off, e.bufIndex = math.MaxUint64, group
+	e.flags = sqeBufferSelect
+	return q
 }
 
 // Fsync is fsync(2).
@@ -95,14 +123,15 @@ func (q *Request) Fdatasync(fd int) *Request {
 	return q
 }
 
-// SyncRange is sync_file_range(2). A length of 0 is up to the end.
+// SyncRange is sync_file_range(2). A length of 0 means to the end of the file. The kernel's interface has 32 bits for the
+// length.
 func (q *Request) SyncRange(fd int, off int64, n uint32, flags uint32) *Request {
 	e := q.prepare(OpSyncFileRange, fd)
 	e.off, e.len, e.opFlags = uint64(off), n, flags
 	return q
 }
 
-// Fallocate is fallocate(2).
+// Fallocate is fallocate(2). mode 0 allocates blocks and lets the file grow to off+n; others punch holes, zero, collapse.
 func (q *Request) Fallocate(fd int, mode uint32, off, n int64) *Request {
 	e := q.prepare(OpFallocate, fd)
 	e.off, e.addr, e.len = uint64(off), uint64(n), mode
@@ -115,15 +144,67 @@ func (q *Request) Ftruncate(fd int, size int64) *Request {
 	return q
 }
 
-// Fadvise is posix_fadvise(2).
-func (q *Request) Fadvise(fd int, off int64, n uint32, advice int) *Request {
+// Fadvise is posix_fadvise(2). A length of 0 means to the end of the file. 4 GiB and more need kernel 6.10; an older one
+// answers EINVAL.
+func (q *Request) Fadvise(fd int, off, n int64, advice int) *Request {
 	e := q.prepare(OpFadvise, fd)
-	e.off, e.len, e.opFlags = uint64(off), n, uint32(advice)
+	e.off, e.opFlags = uint64(off), uint32(advice)
+	if uint64(n) <= math.MaxUint32 {
+		e.len = uint32(n)
+	} else {
+		e.addr = uint64(n)
+	}
 	return q
 }
 
-// Close is close(2). The descriptor must be the program's own, and not of an os.File.
+// Madvise is madvise(2) of whole pages. It is for memory that the program mapped itself ([syscall.Mmap]): advice such as
+// MADV_DONTNEED destroys what is in the pages, and pages of Go's heap hold other objects too. 4 GiB and more need kernel
+// 6.10; an older one answers EINVAL.
+func (q *Request) Madvise(p []byte, advice int) *Request {
+	e := q.prepare(OpMadvise, -1)
+	q.buf = p
+	e.addr, e.opFlags = address(p), uint32(advice)
+	if uint64(len(p)) <= math.MaxUint32 {
+		e.len = uint32(len(p))
+	} else {
+		e.off = uint64(len(p))
+	}
+	return q
+}
+
+// Close is close(2). The descriptor has to be the program's own, and not belong to an [os.File], which would close it a
+// second time.
 func (q *Request) Close(fd int) *Request {
 	q.prepare(OpClose, fd)
+	return q
+}
+
+// CloseDirect empties a place in the table of registered files, which closes the file if nothing else has it open. An empty
+// place is EBADF. Kernel 5.15.
+func (q *Request) CloseDirect(index int) *Request {
+	q.prepare(OpClose, 0)
+	q.sqe.fileIndex = q.place(index)
+	return q
+}
+
+// InstallFile makes a descriptor (the result, close-on-exec) of a registered file, which stays in its place. Kernel 6.8.
+func (q *Request) InstallFile(index int) *Request {
+	q.prepare(OpInstallFD, index).flags = sqeFixedFile
+	return q
+}
+
+// Splice is splice(2): it moves at most n bytes from one descriptor to another without a copy through the program. One of
+// them has to be a pipe, and a pipe's offset is [AtCursor]. The result is how many bytes were moved, 0 at the end. Kernel 5.7.
+func (q *Request) Splice(from int, fromOff int64, to int, toOff int64, n int, flags uint32) *Request {
+	e := q.prepare(OpSplice, to)
+	e.addr, e.off = uint64(fromOff), uint64(toOff)
+	e.len, e.opFlags, e.fileIndex = length(n), flags, uint32(from)
+	return q
+}
+
+// Tee is tee(2): it copies at most n bytes from one pipe to another and leaves them in the first. Kernel 5.8.
+func (q *Request) Tee(from, to int, n int, flags uint32) *Request {
+	e := q.prepare(OpTee, to)
+	e.len, e.opFlags, e.fileIndex = length(n), flags, uint32(from)
 	return q
 }

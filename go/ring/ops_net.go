@@ -7,25 +7,26 @@ package ring
 import (
 	"encoding/binary"
 	"math/bits"
+	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 )
 
-// Socket is socket(2); SOCK_CLOEXEC is added. The result is a descriptor. Kernel 5.19.
+// Socket is socket(2), with SOCK_CLOEXEC added. The result is a descriptor. Kernel 5.19.
 func (q *Request) Socket(domain, kind, protocol int) *Request {
 	e := q.prepare(OpSocket, domain)
 	e.off, e.len = uint64(kind|syscall.SOCK_CLOEXEC), uint32(protocol)
 	return q
 }
 
-// Bind is bind(2). Kernel 6.11.
+// Bind is bind(2) to an IP address and port. Kernel 6.11.
 func (q *Request) Bind(fd int, to netip.AddrPort) *Request {
-	e := q.prepare(OpBind, fd)
-	s := q.aside()
-	s.setAddr(to)
-	e.addr, e.off = s.addrAddress(), uint64(s.addrLen)
+	q.prepare(OpBind, fd)
+	q.setAddr(to)
+	q.address()
 	return q
 }
 
@@ -35,36 +36,42 @@ func (q *Request) Listen(fd int, backlog int) *Request {
 	return q
 }
 
-// Connect is connect(2). The zone of an IPv6 address is the number of an interface, not its name.
+// Connect is connect(2) to an IP address and port. The zone of an IPv6 address is an interface, by its number or its name. An
+// address that is none, or an interface that is not there, is EINVAL.
 func (q *Request) Connect(fd int, to netip.AddrPort) *Request {
-	e := q.prepare(OpConnect, fd)
-	s := q.aside()
-	s.setAddr(to)
-	e.addr, e.off = s.addrAddress(), uint64(s.addrLen)
+	q.prepare(OpConnect, fd)
+	q.setAddr(to)
+	q.address()
 	return q
 }
 
-// ConnectUnix is connect(2) to a socket with a path. A leading @ stands for a zero byte: a name without a file.
+// ConnectUnix is connect(2) to a Unix domain socket by its path. A leading @ stands for a zero byte: an abstract name, which
+// is not in the file system. A path longer than 108 bytes is EINVAL.
 func (q *Request) ConnectUnix(fd int, path string) *Request {
-	e := q.prepare(OpConnect, fd)
-	s := q.aside()
-	s.setUnix(path)
-	e.addr, e.off = s.addrAddress(), uint64(s.addrLen)
+	q.prepare(OpConnect, fd)
+	q.setUnix(path)
+	q.address()
 	return q
 }
 
-// Accept is accept4(2); SOCK_CLOEXEC is added. The result is a descriptor, and [Request.Peer] who it is.
+// address has the operation see the address beside it.
+func (q *Request) address() {
+	q.sqe.addr, q.sqe.off = uint64(uintptr(unsafe.Pointer(&q.side.addr))), uint64(q.side.addrLen)
+}
+
+// Accept is accept4(2), with SOCK_CLOEXEC added. The result is a descriptor; [Request.Peer] is the other end's address.
 func (q *Request) Accept(fd int, flags int) *Request {
 	e := q.prepare(OpAccept, fd)
 	s := q.aside()
 	s.addrLen = uint32(unsafe.Sizeof(s.addr))
-	e.addr = s.addrAddress()
+	e.addr = uint64(uintptr(unsafe.Pointer(&s.addr)))
 	e.off = uint64(uintptr(unsafe.Pointer(&s.addrLen)))
 	e.opFlags = uint32(flags | syscall.SOCK_CLOEXEC)
 	return q
 }
 
-// AcceptMulti completes with a descriptor for each connection, until it is cancelled. Kernel 5.19.
+// AcceptMulti completes with a descriptor for each connection, until it is cancelled or an accept fails: the completion
+// without [FlagMore] is the last. It does not tell the peers; getpeername(2) does. Kernel 5.19.
 func (q *Request) AcceptMulti(fd int, flags int) *Request {
 	e := q.prepare(OpAccept, fd)
 	e.ioprio = acceptMultishot
@@ -72,21 +79,33 @@ func (q *Request) AcceptMulti(fd int, flags int) *Request {
 	return q
 }
 
-// Send is send(2).
+// Send is send(2), with MSG_NOSIGNAL added. It may send less than p; with the flag MSG_WAITALL (kernel 5.19) it goes on until
+// all is sent.
 func (q *Request) Send(fd int, p []byte, flags int) *Request {
 	q.prepare(OpSend, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
 	q.transfer(p)
 	return q
 }
 
-// Recv is recv(2).
+// SendZC is Send without a copy of p: the network card reads it where it is. It completes twice. The first completion has the
+// result, and [FlagMore] if there is to be a second one; that has [FlagNotification], and only then may p be changed. Where
+// zero copy is not possible, as over the loopback, the kernel copies all the same. Kernel 6.0; sockets that are not IP are
+// EOPNOTSUPP.
+func (q *Request) SendZC(fd int, p []byte, flags int) *Request {
+	q.prepare(OpSendZC, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
+	q.transfer(p)
+	return q
+}
+
+// Recv is recv(2). The result 0 is the end; with the flag MSG_WAITALL it goes on until p is full.
 func (q *Request) Recv(fd int, p []byte, flags int) *Request {
 	q.prepare(OpRecv, fd).opFlags = uint32(flags)
 	q.transfer(p)
 	return q
 }
 
-// RecvSelect is recv(2) into a buffer of a group, which the kernel chooses ([Ring.RegisterBufferRing]).
+// RecvSelect is recv(2) into a buffer that the kernel takes from a group ([Ring.RegisterBufferRing]) when data has arrived:
+// those who wait need no buffers. [BufferRing.Buffer] gives the buffer.
 func (q *Request) RecvSelect(fd int, group uint16, flags int) *Request {
 	e := q.prepare(OpRecv, fd)
 	e.opFlags, e.bufIndex = uint32(flags), group
@@ -94,34 +113,37 @@ func (q *Request) RecvSelect(fd int, group uint16, flags int) *Request {
 	return q
 }
 
-// RecvMulti completes for everything that arrives, each time with a buffer of a group, until the end, an error, or until
-// the group is empty (ENOBUFS). Kernel 6.0.
+// RecvMulti completes for everything that arrives, each time with a buffer of a group, until the end (0), an error, or until
+// the group is empty (ENOBUFS): the completion without [FlagMore] is the last. Kernel 6.0.
 func (q *Request) RecvMulti(fd int, group uint16, flags int) *Request {
 	q.RecvSelect(fd, group, flags)
 	q.sqe.ioprio = recvMultishot
 	return q
 }
 
-// ReadSelect is [Request.Read] into a buffer of a group, at most n bytes.
-func (q *Request) ReadSelect(fd int, group uint16, n int, off int64) *Request {
-	e := q.prepare(OpRead, fd)
-	e.off, e.len, e.bufIndex = uint64(off), length(n), group
-	e.flags = sqeBufferSelect
-	return q
+// SendMsg is sendmsg(2) of several buffers, with MSG_NOSIGNAL added. The zero address stands for the peer that the socket is
+// connected to. There is no control data.
+func (q *Request) SendMsg(fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
+	return q.sendMsg(OpSendMsg, fd, buffers, to, flags)
 }
 
-// SendMsg is sendmsg(2) of several buffers; to the zero address means to whom the socket is connected.
-func (q *Request) SendMsg(fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
-	q.prepare(OpSendMsg, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
-	s := q.aside()
-	if to.IsValid() {
-		s.setAddr(to)
+// SendMsgZC is SendMsg without a copy, with the two completions of [Request.SendZC]. Kernel 6.1.
+func (q *Request) SendMsgZC(fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
+	return q.sendMsg(OpSendMsgZC, fd, buffers, to, flags)
+}
+
+func (q *Request) sendMsg(op Op, fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
+	q.prepare(op, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
+	q.aside()
+	if to != (netip.AddrPort{}) {
+		q.setAddr(to)
 	}
 	q.message(buffers)
 	return q
 }
 
-// RecvMsg is recvmsg(2) into several buffers; [Request.Peer] is who sent it.
+// RecvMsg is recvmsg(2) into several buffers, one after the other. [Request.Peer] is who sent it, [Request.MessageFlags]
+// tells whether it was longer than the buffers. There is no control data.
 func (q *Request) RecvMsg(fd int, buffers [][]byte, flags int) *Request {
 	q.prepare(OpRecvMsg, fd).opFlags = uint32(flags)
 	q.aside().addrLen = uint32(unsafe.Sizeof(q.side.addr))
@@ -148,8 +170,8 @@ func (q *Request) Shutdown(fd int, how int) *Request {
 	return q
 }
 
-// Peer is who a completed Accept or RecvMsg has to do with; the zero address for what is not IP. A zone is the number of
-// an interface.
+// Peer is the other end's address of a completed Accept or RecvMsg; the zero address where it is not IP. The zone of an IPv6
+// address is the interface's number.
 func (q *Request) Peer() netip.AddrPort {
 	if q.inFlight || q.side == nil {
 		return netip.AddrPort{}
@@ -169,29 +191,59 @@ func (q *Request) Peer() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func (s *side) addrAddress() uint64 { return uint64(uintptr(unsafe.Pointer(&s.addr))) }
+// MessageFlags are what recvmsg(2) tells with a completed RecvMsg: MSG_TRUNC (0x20) for a datagram that was cut.
+func (q *Request) MessageFlags() int {
+	if q.inFlight || q.side == nil {
+		return 0
+	}
+	return int(q.side.msg.Flags)
+}
 
-func (s *side) setAddr(to netip.AddrPort) {
-	if to.Addr().Is4() {
+// setAddr has an address without its length where there is none to be had: EINVAL.
+func (q *Request) setAddr(to netip.AddrPort) {
+	s := q.aside()
+	s.addrLen = uint32(unsafe.Offsetof(syscall.RawSockaddrInet4{}.Port))
+	addr := to.Addr()
+	if !addr.Is6() {
 		in := (*syscall.RawSockaddrInet4)(unsafe.Pointer(&s.addr))
-		*in = syscall.RawSockaddrInet4{Family: syscall.AF_INET, Port: bigEndian(to.Port()), Addr: to.Addr().As4()}
-		s.addrLen = uint32(unsafe.Sizeof(*in))
+		in.Family = syscall.AF_INET
+		if addr.Is4() {
+			in.Port, in.Addr = bigEndian(to.Port()), addr.As4()
+			s.addrLen = uint32(unsafe.Sizeof(*in))
+		}
 		return
 	}
 	in := (*syscall.RawSockaddrInet6)(unsafe.Pointer(&s.addr))
-	*in = syscall.RawSockaddrInet6{Family: syscall.AF_INET6, Port: bigEndian(to.Port()), Addr: to.Addr().As16()}
-	if scope, err := strconv.ParseUint(to.Addr().Zone(), 10, 32); err == nil {
-		in.Scope_id = uint32(scope)
+	in.Family = syscall.AF_INET6
+	if scope, ok := scopeOf(addr.Zone()); ok {
+		in.Port, in.Addr, in.Scope_id = bigEndian(to.Port()), addr.As16(), scope
+		s.addrLen = uint32(unsafe.Sizeof(*in))
 	}
-	s.addrLen = uint32(unsafe.Sizeof(*in))
 }
 
-func (s *side) setUnix(path string) {
+// scopeOf a zone: the number of an interface; false if there is none of that name.
+func scopeOf(zone string) (uint32, bool) {
+	if zone == "" {
+		return 0, true
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n), true
+	}
+	link, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0, false
+	}
+	return uint32(link.Index), true
+}
+
+// setUnix leaves the path out where it cannot be told, or would be another socket's: EINVAL.
+func (q *Request) setUnix(path string) {
+	s := q.aside()
 	un := (*syscall.RawSockaddrUnix)(unsafe.Pointer(&s.addr))
-	*un = syscall.RawSockaddrUnix{Family: syscall.AF_UNIX}
+	un.Family = syscall.AF_UNIX
 	s.addrLen = uint32(unsafe.Offsetof(un.Path))
-	if path == "" || len(path) > len(un.Path) {
-		return // Without a path it is EINVAL.
+	if path == "" || len(path) > len(un.Path) || strings.IndexByte(path, 0) >= 0 {
+		return
 	}
 	for i := range len(path) {
 		un.Path[i] = int8(path[i])

@@ -1,55 +1,89 @@
 //go:build linux
 
-// Waiting, and ending what waits.
+// Waiting, ending what waits, and word to another ring.
 
 package ring
 
 import (
+	"math"
 	"time"
 	"unsafe"
 )
 
-// Poll is poll(2) of one descriptor: it completes once, with the events that are there.
+// Poll is poll(2) of one descriptor: it completes once, with those of the events that have happened (POLLIN is 1, POLLOUT is
+// 4), or with POLLERR or POLLHUP, which need not be asked for.
 func (q *Request) Poll(fd int, events uint32) *Request {
 	q.prepare(OpPollAdd, fd).opFlags = pollMask(events)
 	return q
 }
 
-// PollMulti completes each time that one of the events is there, until it is cancelled. Kernel 5.13.
+// PollMulti completes each time that one of the events happens, until it is cancelled. A completion without [FlagMore] is the
+// last. Kernel 5.13.
 func (q *Request) PollMulti(fd int, events uint32) *Request {
 	e := q.prepare(OpPollAdd, fd)
 	e.opFlags, e.len = pollMask(events), pollAddMulti
 	return q
 }
 
-// PollRemove ends the poll of another request.
+// PollUpdate changes the events that another poll in flight waits for. Its result is 0, ENOENT if that poll is not in flight,
+// or EALREADY if it is completing just now. Kernel 5.13.
+func (q *Request) PollUpdate(poll *Request, events uint32) *Request {
+	e := q.prepare(OpPollRemove, -1)
+	e.addr, e.len, e.opFlags = poll.name(), pollUpdateEvents, pollMask(events)
+	return q
+}
+
+// PollRemove ends another poll, which completes with ECANCELED. Its own result is as that of [Request.Cancel].
 func (q *Request) PollRemove(poll *Request) *Request {
 	q.prepare(OpPollRemove, -1)
 	q.sqe.addr = poll.name()
 	return q
 }
 
-// Timeout completes after d, with ETIME.
+// Timeout completes after d. The result is ETIME, which is how the kernel says that all went well.
 func (q *Request) Timeout(d time.Duration) *Request {
 	q.span(OpTimeout, d)
 	return q
 }
 
-// TimeoutMulti completes every d, count times; 0 is for ever. Kernel 6.4.
-func (q *Request) TimeoutMulti(d time.Duration, count int) *Request {
-	q.span(OpTimeout, d)
-	q.sqe.off, q.sqe.opFlags = uint64(count), timeoutMultishot
+// TimeoutAt completes at a time of the wall clock, also when that is set anew in between. The result is ETIME. Kernel 5.15.
+func (q *Request) TimeoutAt(t time.Time) *Request {
+	q.span(OpTimeout, 0)
+	q.side.span = timespec{t.Unix(), int64(t.Nanosecond())}
+	q.sqe.opFlags = timeoutAbs | timeoutRealtime
 	return q
 }
 
-// TimeoutRemove ends the timeout of another request, which completes with ECANCELED.
+// TimeoutMulti completes every d with ETIME, count times or, if count is 0, until it is removed. Kernel 6.4.
+func (q *Request) TimeoutMulti(d time.Duration, count int) *Request {
+	q.span(OpTimeout, d)
+	q.sqe.off, q.sqe.opFlags = uint64(max(count, 0)), timeoutMultishot
+	return q
+}
+
+// TimeoutUpdate lets another timeout in flight end d from now. Its result is 0, or ENOENT if that one is not in flight.
+// Kernel 5.11; for a LinkTimeout 5.15.
+func (q *Request) TimeoutUpdate(timeout *Request, d time.Duration) *Request {
+	q.span(OpTimeoutRemove, d)
+	q.sqe.len = 0
+	q.sqe.off, q.sqe.addr = q.sqe.addr, timeout.name()
+	q.sqe.opFlags = timeoutUpdate
+	if timeout.Op() == OpLinkTimeout {
+		q.sqe.opFlags |= linkUpdate
+	}
+	return q
+}
+
+// TimeoutRemove ends another timeout, which completes with ECANCELED. Its own result is as that of [Request.Cancel].
 func (q *Request) TimeoutRemove(timeout *Request) *Request {
 	q.prepare(OpTimeoutRemove, -1)
 	q.sqe.addr = timeout.name()
 	return q
 }
 
-// LinkTimeout is a time limit for the request pushed just before it, which has to have [Request.Link].
+// LinkTimeout is a time limit for one request. That request needs [Request.Link], and this one is pushed right behind it.
+// When the time is up, the request is cancelled (its result is mostly ECANCELED, or EINTR), and the result of the limit is
+// ETIME. If the request completes before, the result of the limit is ECANCELED.
 func (q *Request) LinkTimeout(d time.Duration) *Request {
 	q.span(OpLinkTimeout, d)
 	return q
@@ -64,22 +98,37 @@ func (q *Request) span(op Op, d time.Duration) {
 	e.len = 1
 }
 
-// Cancel asks the kernel to end another request. Its own result is 0, ENOENT if there is no such request any more, or
-// EALREADY if that one is too far to be stopped. The other one always completes, mostly with ECANCELED.
+// Cancel asks the kernel to end another request of this ring. Its own result is 0, ENOENT if that one has completed or was
+// not submitted, or EALREADY if it is under way and may or may not be stopped. The other request completes in any case,
+// mostly with ECANCELED; one that got its result before keeps it.
 func (q *Request) Cancel(other *Request) *Request {
 	q.prepare(OpAsyncCancel, -1)
 	q.sqe.addr = other.name()
 	return q
 }
 
-// CancelFile asks the kernel to end all requests of a descriptor; its result is how many. Kernel 5.19.
+// CancelFile asks the kernel to end all requests of a descriptor. Its result is how many it found. Kernel 5.19.
 func (q *Request) CancelFile(fd int) *Request {
 	q.prepare(OpAsyncCancel, fd).opFlags = cancelFD | cancelAll
 	return q
 }
 
-// CancelAll asks the kernel to end all requests of the ring; its result is how many. Kernel 5.19.
+// CancelAll asks the kernel to end all requests of the ring. Its result is how many it found; of a chain that is the one
+// under way, with which the others end. What waits for a barrier ([Request.Drain]) is not found. Kernel 5.19.
 func (q *Request) CancelAll() *Request {
 	q.prepare(OpAsyncCancel, -1).opFlags = cancelAny
+	return q
+}
+
+// message is the place of completions that are no request's: they came from another ring.
+const message = math.MaxUint32
+
+// Message has another ring's owner find a completion that no request of its own stands behind: its Request is nil, its Result
+// is value. It wakes one who waits there. value must not be negative (EINVAL). Its own result is 0, or EOVERFLOW if that ring
+// has no room. The other ring must stay open meanwhile. Kernel 5.18.
+func (q *Request) Message(to *Ring, value int32) *Request {
+	e := q.prepare(OpMsgRing, to.Fd())
+	e.addr, e.off, e.len = messageData, message, uint32(value)
+	q.invalid = value < 0
 	return q
 }

@@ -1,23 +1,26 @@
 //go:build linux
 
-// What is registered with a ring once it is there.
+// What is registered with a ring once it is there: files, buffers, an eventfd, a cap on kernel threads.
 
 package ring
 
 import (
-	"errors"
 	"os"
 	"runtime"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 )
 
-// registered is a table of buffers that the kernel holds.
-type registered struct {
-	buffers [][]byte
-	vectors []syscall.Iovec
-	pinner  runtime.Pinner
+// fixed is a buffer that the kernel holds under an index.
+type fixed struct {
+	p      []byte
+	pinner runtime.Pinner
+}
+
+func (f *fixed) pin() {
+	if len(f.p) > 0 {
+		f.pinner.Pin(unsafe.SliceData(f.p))
+	}
 }
 
 func (r *Ring) register(what uintptr, arg unsafe.Pointer, n int) (int, error) {
@@ -31,10 +34,12 @@ func (r *Ring) register(what uintptr, arg unsafe.Pointer, n int) (int, error) {
 			return int(got), nil
 		case syscall.EINTR:
 		default:
-			return 0, os.NewSyscallError("io_uring_register", errno)
+			return 0, refused(errno)
 		}
 	}
 }
+
+func refused(errno syscall.Errno) error { return os.NewSyscallError("io_uring_register", errno) }
 
 func descriptors(fds []int) []int32 {
 	table := make([]int32, len(fds))
@@ -44,29 +49,57 @@ func descriptors(fds []int) []int32 {
 	return table
 }
 
-// RegisterFiles makes a table of files for [Request.FixedFile]; -1 leaves a place empty. The kernel holds the files until
-// UnregisterFiles or Close, even if their descriptors are closed.
+// RegisterFiles makes a table of files, which requests name by their index ([Request.FixedFile]): the kernel need not look a
+// descriptor up for each of them. -1 leaves a place empty. The kernel holds the files until they are replaced, or until
+// UnregisterFiles or Close, even if their descriptors are closed. A second table is EBUSY. Files are not counted against
+// RLIMIT_NOFILE twice, but the table may have no more places than that limit.
 func (r *Ring) RegisterFiles(fds []int) error {
 	table := descriptors(fds)
 	_, err := r.register(registerFiles, unsafe.Pointer(unsafe.SliceData(table)), len(table))
 	return err
 }
 
-// UpdateFiles replaces a part of the table from first on.
+// RegisterFilesSparse makes a table of n empty places, for [Ring.UpdateFiles] and [Request.Direct]. Kernel 5.19.
+func (r *Ring) RegisterFilesSparse(n int) error {
+	return r.sparse(registerFiles2, n)
+}
+
+func (r *Ring) sparse(what uintptr, n int) error {
+	if n <= 0 {
+		return refused(syscall.EINVAL)
+	}
+	table := rsrcRegister{nr: uint32(n), flags: registerSparse}
+	_, err := r.register(what, unsafe.Pointer(&table), int(unsafe.Sizeof(table)))
+	return err
+}
+
+// RegisterFileRange says from which n places, from first on, the kernel may choose one for [AnyIndex]; the others are the
+// program's. Without it the kernel chooses from all. Kernel 6.0.
+func (r *Ring) RegisterFileRange(first, n int) error {
+	if first < 0 || n < 0 {
+		return refused(syscall.EINVAL)
+	}
+	span := indexRange{off: uint32(first), len: uint32(n)}
+	_, err := r.register(registerFileAllocRange, unsafe.Pointer(&span), 0)
+	return err
+}
+
+// UpdateFiles replaces a part of the table, from the index first on; -1 empties a place. Requests in flight keep the file that
+// they began with.
 func (r *Ring) UpdateFiles(first int, fds []int) error {
+	if first < 0 {
+		return refused(syscall.EINVAL)
+	}
 	table := descriptors(fds)
 	var pinner runtime.Pinner
 	defer pinner.Unpin()
 	if len(table) > 0 {
 		pinner.Pin(unsafe.SliceData(table))
 	}
-	update := struct {
-		offset, _ uint32
-		fds       uint64
-	}{offset: uint32(first), fds: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(table))))}
+	update := filesUpdate{offset: uint32(first), fds: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(table))))}
 	n, err := r.register(registerFilesUpdate, unsafe.Pointer(&update), len(table))
 	if err == nil && n < len(table) {
-		return os.NewSyscallError("io_uring_register", syscall.EBADF)
+		return refused(syscall.EBADF) // The kernel stopped at the first that is no descriptor.
 	}
 	return err
 }
@@ -77,46 +110,121 @@ func (r *Ring) UnregisterFiles() error {
 	return err
 }
 
-// RegisterBuffers makes a table of buffers for [Request.ReadFixed] and [Request.WriteFixed]. They stay pinned until
-// UnregisterBuffers or Close, and count against RLIMIT_MEMLOCK.
+// RegisterBuffers makes a table of buffers, which [Request.ReadFixed] and [Request.WriteFixed] name by their index: the kernel
+// need not look their pages up for each transfer. nil leaves a place empty (kernel 5.13). The buffers stay pinned until they
+// are replaced, or until UnregisterBuffers or Close, and their memory counts against RLIMIT_MEMLOCK (ENOMEM). A second table
+// is EBUSY.
 func (r *Ring) RegisterBuffers(buffers [][]byte) error {
 	if r.buffers != nil {
-		return os.NewSyscallError("io_uring_register", syscall.EBUSY)
+		return refused(syscall.EBUSY)
 	}
-	table := &registered{buffers: append([][]byte(nil), buffers...)}
-	for _, b := range buffers {
-		vector := syscall.Iovec{Base: unsafe.SliceData(b)}
-		vector.SetLen(len(b))
-		table.vectors = append(table.vectors, vector)
-		if len(b) > 0 {
-			table.pinner.Pin(unsafe.SliceData(b))
-		}
-	}
-	_, err := r.register(registerBuffers, unsafe.Pointer(unsafe.SliceData(table.vectors)), len(table.vectors))
+	vectors, pinned, pinner := describe(buffers)
+	defer pinner.Unpin()
+	_, err := r.register(registerBuffers, unsafe.Pointer(unsafe.SliceData(vectors)), len(vectors))
 	if err != nil {
-		table.pinner.Unpin()
+		for i := range pinned {
+			pinned[i].pinner.Unpin()
+		}
 		return err
 	}
-	r.buffers = table
+	r.buffers = pinned
 	return nil
 }
 
-// UnregisterBuffers drops the table. Requests with its buffers must not be in flight: EBUSY.
-func (r *Ring) UnregisterBuffers() error {
-	for _, s := range r.slots {
-		if s.request != nil && (s.request.sqe.opcode == OpReadFixed || s.request.sqe.opcode == OpWriteFixed) {
-			return os.NewSyscallError("io_uring_register", syscall.EBUSY)
+// describe pins buffers, and their description for as long as the pinner holds it.
+func describe(buffers [][]byte) (vectors []syscall.Iovec, pinned []fixed, pinner *runtime.Pinner) {
+	vectors, pinned, pinner = make([]syscall.Iovec, len(buffers)), make([]fixed, len(buffers)), new(runtime.Pinner)
+	for i, b := range buffers {
+		if len(b) > 0 {
+			vectors[i].Base = unsafe.SliceData(b)
+			vectors[i].SetLen(len(b))
 		}
+		pinned[i].p = b
+		pinned[i].pin()
+	}
+	if len(vectors) > 0 {
+		pinner.Pin(unsafe.SliceData(vectors))
+	}
+	return vectors, pinned, pinner
+}
+
+// RegisterBuffersSparse makes a table of n empty places, for [Ring.UpdateBuffers]. Kernel 5.19.
+func (r *Ring) RegisterBuffersSparse(n int) error {
+	if r.buffers != nil {
+		return refused(syscall.EBUSY)
+	}
+	if err := r.sparse(registerBuffers2, n); err != nil {
+		return err
+	}
+	r.buffers = make([]fixed, n)
+	return nil
+}
+
+// UpdateBuffers replaces a part of the table, from the index first on; nil empties a place. Requests in flight must not use
+// these places: EBUSY. Kernel 5.13.
+func (r *Ring) UpdateBuffers(first int, buffers [][]byte) error {
+	if first < 0 || first > len(r.buffers) || len(buffers) > len(r.buffers)-first || len(buffers) == 0 {
+		return refused(syscall.EINVAL)
+	}
+	if r.usesBuffers(first, first+len(buffers)) {
+		return refused(syscall.EBUSY)
+	}
+	vectors, pinned, pinner := describe(buffers)
+	defer pinner.Unpin()
+	update := rsrcUpdate{offset: uint32(first), nr: uint32(len(vectors)), data: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(vectors))))}
+	n, err := r.register(registerBuffersUpdate, unsafe.Pointer(&update), int(unsafe.Sizeof(update)))
+	for i := range pinned {
+		if i >= n {
+			pinned[i].pinner.Unpin() // The kernel stopped before it.
+			continue
+		}
+		old := &r.buffers[first+i]
+		old.pinner.Unpin()
+		old.p = buffers[i]
+		old.pin()
+		pinned[i].pinner.Unpin()
+	}
+	if err == nil && n < len(buffers) {
+		return refused(syscall.EFAULT)
+	}
+	return err
+}
+
+// usesBuffers tells whether a request in flight has one of these registered buffers.
+func (r *Ring) usesBuffers(from, to int) bool {
+	for _, s := range r.slots {
+		if s.request == nil {
+			continue
+		}
+		e := &s.request.sqe
+		if (e.opcode == OpReadFixed || e.opcode == OpWriteFixed) && from <= int(e.bufIndex) && int(e.bufIndex) < to {
+			return true
+		}
+	}
+	return false
+}
+
+// UnregisterBuffers drops the table. Requests in flight must not use it: EBUSY.
+func (r *Ring) UnregisterBuffers() error {
+	if r.usesBuffers(0, len(r.buffers)) {
+		return refused(syscall.EBUSY)
 	}
 	if _, err := r.register(unregisterBuffers, nil, 0); err != nil {
 		return err
 	}
-	r.buffers.pinner.Unpin()
-	r.buffers = nil
+	r.unpinBuffers()
 	return nil
 }
 
-// RegisterEventfd has an eventfd told of completions. It is a hint: one tick may stand for many of them.
+func (r *Ring) unpinBuffers() {
+	for i := range r.buffers {
+		r.buffers[i].pinner.Unpin()
+	}
+	r.buffers = nil
+}
+
+// RegisterEventfd has an eventfd count up when completions are posted, for programs with an event loop of their own. It is a
+// hint: one tick may stand for many completions, and there may be a tick for none.
 func (r *Ring) RegisterEventfd(fd int) error {
 	table := int32(fd)
 	_, err := r.register(registerEventfd, unsafe.Pointer(&table), 1)
@@ -129,35 +237,28 @@ func (r *Ring) UnregisterEventfd() error {
 	return err
 }
 
-// IOWQMaxWorkers caps the kernel threads that do what cannot be done without blocking: for files, and for everything else.
-// 0 leaves a cap as it is; the answer is what they were. Kernel 5.15.
+// IOWQMaxWorkers caps the kernel threads (io-wq) that carry out what blocks: those for regular files and block devices, and
+// those for everything else. 0 leaves a cap as it is. It returns what the caps were before. Kernel 5.15.
 func (r *Ring) IOWQMaxWorkers(files, rest uint32) (oldFiles, oldRest uint32, err error) {
 	workers := [2]uint32{files, rest}
-	_, err = r.register(registerIOWQMaxWorkers, unsafe.Pointer(&workers), 2)
-	return workers[0], workers[1], err
+	if _, err = r.register(registerIOWQMaxWorkers, unsafe.Pointer(&workers), 2); err != nil {
+		return 0, 0, err
+	}
+	return workers[0], workers[1], nil
 }
 
-// Probe is the table of operations that the kernel knows.
+// Probe is the table of operations that a kernel knows.
 type Probe struct {
 	supported [probeOps]bool
 }
 
-// Supports tells whether the kernel knows an operation.
+// Supports reports whether the kernel knows an operation. It may still refuse a flag of it that is newer.
 func (p *Probe) Supports(op Op) bool { return p.supported[op] }
 
-// Probe asks for the table. Kernel 5.6.
+// Probe asks the kernel for its table. Kernel 5.6.
 func (r *Ring) Probe() (*Probe, error) {
-	var table struct {
-		last, ops uint8
-		_         uint16
-		_         [3]uint32
-		entries   [probeOps]struct {
-			op, _ uint8
-			flags uint16
-			_     uint32
-		}
-	}
-	if _, err := r.register(registerProbe, unsafe.Pointer(&table), probeOps); err != nil {
+	table := new(probeTable)
+	if _, err := r.register(registerProbe, unsafe.Pointer(table), probeOps); err != nil {
 		return nil, err
 	}
 	probe := new(Probe)
@@ -165,116 +266,4 @@ func (r *Ring) Probe() (*Probe, error) {
 		probe.supported[table.entries[i].op] = table.entries[i].flags&probeSupported != 0
 	}
 	return probe, nil
-}
-
-// BufferRing is a group of buffers that the kernel chooses from, when data is there ([Request.RecvSelect]). Its memory is
-// outside Go's heap.
-type BufferRing struct {
-	ring    *Ring
-	group   uint16
-	size    int
-	tail    uint16
-	entries []bufferEntry
-	memory  []byte // The entries, then the buffers.
-	buffers []byte
-}
-
-// bufferEntry is struct io_uring_buf. The reserved field of the first one is the tail of the ring.
-type bufferEntry struct {
-	addr    uint64
-	len     uint32
-	id, res uint16
-}
-
-// RegisterBufferRing makes a group of count buffers (a power of two, at most 32768) of size bytes. Kernel 5.19.
-func (r *Ring) RegisterBufferRing(group uint16, count, size int) (*BufferRing, error) {
-	if count <= 0 || count > 32768 || count&(count-1) != 0 || size <= 0 {
-		return nil, syscall.EINVAL
-	}
-	table := (count*int(unsafe.Sizeof(bufferEntry{})) + 4095) &^ 4095
-	memory, err := syscall.Mmap(-1, 0, table+count*size, syscall.PROT_READ|syscall.PROT_WRITE,
-		syscall.MAP_PRIVATE|syscall.MAP_ANON)
-	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
-	}
-	b := &BufferRing{ring: r, group: group, size: size, memory: memory, buffers: memory[table:]}
-	b.entries = unsafe.Slice((*bufferEntry)(unsafe.Pointer(&memory[0])), count)
-	registration := struct {
-		addr         uint64
-		entries      uint32
-		group, flags uint16
-		_            [3]uint64
-	}{addr: address(memory), entries: uint32(count), group: group}
-	if _, err := r.register(registerPbufRing, unsafe.Pointer(&registration), 1); err != nil {
-		_ = syscall.Munmap(memory)
-		return nil, err
-	}
-	r.groups = append(r.groups, b)
-	for id := range count {
-		b.put(uint16(id))
-	}
-	b.publish()
-	return b, nil
-}
-
-// Buffer is what a completion was received into, and its number for [BufferRing.Return]; false if it has no buffer.
-func (b *BufferRing) Buffer(c Completion) ([]byte, uint16, bool) {
-	if c.Flags&FlagBuffer == 0 {
-		return nil, 0, false
-	}
-	id := uint16(c.Flags >> bufferShift)
-	whole := b.buffers[int(id)*b.size : (int(id)+1)*b.size : (int(id)+1)*b.size]
-	return whole[:min(max(int(c.Result), 0), b.size)], id, true
-}
-
-// Return gives a buffer back to the kernel. Do not touch it afterwards.
-func (b *BufferRing) Return(id uint16) {
-	b.put(id)
-	b.publish()
-}
-
-func (b *BufferRing) put(id uint16) {
-	e := &b.entries[int(b.tail)&(len(b.entries)-1)]
-	e.addr = address(b.buffers[int(id)*b.size:])
-	e.len = uint32(b.size)
-	e.id = id
-	b.tail++
-}
-
-// publish tells the kernel of what was put. The tail is 16 bits wide, and there is no atomic store of that width: so it is
-// stored together with the number beside it, which is ours as well.
-func (b *BufferRing) publish() {
-	first := &b.entries[0]
-	word := [2]uint16{first.id, b.tail}
-	atomic.StoreUint32((*uint32)(unsafe.Pointer(&first.id)), *(*uint32)(unsafe.Pointer(&word)))
-}
-
-// Close drops the group. Requests with it must not be in flight.
-func (b *BufferRing) Close() error {
-	registration := struct {
-		addr         uint64
-		entries      uint32
-		group, flags uint16
-		_            [3]uint64
-	}{group: b.group}
-	if b.memory == nil {
-		return ErrClosed
-	}
-	_, err := b.ring.register(unregisterPbufRing, unsafe.Pointer(&registration), 1)
-	if err != nil && !errors.Is(err, ErrClosed) {
-		return err
-	}
-	return b.unmap()
-}
-
-func (b *BufferRing) unmap() error {
-	for i, g := range b.ring.groups {
-		if g == b {
-			b.ring.groups = append(b.ring.groups[:i], b.ring.groups[i+1:]...)
-			break
-		}
-	}
-	memory := b.memory
-	b.memory, b.buffers, b.entries = nil, nil, nil
-	return os.NewSyscallError("munmap", syscall.Munmap(memory))
 }

@@ -1,5 +1,7 @@
 //go:build linux
 
+// A request: one operation, and all memory that it lets the kernel see.
+
 package ring
 
 import (
@@ -8,13 +10,16 @@ import (
 	"unsafe"
 )
 
-// Request is one operation with all that it owns. Prepare it with the method named after what it does, then [Ring.Push]
-// it. Its zero value does nothing (NOP).
+// Request is one operation together with everything it needs: buffers, paths, addresses. Prepare it with the method that
+// is named after the operation, then give it to [Ring.Push]. The zero value is a NOP.
 //
-// Methods that prepare give the request back, for its modifiers: q.Read(fd, p, 0).Link(). To prepare or modify a request
-// in flight panics. A request that has completed can be prepared anew and pushed again.
+// The methods that prepare a request return it, so that modifiers can follow: q.Read(fd, p, 0).Link(). Each of them starts
+// from scratch: nothing of an earlier use remains, except Tag.
+//
+// A request is in flight from Push to its last completion. To prepare or modify it then panics. Afterwards it can be
+// prepared and pushed again; a request that is pushed twice without being prepared anew does the same thing twice.
 type Request struct {
-	// Tag is the program's own.
+	// Tag is for the program's own use. The ring does not look at it.
 	Tag any
 
 	sqe      sqe
@@ -23,6 +28,7 @@ type Request struct {
 	pinner   runtime.Pinner
 	userData uint64 // Its name in the kernel, while in flight.
 	inFlight bool
+	invalid  bool // The kernel cannot be told what was asked for.
 }
 
 // side is what intricate operations own beside a buffer. The kernel knows addresses in it.
@@ -40,17 +46,22 @@ type side struct {
 
 // prepare begins anew.
 func (q *Request) prepare(op Op, fd int) *sqe {
-	if q.inFlight {
-		panic("ring: a request in flight cannot be changed")
-	}
+	q.mustBeIdle()
 	q.sqe = sqe{opcode: op, fd: int32(fd)}
 	q.buf = nil
+	q.invalid = false
 	if s := q.side; s != nil {
 		clear(s.vectors)
 		clear(s.buffers)
 		*s = side{vectors: s.vectors[:0], buffers: s.buffers[:0]}
 	}
 	return &q.sqe
+}
+
+func (q *Request) mustBeIdle() {
+	if q.inFlight {
+		panic("ring: a request in flight cannot be changed")
+	}
 }
 
 func (q *Request) aside() *side {
@@ -100,18 +111,17 @@ func (q *Request) release() {
 	q.inFlight = false
 }
 
-// Drop lets go of what the request refers to, so that a pool of requests keeps no buffers alive. The tag stays.
+// Drop forgets what the request refers to, so that a pool of idle requests keeps no buffers alive. The tag stays. It panics
+// for a request in flight.
 func (q *Request) Drop() {
-	if q.inFlight {
-		panic("ring: a request in flight cannot be changed")
-	}
+	q.mustBeIdle()
 	if q.side != nil {
 		q.prepare(OpNop, -1)
 	}
 	q.buf = nil
 }
 
-// InFlight tells whether the request was pushed and has not had its last completion.
+// InFlight reports whether the request was pushed and has not had its last completion.
 func (q *Request) InFlight() bool { return q.inFlight }
 
 // name is what the kernel knows the request by; one that nobody has, if it is not in flight.
@@ -122,34 +132,85 @@ func (q *Request) name() uint64 {
 	return q.userData
 }
 
-// Op is what the request was prepared for.
+// Op is the operation that the request was prepared for.
 func (q *Request) Op() Op { return q.sqe.opcode }
 
 func (q *Request) modify(flag uint8) *Request {
-	if q.inFlight {
-		panic("ring: a request in flight cannot be changed")
-	}
+	q.mustBeIdle()
 	q.sqe.flags |= flag
 	return q
 }
 
-// FixedFile has the descriptor be an index into the registered files.
+// FixedFile makes the request's descriptor an index into the table of registered files ([Ring.RegisterFiles]). For a splice
+// that is the descriptor written to.
 func (q *Request) FixedFile() *Request { return q.modify(sqeFixedFile) }
 
-// Link has the next request pushed begin after this one is done, and be cancelled if this one fails or is short. Both
-// have to be in one submission.
+// Link makes a chain: the next request pushed begins when this one has succeeded. If this one fails, or transfers less than
+// it was to, the next one and those linked behind it are not begun and complete with ECANCELED. A chain ends with the first
+// request that has no Link, and has to lie in one submission: the queue needs [Ring.Room] for all of it.
+//
+// What counts as a failure is the kernel's choice. In kernel 6.18 it is not one when fsync, sync_file_range, fallocate,
+// ftruncate or madvise fails, so what follows is begun all the same; and it is one when a timeout passes, which Hardlink
+// puts up with.
 func (q *Request) Link() *Request { return q.modify(sqeLink) }
 
-// Hardlink is a link that holds even if this request fails.
+// Hardlink is Link, with the difference that the next request begins however this one ends. A chain can have links of both
+// kinds.
 func (q *Request) Hardlink() *Request { return q.modify(sqeHardlink) }
 
-// Drain has the request begin when all before it are done, and those after it wait.
+// Drain makes the request a barrier: it begins when everything submitted before it has completed, and what is submitted
+// after it begins when it has completed.
 func (q *Request) Drain() *Request { return q.modify(sqeDrain) }
 
-// Async has a kernel thread do it, without a try at once.
+// Async skips the kernel's attempt to carry the request out while it is submitted, and gives it to a kernel thread. For
+// requests that are known to block.
 func (q *Request) Async() *Request { return q.modify(sqeAsync) }
 
-// Nop does nothing and completes.
+// AnyIndex asks for whichever place is free, see [Request.Direct].
+const AnyIndex = -1
+
+// Direct puts the file that an Openat, Openat2, Accept, AcceptMulti or Socket yields into the table of registered files at
+// this index, and makes no descriptor of it. With [AnyIndex] the kernel chooses a free place, which is the result (kernel
+// 5.19); otherwise the result is 0, and what was at the index before is closed. Close it with [Request.CloseDirect].
+//
+// Such a file has no close-on-exec flag: it is not inherited in any case. Kernel 5.15. For other operations Direct panics.
+func (q *Request) Direct(index int) *Request {
+	q.modify(0)
+	switch q.sqe.opcode {
+	case OpOpenat2:
+		q.side.how.flags &^= syscall.O_CLOEXEC
+	case OpAccept:
+		q.sqe.opFlags &^= syscall.SOCK_CLOEXEC
+	case OpSocket:
+		q.sqe.off &^= syscall.SOCK_CLOEXEC
+	default:
+		panic("ring: this operation yields no file")
+	}
+	if index == AnyIndex {
+		q.sqe.fileIndex = indexAlloc
+	} else {
+		q.sqe.fileIndex = q.place(index)
+	}
+	return q
+}
+
+// place is an index as the kernel counts in some fields: from 1.
+func (q *Request) place(index int) uint32 {
+	if index < 0 || int64(index) >= int64(indexAlloc)-1 {
+		q.invalid = true
+	}
+	return uint32(index) + 1
+}
+
+// Priority sets the I/O priority of a read or write, as ioprio_set(2) codes it: the class times 8192, plus the level.
+// Without it the priority is that of the thread that submits.
+func (q *Request) Priority(ioprio uint16) *Request {
+	q.modify(0)
+	q.sqe.ioprio = ioprio
+	return q
+}
+
+// Nop does nothing and completes with 0.
 func (q *Request) Nop() *Request {
 	q.prepare(OpNop, -1)
 	return q

@@ -1,6 +1,6 @@
 //go:build linux
 
-// The queues: push, submit, wait, reap, and an end that never frees what the kernel holds.
+// The two queues: push, submit, wait, reap, and an end that never frees what the kernel still holds.
 
 package ring
 
@@ -17,22 +17,24 @@ import (
 )
 
 var (
-	// ErrFull says that the submission queue has no room. Submit, and push again.
+	// ErrFull is the error of a push for which the submission queue has no room. Submit, and push again.
 	ErrFull = errors.New("ring: the submission queue is full")
-	// ErrInFlight says that the request was pushed before and has not completed.
+	// ErrInFlight is the error of a push of a request that was pushed before and has not completed.
 	ErrInFlight = errors.New("ring: the request is in flight")
-	// ErrReap says that the kernel takes no more before completions are reaped. What was not taken stays in the queue.
+	// ErrReap is the error of a submission that the kernel does not take before completions have been reaped (EBUSY, EAGAIN).
+	// What it did not take stays in the queue. Reap, and submit again.
 	ErrReap = errors.New("ring: completions must be reaped first")
-	// ErrTimeout says that a wait ended before its completions came.
+	// ErrTimeout is the error of a wait whose time was up before the completions came.
 	ErrTimeout = os.ErrDeadlineExceeded
-	// ErrClosed says that the ring was closed.
+	// ErrClosed is the error of everything asked of a ring that was closed.
 	ErrClosed = os.ErrClosed
 )
 
 // closeWait is how long Close waits for what is in flight.
 const closeWait = 5 * time.Second
 
-// Ring is an io_uring instance. One goroutine at a time may use it.
+// Ring is an io_uring instance: a submission queue and a completion queue, shared with the kernel. [New] makes one, and it
+// has to be closed. It is for one goroutine at a time, without a lock of its own.
 type Ring struct {
 	fd             int
 	params         params
@@ -55,7 +57,7 @@ type Ring struct {
 	arg      geteventsArg // Of the wait under way: on the heap, since the kernel reads it.
 	wait     timespec
 	kernel   func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno)
-	buffers  *registered
+	buffers  []fixed
 	groups   []*BufferRing
 	refusals []*Refusal
 
@@ -70,17 +72,18 @@ type slot struct {
 	generation uint32
 }
 
-// Completion is the answer to a request, or one of several ([Completion.More]).
+// Completion is the answer to a request, or one of several.
 type Completion struct {
-	// Request is the one that was pushed. After its last completion it is the program's again.
+	// Request is the one that was pushed, nil for a message of another ring ([Request.Message]). It is the program's again
+	// unless [Completion.More] says that more is to come.
 	Request *Request
-	// Result is what the system call of the same name returns, or minus an errno.
+	// Result is what the system call of the same name returns, with minus the errno where that failed.
 	Result int32
-	// Flags of the completion: FlagMore, FlagBuffer and what newer kernels add.
+	// Flags of the completion: FlagMore, FlagBuffer and so on.
 	Flags uint32
 }
 
-// Err is the errno of the completion, or nil.
+// Err is the [syscall.Errno] of the completion, or nil.
 func (c Completion) Err() error {
 	if c.Result < 0 {
 		return syscall.Errno(-c.Result)
@@ -88,16 +91,20 @@ func (c Completion) Err() error {
 	return nil
 }
 
-// More tells whether the same request will complete again.
+// More reports whether the same request will complete again.
 func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
 
-// Push puts a request into the submission queue. The kernel has it with the next [Ring.Submit] or [Ring.Wait].
+// Push puts a request into the submission queue; the kernel gets it with the next [Ring.Submit] or [Ring.Wait]. It does not
+// block. If it fails nothing is taken: [ErrFull], [ErrInFlight], [ErrClosed], or EINVAL for a request that no kernel could be
+// told of, with a zero byte in a path, say.
 func (r *Ring) Push(q *Request) error {
 	switch {
 	case r.closed:
 		return ErrClosed
 	case q.inFlight:
 		return ErrInFlight
+	case q.invalid:
+		return syscall.EINVAL
 	case r.Room() == 0:
 		return ErrFull
 	}
@@ -122,19 +129,28 @@ func (r *Ring) Push(q *Request) error {
 	return nil
 }
 
-// Room is how many requests can be pushed before the next submission.
+// Room is how many requests can be pushed before the next submission. It is 0 for a ring that was closed.
 func (r *Ring) Room() int {
+	if r.closed {
+		return 0
+	}
 	return int(r.params.sqEntries - (r.tail - atomic.LoadUint32(r.sqHead)))
 }
 
-// InFlight counts requests from Push to their last completion.
+// InFlight is how many requests have been pushed and have not had their last completion reaped.
 func (r *Ring) InFlight() int { return r.inFlight }
 
-// Waiting counts pushed requests that the kernel has not taken.
-func (r *Ring) Waiting() int { return int(r.tail - atomic.LoadUint32(r.sqHead)) }
+// Waiting is how many requests have been pushed and not yet been taken by the kernel.
+func (r *Ring) Waiting() int {
+	if r.closed {
+		return 0
+	}
+	return int(r.tail - atomic.LoadUint32(r.sqHead))
+}
 
-// SubmitBriefly is Submit for little work, some small transfers: the Go scheduler is not told of the system call, which costs
-// less, and cannot run another goroutine on this processor meanwhile.
+// SubmitBriefly is Submit for work that takes the kernel some microseconds, such as a few small transfers. Go's scheduler is
+// not told of the system call, which costs less; but until it returns, the scheduler cannot give this processor to another
+// goroutine.
 func (r *Ring) SubmitBriefly() (int, error) {
 	r.brief = true
 	n, err := r.enter(0, 0)
@@ -142,19 +158,33 @@ func (r *Ring) SubmitBriefly() (int, error) {
 	return n, err
 }
 
-// Submit gives the kernel what was pushed, without waiting. How many it took: the rest, if any, goes with the next call.
+// Submit gives the kernel what was pushed and does not wait for completions. It returns how many requests the kernel took;
+// it stops early behind one that it finds wrong, and the rest goes with the next call. The error is [ErrReap], [ErrClosed] or
+// an errno, and then none was taken.
 //
-// The error is [ErrReap] where completions have to be reaped first, or the errno.
+// A submission can take as long as the kernel's attempt at the operations: a buffered read that is cached is done here. With
+// [Options.SQPoll] it blocks only if the queue is full, until a request has been taken.
 func (r *Ring) Submit() (int, error) { return r.enter(0, 0) }
 
-// Wait submits, and waits until so many completions can be reaped, at most for timeout; a negative one is for ever.
-// The error is [ErrTimeout] where they did not come, or one of [Ring.Submit].
+// Wait submits what was pushed, and blocks until that many completions can be reaped, for at most the timeout; a negative one
+// is for ever. It returns how many requests the kernel took. No more completions are waited for than the completion queue
+// holds; to wait for more than are to come never ends.
+//
+// The error is [ErrTimeout] if the completions did not come in time, or one of [Ring.Submit]. The thread is blocked in the
+// kernel, and Go's scheduler goes on with another; to wait in Go's own poller watch [Ring.Fd].
 func (r *Ring) Wait(completions int, timeout time.Duration) (int, error) {
 	deadline := time.Now().Add(timeout)
+	completions = min(completions, int(r.params.cqEntries))
 	submitted := 0
 	for {
 		want := completions - r.Ready()
-		n, err := r.enter(max(want, 0), timeout)
+		var n int
+		var err error
+		if want > 0 && timeout >= 0 && r.params.features&featExtArg == 0 {
+			n, err = r.poll(timeout)
+		} else {
+			n, err = r.enter(max(want, 0), timeout)
+		}
 		submitted += n
 		if want <= 0 || err != nil || r.Ready() >= completions {
 			return submitted, err
@@ -167,8 +197,37 @@ func (r *Ring) Wait(completions int, timeout time.Duration) (int, error) {
 	}
 }
 
-// Ready counts completions that can be reaped without a system call.
-func (r *Ring) Ready() int { return int(atomic.LoadUint32(r.cqTail) - r.head) }
+// poll is a wait with a timeout where the kernel has none for io_uring_enter (before 5.11): on the ring's descriptor, for one
+// completion, or in small steps for several.
+func (r *Ring) poll(timeout time.Duration) (int, error) {
+	n, err := r.enter(0, 0)
+	if err != nil {
+		return n, err
+	}
+	if r.Ready() > 0 {
+		time.Sleep(min(timeout, time.Millisecond))
+		return n, nil
+	}
+	const in = 1
+	descriptor := struct {
+		fd              int32
+		events, revents int16
+	}{int32(r.fd), in, 0}
+	span := syscall.NsecToTimespec(int64(timeout))
+	_, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&descriptor)), 1, uintptr(unsafe.Pointer(&span)), 0, 0, 0)
+	if errno != 0 && errno != syscall.EINTR {
+		return n, errno
+	}
+	return n, nil
+}
+
+// Ready is how many completions lie in the completion queue. [Ring.Reap] may find more, if the kernel holds some back.
+func (r *Ring) Ready() int {
+	if r.closed {
+		return 0
+	}
+	return int(atomic.LoadUint32(r.cqTail) - r.head)
+}
 
 // enter is one io_uring_enter that went through, or its error.
 func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
@@ -182,7 +241,11 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		taken := int(submit)
 		if atomic.LoadUint32(r.sqFlags)&sqNeedWakeup != 0 {
 			flags |= enterSQWakeup
-		} else if want == 0 {
+		}
+		if r.Room() == 0 {
+			flags |= enterSQWait
+		}
+		if want == 0 && flags == 0 && !r.mustEnter() {
 			return taken, nil
 		}
 	}
@@ -194,9 +257,6 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	}
 	var arg *geteventsArg
 	if want > 0 && timeout >= 0 {
-		if r.params.features&featExtArg == 0 {
-			return 0, syscall.EOPNOTSUPP
-		}
 		r.wait = timespec{int64(timeout / time.Second), int64(timeout % time.Second)}
 		r.arg = geteventsArg{ts: uint64(uintptr(unsafe.Pointer(&r.wait)))}
 		arg = &r.arg
@@ -237,13 +297,14 @@ func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, 
 	return int(n), errno
 }
 
-// mustEnter tells whether the kernel holds completions back until it is entered.
+// mustEnter reports whether the kernel holds completions back until it is entered.
 func (r *Ring) mustEnter() bool {
 	return atomic.LoadUint32(r.sqFlags)&(sqCQOverflow|sqTaskrun) != 0
 }
 
-// Reap takes completions, as many as are there and fit. What did not fit into the completion queue, and the kernel has
-// kept, is fetched.
+// Reap takes completions out of the queue, as many as are there and as done has room for, and returns how many. It does not
+// wait. It enters the kernel only if that holds completions back: those that did not fit into the queue, and those that it
+// posts when it is entered ([Options.CoopTaskrun], [Options.SingleThread]).
 func (r *Ring) Reap(done []Completion) int {
 	n := r.reap(done)
 	for n < len(done) && !r.closed && r.mustEnter() {
@@ -268,6 +329,11 @@ func (r *Ring) reap(done []Completion) int {
 	for ; n < len(done) && r.head != tail; r.head++ {
 		c := r.cqes[r.head&r.cqMask]
 		place, generation := uint32(c.userData), uint32(c.userData>>32)
+		if place == message {
+			done[n] = Completion{nil, c.res, c.flags}
+			n++
+			continue
+		}
 		if int(place) >= len(r.slots) || r.slots[place].generation != generation || r.slots[place].request == nil {
 			continue
 		}
@@ -282,14 +348,24 @@ func (r *Ring) reap(done []Completion) int {
 	return n
 }
 
-// Overflow counts completions that the kernel has dropped. Kernels with NODROP (5.5) keep them instead.
-func (r *Ring) Overflow() uint32 { return atomic.LoadUint32(r.cqOverflow) }
+// Overflow is how many completions the kernel has lost because the queue was full. Kernel 5.5 and newer loses none: they wait,
+// and [Ring.Reap] fetches them.
+func (r *Ring) Overflow() uint32 {
+	if r.closed {
+		return 0
+	}
+	return atomic.LoadUint32(r.cqOverflow)
+}
 
-// Fd is the ring's descriptor: readable when completions are there. It belongs to the ring.
+// Fd is the ring's descriptor, which is readable when completions are there: to be watched by poll(2) or Go's poller. It
+// belongs to the ring; -1 after Close.
 func (r *Ring) Fd() int { return r.fd }
 
-// Close takes back what was not submitted, cancels what is in flight, waits for it at most five seconds, and closes the ring. Requests that the kernel will
-// not let go of stay pinned for ever, and the error says so. Their completions, and those not reaped, are lost.
+// Close takes back what was pushed and not submitted, cancels what is in flight, waits until the kernel has let go of it, for
+// at most five seconds, and closes the ring. Completions that nobody has reaped are lost: a descriptor that one of them
+// carries stays open.
+//
+// If the kernel does not let go of everything, the memory of those requests stays pinned for ever, and an error says so.
 func (r *Ring) Close() error {
 	if r.closed {
 		return ErrClosed
@@ -302,6 +378,7 @@ func (r *Ring) Close() error {
 		// The ring goes as well: nothing that the kernel may still write to is unmapped.
 		leaked.add(r)
 		_ = syscall.Close(r.fd)
+		r.fd = -1
 		return errors.New("ring: closed with operations in flight, whose memory is leaked")
 	}
 	for _, g := range slices.Clone(r.groups) {
@@ -309,15 +386,17 @@ func (r *Ring) Close() error {
 	}
 	r.unmap()
 	err := syscall.Close(r.fd)
-	if r.buffers != nil {
-		r.buffers.pinner.Unpin()
-		r.buffers = nil
-	}
+	r.fd = -1
+	r.unpinBuffers()
 	return os.NewSyscallError("close", err)
 }
 
-// Withdraw takes back what was pushed and the kernel has not taken, the last first. So does Close: it begins nothing.
+// Withdraw takes back what was pushed and the kernel has not taken, and returns it, the last pushed first. These requests
+// have no completion and are the program's again.
 func (r *Ring) Withdraw() []*Request {
+	if r.closed {
+		return nil
+	}
 	told := atomic.LoadUint32(r.sqHead)
 	if r.params.flags&setupSQPoll != 0 {
 		told = *r.sqTail // The kernel takes those by itself.
@@ -377,10 +456,7 @@ func (r *Ring) quiesce() int {
 			}
 		}
 		step := min(left, 10*time.Millisecond)
-		if r.params.features&featExtArg == 0 {
-			_, _ = r.Submit()
-			time.Sleep(time.Millisecond)
-		} else if _, err := r.Wait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
+		if _, err := r.Wait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
 			time.Sleep(step)
 		}
 	}
@@ -392,7 +468,7 @@ func (r *Ring) CloseWithin(d time.Duration) error {
 	return r.Close()
 }
 
-// registry keeps rings reachable, and by them all that the kernel may touch.
+// registry keeps rings reachable, and through them all that the kernel may touch.
 type registry struct {
 	mu  sync.Mutex
 	all map[*Ring]struct{}

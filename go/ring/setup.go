@@ -1,5 +1,7 @@
 //go:build linux
 
+// Making a ring, with less where the kernel does not grant all that is asked for.
+
 package ring
 
 import (
@@ -9,28 +11,38 @@ import (
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
-// Refusal is something that was asked for and not granted: the errno, its meaning on this machine, and the mend.
+// Refusal is something that was asked for and not granted: the errno, what that means on this machine, and what an operator
+// can do about it.
 type Refusal = refusal.Refusal
 
-// Options say what a ring is asked to be. The zero value is a good ring.
+// Options say what a ring is asked to be. The zero value makes a good ring.
 //
-// Flags that the kernel refuses are given up one by one, the newest first, and [Ring.Refusals] has the reasons.
+// A flag that the kernel refuses is left out, the newest first, and the ring is made without it: [Ring.Refusals] has the
+// reasons, [Ring.Granted] what is left.
 type Options struct {
-	// Entries of the submission queue; 0 means 64. They are locked memory: about 200 bytes each, with completions.
+	// Entries is the size of the submission queue: how many requests can be pushed before a submission. 0 means 64. The kernel
+	// rounds it up to a power of two, at most 32768. Both queues are locked memory: about 64 bytes for each of these entries
+	// and 16 for each entry for a completion.
 	Entries uint32
-	// CompletionEntries of the completion queue; 0 means four times Entries.
+	// CompletionEntries is the size of the completion queue; 0 means four times Entries. More requests may be in flight than
+	// that: completions that do not fit wait in the kernel, which is slower. Kernel 5.5.
 	CompletionEntries uint32
-	// CoopTaskrun asks that completions do not interrupt the thread that submitted. They are posted when that thread
-	// next enters the kernel, for whatever reason.
+	// CoopTaskrun asks the kernel not to interrupt the thread that submitted in order to post completions. It posts them when
+	// that thread enters the kernel for whatever reason: [Ring.Reap] sees to that. For rings whose thread enters the kernel
+	// often. Kernel 5.19.
 	CoopTaskrun bool
-	// SingleThread promises that one locked thread (runtime.LockOSThread) does everything from New on. The kernel then
-	// leaves completions to that thread's waits (SINGLE_ISSUER and DEFER_TASKRUN, kernel 6.1).
+	// SingleThread promises that one locked thread ([runtime.LockOSThread]) does everything with the ring, from New on. The
+	// kernel then works on completions only when that thread waits or reaps (SINGLE_ISSUER and DEFER_TASKRUN), which groups
+	// that work. Another thread's submission is EEXIST. Kernel 6.1.
 	SingleThread bool
-	// SQPoll has a kernel thread poll the submission queue, which sleeps after this many idle milliseconds; 0 is none.
+	// SQPoll, if not 0, has a kernel thread take requests out of the submission queue, so that submissions need no system
+	// call. After that many milliseconds without work the thread sleeps, and a submission wakes it. It keeps a processor busy.
 	SQPoll uint32
-	// IOPoll polls the device for completions of direct I/O. Everything else is EINVAL or EOPNOTSUPP on such a ring.
+	// IOPoll has the kernel poll the device for completions, instead of waiting for interrupts. It is for direct I/O on
+	// devices that have polling queues; other operations are EINVAL or EOPNOTSUPP on such a ring. They complete only when the
+	// ring is entered: call [Ring.Wait].
 	IOPoll bool
-	// Attach shares the kernel threads of another ring.
+	// Attach shares the kernel threads (io-wq, and the one of SQPoll) of another ring that is open. Kernel 5.6.
 	Attach *Ring
 }
 
@@ -110,15 +122,18 @@ func (o Options) wish() wish {
 	}
 	if o.Attach != nil {
 		w.flags |= setupAttachWQ
-		w.attach = o.Attach.fd
+		w.attach = o.Attach.Fd()
 	}
 	return w
 }
 
-// New makes a ring as near to the options as the kernel allows. The error is a *[Refusal].
-func New(o Options) (*Ring, error) {
-	w := o.wish()
-	r := &Ring{closeWait: closeWait}
+// New makes a ring as near to the options as the kernel allows. The error is a *[Refusal], whose errno [errors.Is] finds: EPERM
+// or ENOSYS where io_uring is not to be had, ENOMEM where not even a small ring fits under RLIMIT_MEMLOCK. The ring has to be
+// closed: one that is only forgotten stays, since requests may be in flight.
+func New(o Options) (*Ring, error) { return open(o.wish()) }
+
+func open(w wish) (*Ring, error) {
+	r := &Ring{fd: -1, closeWait: closeWait}
 	for {
 		p := params{flags: w.flags, cqEntries: w.completions, sqThreadIdle: w.idle}
 		if w.flags&setupCQSize == 0 {
@@ -204,10 +219,10 @@ func (r *Ring) unmap() {
 	}
 }
 
-// Refusals are the flags that were asked for and not granted.
+// Refusals are the set-up flags that were asked for and not granted, each with its reason.
 func (r *Ring) Refusals() []*Refusal { return r.refusals }
 
-// Granted names the setup flags in force.
+// Granted are the names of the set-up flags in force, as io_uring_setup(2) has them without the prefix.
 func (r *Ring) Granted() []string {
 	var names []string
 	for _, p := range append(peeling[:len(peeling):len(peeling)], struct {
