@@ -171,7 +171,7 @@ func (f *File) together(ctx context.Context, kind kind, batch []Transfer) {
 			looked(t.P)
 		}
 		r := newRequest(kind, f.fd, t.P[t.N:], t.Off+int64(t.N))
-		r.index = i
+		r.index = int32(i)
 		all = append(all, r)
 	}
 	err := f.engine.flyWith(ctx, &group.w, all)
@@ -224,14 +224,15 @@ func (f *File) follow(batch []Transfer) bool {
 // batch tells how far the write went.
 func (f *File) commit(ctx context.Context, batch []Transfer, end Durability) (bool, error) {
 	all := newRequest(writev, f.fd, nil, batch[0].Off)
+	all.more = new(more)
 	total := 0
 	for i := range batch {
 		looked(batch[i].P)
-		all.many = append(all.many, batch[i].P)
+		all.more.many = append(all.more.many, batch[i].P)
 		total += len(batch[i].P)
 	}
 	sync := newRequest(end.kind(), f.fd, nil, 0)
-	all.linked, all.chained, sync.chained = sync, true, true
+	all.more.linked, all.chained, sync.chained = sync, true, true
 	if err := f.engine.flyAll(ctx, []*request{all}); err != nil {
 		return true, err
 	}

@@ -3,6 +3,7 @@
 package ringway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -53,6 +54,10 @@ type Options struct {
 	// IOWQWorkers caps the kernel threads of each ring that do what cannot be done without blocking, as an fsync; 0 leaves
 	// the kernel's own limit.
 	IOWQWorkers int
+	// FixedBuffers is how many bytes of memory are registered with each ring, so that the kernel need not look their pages up
+	// for each operation; [Engine.NewBuffer] lends them. They count against RLIMIT_MEMLOCK, once for each ring. At most 1 GiB;
+	// 0 means none. Where they are refused the engine has none, and [Engine.Refusals] tells why.
+	FixedBuffers int
 	// AlwaysRing takes everything that a ring or a KAIO context carries there: without a look into the page cache first, and
 	// without a plain call for an operation that is alone. For tests and measurements.
 	AlwaysRing bool
@@ -64,12 +69,14 @@ type Options struct {
 type Engine struct {
 	backend  Backend
 	shards   []*shard
+	rings    []*uring // Below the shards, if the backend is uring.
 	next     atomic.Uint32
 	calls    chan struct{} // A token for each blocking call under way.
 	options  Options
 	refusals []*Refusal
 	granted  []string
 	hints    sync.Pool
+	fixed    *arena // nil: none.
 	closed   atomic.Bool
 	active   atomic.Int32 // Transfers of storage under way, in shards or alone.
 }
@@ -120,6 +127,9 @@ func New(o Options) (*Engine, error) {
 	for _, backend := range ladder {
 		if err = e.make(backend); err == nil {
 			e.backend = backend
+			if e.options.FixedBuffers > 0 {
+				e.fix()
+			}
 			return e, nil
 		}
 		var refused *Refusal
@@ -150,6 +160,32 @@ func (e *Engine) make(backend Backend) error {
 	return nil
 }
 
+// fix registers memory with all rings, or with none.
+func (e *Engine) fix() {
+	err := error(syscall.EOPNOTSUPP)
+	if e.backend == Uring {
+		var fixed *arena
+		if fixed, err = newFixedArena((min(e.options.FixedBuffers, mostFixed) + pageSize - 1) &^ (pageSize - 1)); err == nil {
+			for _, u := range e.rings {
+				err = cmp.Or(err, u.fix(fixed.only))
+			}
+			if err == nil {
+				e.fixed = fixed
+				e.granted = append(e.granted, refusal.FixedBuffers)
+				return
+			}
+			for _, u := range e.rings {
+				u.unfix()
+			}
+			fixed.retire()
+		}
+	}
+	e.refusals = append(e.refusals, refusal.New(refusal.FixedBuffers, errnoIn(err)))
+}
+
+// mostFixed is what the kernel takes as one registered buffer.
+const mostFixed = 1 << 30
+
 func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	var q queue
 	var fd int
@@ -172,8 +208,11 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		_ = q.close()
 		return nil, refusal.New(feature, errno)
 	}
-	if u, ok := q.(*uring); ok && len(e.shards) == 0 {
-		e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
+	if u, ok := q.(*uring); ok {
+		if len(e.rings) == 0 {
+			e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
+		}
+		e.rings = append(e.rings, u)
 	}
 	if e.options.wrap != nil {
 		q = e.options.wrap(q)
@@ -312,6 +351,9 @@ func (e *Engine) Close() error {
 	var err error
 	for _, s := range e.shards {
 		err = errors.Join(err, s.close())
+	}
+	if err == nil && e.fixed != nil {
+		e.fixed.retire()
 	}
 	return err
 }

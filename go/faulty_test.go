@@ -116,8 +116,8 @@ type refusing struct{ queue }
 func (c *refusing) push(r *request) {
 	r.result = cannotCarry
 	c.queue.(*uring).refused = append(c.queue.(*uring).refused, r)
-	if r.linked != nil {
-		c.push(r.linked)
+	if r.linked() != nil {
+		c.push(r.linked())
 	}
 }
 

@@ -82,10 +82,10 @@ func newKaio(requests int) (*kaio, error) {
 func (k *kaio) room() int { return min(k.cap-len(k.inFlight), largest) }
 
 func (k *kaio) push(r *request) {
-	if r.linked != nil || r.chained || r.kind == writev {
+	if r.linked() != nil || r.chained || r.kind == writev {
 		k.refuse(r)
-		if r.linked != nil {
-			k.refuse(r.linked)
+		if r.linked() != nil {
+			k.refuse(r.linked())
 		}
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/ringway-io/ringway/go/ring"
 )
 
 // kind is what a request does.
@@ -19,8 +21,8 @@ const (
 	fdatasync
 )
 
-// request is one operation on its way through a shard. It is small: of a hundred thousand that wait, each is one. What the
-// kernel sees belongs to the queue, and there are no more of those than may be in flight.
+// request is one operation on its way through a shard. It is small, two cache lines: of a hundred thousand that wait, each
+// is one. What the kernel sees belongs to the queue, and there are no more of those than may be in flight.
 type request struct {
 	// These belong to the shard's front.
 	prev, next *request
@@ -31,16 +33,28 @@ type request struct {
 	chained   bool // Part of a link: not tried again by itself.
 	cancelled atomic.Bool
 	result    int32 // Of the kernel, or cannotCarry.
+	index     int32 // In a batch.
 	fd        int
 	off       int64
 	p         []byte
-	flight    any // The queue's own, once it was pushed.
 	waiter    *waiter
-	own       waiter // Of a request alone.
+	own       waiter        // Of a request alone.
+	flight    *ring.Request // While a ring has it.
+	more      *more         // Of a writev.
+}
 
+// more is what few requests have.
+type more struct {
+	many   [][]byte
 	linked *request // Begins when this one is done; both are submitted together.
-	many   [][]byte // Of a writev.
-	index  int      // In a batch.
+}
+
+// linked is the request behind this one, or nil.
+func (r *request) linked() *request {
+	if r.more == nil {
+		return nil
+	}
+	return r.more.linked
 }
 
 // place is how far a request has come.
@@ -88,7 +102,7 @@ func (r *request) free() {
 	}
 	r.p, r.waiter, r.place, r.tries = nil, &r.own, idle, 0
 	if r.kind > write {
-		r.many, r.linked, r.chained = nil, nil, false
+		r.more, r.chained = nil, false
 	}
 	requests.Put(r)
 }
@@ -96,8 +110,10 @@ func (r *request) free() {
 // bytes is how much a request moves.
 func (r *request) bytes() int {
 	n := len(r.p)
-	for _, b := range r.many {
-		n += len(b)
+	if r.more != nil {
+		for _, b := range r.more.many {
+			n += len(b)
+		}
 	}
 	return n
 }

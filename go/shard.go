@@ -211,7 +211,7 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 	light = true
 	for r := s.first; r != nil && count < room; r = s.first {
 		need := 1
-		if r.linked != nil {
+		if r.linked() != nil {
 			need = 2
 		}
 		if count+need > room && count > 0 {
@@ -251,8 +251,8 @@ func (r *request) retry() bool {
 // end gives a request a result without a backend.
 func (r *request) end(result int32) {
 	r.result = result
-	if r.linked != nil {
-		r.linked.end(result)
+	if linked := r.linked(); linked != nil {
+		linked.end(result)
 	}
 	r.waiter.one()
 }

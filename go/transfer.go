@@ -241,11 +241,11 @@ func (f *File) readDirect(ctx context.Context, p []byte, off int64) (int, error)
 	start := off &^ int64(a.offset-1)
 	skip := int(off - start)
 	size := (skip + len(p) + a.offset - 1) &^ (a.offset - 1)
-	buffer := NewBuffer(size)
-	defer buffer.Release()
+	buffer := f.engine.lend(size)
+	defer buffer.giveBack()
 	got := 0
 	for got < skip+len(p) {
-		n, err := f.readAligned(ctx, a, buffer.Bytes()[got:], start+int64(got))
+		n, err := f.readAligned(ctx, a, buffer.memory[got:size], start+int64(got))
 		got += n
 		if err == io.EOF || err == nil && n == 0 {
 			break
@@ -257,7 +257,7 @@ func (f *File) readDirect(ctx context.Context, p []byte, off int64) (int, error)
 	if got <= skip {
 		return 0, nil
 	}
-	n := copy(p, buffer.Bytes()[skip:got])
+	n := copy(p, buffer.memory[skip:got])
 	if n < len(p) {
 		return n, io.EOF
 	}
@@ -400,10 +400,9 @@ func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) 
 	a := f.alignment()
 	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(a.memory-1) != 0 {
 		p = p[:min(len(p), around)]
-		buffer := NewBuffer(len(p))
-		defer buffer.Release()
-		copy(buffer.Bytes(), p)
-		p = buffer.Bytes()
+		buffer := f.engine.lend(len(p))
+		defer buffer.giveBack()
+		p = buffer.memory[:copy(buffer.memory, p)]
 	}
 	if off != atCursor && len(p) > a.largest && f.engine.carries(f, write, off) {
 		return f.pieces(ctx, write, a, p, off)
@@ -496,7 +495,7 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	err = f.use("write", func() (err error) {
 		if f.direct {
-			n, err = copyWith(writerAlone{f}, r)
+			n, err = f.engine.copyWith(writerAlone{f}, r)
 		} else {
 			n, err = f.file.ReadFrom(r)
 		}
@@ -514,7 +513,7 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 		if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
 			n, err = f.file.WriteTo(w)
 		} else {
-			n, err = copyWith(w, readerAlone{f})
+			n, err = f.engine.copyWith(w, readerAlone{f})
 		}
 		return err
 	})
@@ -522,10 +521,10 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 }
 
 // copyWith copies through a buffer that direct I/O takes as it is.
-func copyWith(w io.Writer, r io.Reader) (int64, error) {
-	buffer := NewBuffer(256 << 10)
-	defer buffer.Release()
-	return io.CopyBuffer(w, r, buffer.Bytes())
+func (e *Engine) copyWith(w io.Writer, r io.Reader) (int64, error) {
+	buffer := e.lend(256 << 10)
+	defer buffer.giveBack()
+	return io.CopyBuffer(w, r, buffer.memory)
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
@@ -537,7 +536,7 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, f.fail("read", context.Cause(ctx))
 	}
-	buffer := NewBuffer(n)
+	buffer := f.engine.NewBuffer(n)
 	if f.storage && !f.direct && f.hold.begin() {
 		got, ok := f.tryCached(buffer.p, off)
 		f.hold.end()

@@ -21,6 +21,7 @@ type uring struct {
 	refused []*request      // Answered without the kernel.
 	errno   syscall.Errno
 	scratch [largest]ring.Completion
+	fixed   []byte // Registered memory, or nil.
 }
 
 func newUring(workers uint32) (*uring, error) {
@@ -35,6 +36,22 @@ func newUring(workers uint32) (*uring, error) {
 	return &uring{ring: r}, nil
 }
 
+// fix registers memory. Nothing is in flight yet.
+func (u *uring) fix(memory []byte) error {
+	err := u.ring.RegisterBuffers([][]byte{memory})
+	if err == nil {
+		u.fixed = memory
+	}
+	return err
+}
+
+func (u *uring) unfix() {
+	if u.fixed != nil {
+		_ = u.ring.UnregisterBuffers()
+		u.fixed = nil
+	}
+}
+
 func (u *uring) room() int { return u.ring.Room() }
 
 func (u *uring) push(r *request) {
@@ -44,27 +61,36 @@ func (u *uring) push(r *request) {
 	} else {
 		q = new(ring.Request)
 	}
+	fixed := u.fixed != nil && within(r.p, u.fixed)
 	switch r.kind {
 	case read:
-		q.Read(r.fd, r.p, r.off)
+		if fixed {
+			q.ReadFixed(r.fd, r.p, r.off, 0)
+		} else {
+			q.Read(r.fd, r.p, r.off)
+		}
 	case write:
-		q.Write(r.fd, r.p, r.off)
+		if fixed {
+			q.WriteFixed(r.fd, r.p, r.off, 0)
+		} else {
+			q.Write(r.fd, r.p, r.off)
+		}
 	case writev:
-		q.Writev(r.fd, r.many, r.off)
+		q.Writev(r.fd, r.more.many, r.off)
 	case fsync:
 		q.Fsync(r.fd)
 	case fdatasync:
 		q.Fdatasync(r.fd)
 	}
-	if r.linked != nil {
+	if r.linked() != nil {
 		q.Link()
 	}
 	q.Tag, r.flight = r, q
 	if err := u.ring.Push(q); err != nil {
 		u.refuse(q)
 	}
-	if r.linked != nil {
-		u.push(r.linked)
+	if linked := r.linked(); linked != nil {
+		u.push(linked)
 	}
 }
 
@@ -88,8 +114,8 @@ func (u *uring) refuse(q *ring.Request) {
 }
 
 func (u *uring) cancel(r *request) {
-	q, ok := r.flight.(*ring.Request)
-	if !ok {
+	q := r.flight
+	if q == nil {
 		return
 	}
 	if u.ring.Room() == 0 {

@@ -58,8 +58,8 @@ func (e *Engine) flyWith(ctx context.Context, w *waiter, all []*request) error {
 	for _, r := range all {
 		r.waiter = w
 		n++
-		if r.linked != nil {
-			r.linked.waiter = w
+		if linked := r.linked(); linked != nil {
+			linked.waiter = w
 			n++
 		}
 	}

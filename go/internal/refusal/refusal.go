@@ -15,11 +15,12 @@ import (
 
 // Names of what may be refused, as the field knows them.
 const (
-	Uring       = "io_uring"
-	KAIO        = "Linux KAIO"
-	Threads     = "threads"
-	IOWQWorkers = "io-wq worker cap"
-	DirectIO    = "direct I/O"
+	Uring        = "io_uring"
+	KAIO         = "Linux KAIO"
+	Threads      = "threads"
+	IOWQWorkers  = "io-wq worker cap"
+	DirectIO     = "direct I/O"
+	FixedBuffers = "fixed buffers"
 )
 
 // since is the first kernel that has a part of io_uring.

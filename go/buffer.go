@@ -1,0 +1,209 @@
+//go:build linux
+
+package ringway
+
+// Memory that ringway lends: aligned for direct I/O, and outside Go's heap, where the kernel needs nothing pinned.
+
+import (
+	"math/bits"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+)
+
+// pageSize is an alignment that direct I/O accepts everywhere.
+const pageSize = 4096
+
+// Buffer is memory that ringway lends until [Buffer.Release]. One that is forgotten goes back when it is collected, which
+// may be late.
+type Buffer struct {
+	p       []byte
+	lent    block
+	cleanup runtime.Cleanup
+}
+
+// Bytes is the memory. It is the caller's until Release.
+func (b *Buffer) Bytes() []byte { return b.p }
+
+// Len is how many bytes there are.
+func (b *Buffer) Len() int { return len(b.p) }
+
+// Release gives the memory back; nobody may use it any more. To release a buffer twice panics.
+func (b *Buffer) Release() {
+	if b.lent.memory == nil {
+		panic("ringway: a buffer was released twice")
+	}
+	b.cleanup.Stop()
+	lent := b.lent
+	b.p, b.lent = nil, block{}
+	lent.giveBack()
+}
+
+// NewBuffer is [Engine.NewBuffer] of the default engine.
+func NewBuffer(n int) *Buffer { return Default().NewBuffer(n) }
+
+// NewBuffer lends n bytes, which begin at a multiple of 4096. What is in them is not defined. They come out of the engine's
+// fixed buffers ([Options.FixedBuffers]) as long as there is room. It panics if n is negative or memory is exhausted.
+func (e *Engine) NewBuffer(n int) *Buffer {
+	lent := e.lend(n)
+	b := &Buffer{p: lent.memory[:n:n], lent: lent}
+	b.cleanup = runtime.AddCleanup(b, block.giveBack, lent)
+	return b
+}
+
+// lend is NewBuffer for those who surely give the block back.
+func (e *Engine) lend(n int) block {
+	if e.fixed != nil {
+		if lent, ok := e.fixed.take(n); ok {
+			return lent
+		}
+	}
+	lent, _ := unfixed.take(n)
+	return lent
+}
+
+// block is a part of an arena.
+type block struct {
+	memory []byte
+	of     *arena // nil: of Go's heap.
+}
+
+func (b block) giveBack() {
+	if b.of != nil {
+		b.of.put(b.memory)
+	}
+}
+
+// An arena has blocks of 4 KiB and its doubles, up to 8 MiB. What was given back is lent again; the system gets nothing
+// back before the arena is retired.
+type arena struct {
+	mu      sync.Mutex
+	free    [blockClasses][][]byte
+	rest    []byte // Of the newest region: not lent yet.
+	only    []byte // The one region of an arena that does not grow.
+	lent    int    // Blocks.
+	retired bool
+}
+
+const (
+	blockClasses = 12
+	largestBlock = pageSize << (blockClasses - 1)
+	// regionSize is what is taken from the system at once. It is used page by page.
+	regionSize = 4 * largestBlock
+)
+
+// unfixed lends whatever is not fixed, to all engines.
+var unfixed arena
+
+// newFixedArena has one region of n bytes. The error is an errno.
+func newFixedArena(n int) (*arena, error) {
+	region, err := mapRegion(n)
+	if err != nil {
+		return nil, err
+	}
+	return &arena{rest: region, only: region}, nil
+}
+
+// mapRegion is fresh memory, in whole pages.
+func mapRegion(n int) ([]byte, error) {
+	if raceEnabled {
+		// The race detector knows Go's heap alone.
+		return alignedSlice(n, pageSize), nil
+	}
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+}
+
+// blockClass is the least class that holds n bytes.
+func blockClass(n int) int { return bits.Len(uint(max(n-1, 0) / pageSize)) }
+
+// take lends at least n bytes; false: an arena that does not grow has no room.
+func (a *arena) take(n int) (block, bool) {
+	class := blockClass(n)
+	if class >= blockClasses {
+		if a.only != nil {
+			return block{}, false
+		}
+		return block{memory: alignedSlice((n+pageSize-1)&^(pageSize-1), pageSize)}, true
+	}
+	size := pageSize << class
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.retired {
+		return block{}, false
+	}
+	free := &a.free[class]
+	if n := len(*free); n > 0 {
+		memory := (*free)[n-1]
+		(*free)[n-1] = nil
+		*free = (*free)[:n-1]
+		a.lent++
+		return block{memory, a}, true
+	}
+	if len(a.rest) < size {
+		if a.only != nil {
+			return block{}, false
+		}
+		a.shelve(a.rest)
+		region, err := mapRegion(regionSize)
+		if err != nil {
+			panic("ringway: no memory for a buffer: " + err.Error())
+		}
+		a.rest = region
+	}
+	memory := a.rest[:size:size]
+	a.rest = a.rest[size:]
+	a.lent++
+	return block{memory, a}, true
+}
+
+// shelve makes blocks of what is left of a region.
+func (a *arena) shelve(rest []byte) {
+	for len(rest) >= pageSize {
+		class := min(bits.Len(uint(len(rest)/pageSize))-1, blockClasses-1)
+		size := pageSize << class
+		a.free[class] = append(a.free[class], rest[:size:size])
+		rest = rest[size:]
+	}
+}
+
+func (a *arena) put(memory []byte) {
+	a.mu.Lock()
+	class := blockClass(len(memory))
+	a.free[class] = append(a.free[class], memory)
+	a.lent--
+	a.unmapIdle()
+	a.mu.Unlock()
+}
+
+// retire gives the region of a fixed arena back to the system, once nobody has a block of it. Nothing is lent any more.
+func (a *arena) retire() {
+	a.mu.Lock()
+	a.retired = true
+	a.unmapIdle()
+	a.mu.Unlock()
+}
+
+// unmapIdle: the lock is held.
+func (a *arena) unmapIdle() {
+	if !a.retired || a.lent > 0 || a.only == nil {
+		return
+	}
+	if !raceEnabled {
+		_ = syscall.Munmap(a.only)
+	}
+	a.free, a.rest, a.only = [blockClasses][][]byte{}, nil, nil
+}
+
+// within tells whether p is a part of whole.
+func within(p, whole []byte) bool {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(p))) - uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
+	return at < uintptr(len(whole)) && uintptr(len(p)) <= uintptr(len(whole))-at
+}
+
+// alignedSlice is fresh memory of Go's heap at a multiple of align, a power of two.
+func alignedSlice(n, align int) []byte {
+	whole := make([]byte, n+align-1)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(whole)))) & (align - 1)
+	return whole[skip : skip+n : skip+n]
+}
