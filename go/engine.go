@@ -333,7 +333,8 @@ func (e *Engine) Stats() Stats {
 	var all Stats
 	for _, s := range e.shards {
 		stats := s.snapshot()
-		all.Operations += stats.Operations
+		all.Pushed += stats.Pushed
+		all.Delivered += stats.Delivered
 		all.Submissions += stats.Submissions
 		all.Retries += stats.Retries
 		all.InFlight += stats.InFlight

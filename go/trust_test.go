@@ -335,11 +335,14 @@ func crowd() error {
 	if err := syscall.Setrlimit(memlock, &limit); err != nil {
 		return err
 	}
-	e, err := ringway.New(ringway.Options{AlwaysRing: true})
+	e, err := ringway.New(ringway.Options{AlwaysRing: true, FixedBuffers: 1 << 20})
 	if err != nil {
 		return err
 	}
 	fmt.Println(e.Explain())
+	if e.Backend() == ringway.Uring && !strings.Contains(e.Explain(), "fixed buffers refused: ENOMEM") {
+		return errors.New("1 MiB was registered, of 64 KiB that may be locked")
+	}
 	name := os.Getenv("FILE")
 	want, err := os.ReadFile(name)
 	if err != nil {
