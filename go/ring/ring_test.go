@@ -387,6 +387,56 @@ func TestCloseCancels(t *testing.T) {
 	equal(t, r.Reap(make([]Completion, 1)), 0)
 }
 
+// A cancel that is submitted waits behind a barrier that waits, and Close must not.
+func TestCloseBehindABarrier(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, _ := pipe(t)
+	for _, q := range []*Request{new(Request).Poll(reading, 1), new(Request).Drain(), new(Request), new(Request).Drain()} {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	if !r.cancelNow() {
+		t.Skip("skipped: this kernel is older than 6.0")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kernels before 6.0 have no other cancel than by a request.
+func TestCancelEach(t *testing.T) {
+	r := newRing(t, Options{Entries: 4})
+	reading, _ := pipe(t)
+	const count = 50
+	for range count {
+		q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	var done [8]Completion
+	r.cancelEach(done[:])
+	for deadline := time.Now().Add(patience); r.InFlight() > 0; {
+		if _, err := r.Wait(1, time.Second); err != nil && err != ErrReap {
+			t.Fatal(r.InFlight(), err)
+		}
+		for r.Reap(done[:]) > 0 {
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(r.InFlight())
+		}
+	}
+}
+
 func TestCloseBeginsNothing(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "before")
