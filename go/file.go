@@ -48,14 +48,20 @@ var (
 )
 
 // Open opens a file for reading, on the default engine.
-func Open(name string) (*File, error) { return Default().Open(name) }
+func Open(name string) (*File, error) { return OpenFile(name, os.O_RDONLY, 0) }
 
 // Create makes or truncates a file, on the default engine.
-func Create(name string) (*File, error) { return Default().Create(name) }
+func Create(name string) (*File, error) {
+	return OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
 
 // OpenFile is [os.OpenFile], on the default engine. [syscall.O_DIRECT] among the flags asks for direct I/O.
 func OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
-	return Default().OpenFile(name, flag, perm)
+	e, err := Default()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return e.OpenFile(name, flag, perm)
 }
 
 // Open opens a file for reading.

@@ -12,7 +12,7 @@ import (
 // FS is a directory as a file system, whose files are read by an engine. As with [os.DirFS], symbolic links may lead out of
 // it.
 type FS struct {
-	engine *Engine
+	engine *Engine // nil: the default one.
 	dir    string
 }
 
@@ -25,7 +25,7 @@ var (
 )
 
 // DirFS is a directory, on the default engine.
-func DirFS(dir string) *FS { return Default().DirFS(dir) }
+func DirFS(dir string) *FS { return &FS{dir: dir} }
 
 // DirFS is a directory.
 func (e *Engine) DirFS(dir string) *FS { return &FS{e, dir} }
@@ -64,7 +64,11 @@ func (f *FS) open(op, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := f.engine.Open(at)
+	open := Open
+	if f.engine != nil {
+		open = f.engine.Open
+	}
+	file, err := open(at)
 	return file, named(err, name)
 }
 

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 var children = map[string]func() error{
+	"default":  defaultRefused,
 	"filtered": filtered,
 	"crowd":    crowd,
 }
@@ -327,6 +328,26 @@ func TestFilters(t *testing.T) {
 		})
 	}
 }
+
+// defaultRefused is a child whose default engine is one that does not exist: everything answers an error, and nothing panics.
+func defaultRefused() error {
+	if _, err := ringway.Default(); err == nil {
+		return errors.New("there is an engine")
+	}
+	if _, err := ringway.Open("/etc/passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+		return fmt.Errorf("open: %v", err)
+	}
+	if _, err := ringway.DirFS("/etc").Open("passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+		return fmt.Errorf("open of an FS: %v", err)
+	}
+	if text := ringway.Explain(); !strings.Contains(text, "no backend is called") {
+		return errors.New(text)
+	}
+	ringway.NewBuffer(10).Release()
+	return nil
+}
+
+func TestDefaultRefused(t *testing.T) { runChild(t, "default", nil, "RINGWAY_BACKEND=nonsense") }
 
 // crowd is a child with 100 000 goroutines that read, and little that it may lock.
 func crowd() error {

@@ -3,7 +3,9 @@
 // Package pebblevfs is a vfs.FS for Pebble whose files are ringway's: what reads a table, or waits for the log or a table to
 // be on the disk, keeps no thread waiting.
 //
-//	db, err := pebble.Open(dir, &pebble.Options{FS: pebblevfs.New(ringway.Default())})
+//	engine, err := ringway.Default()
+//	...
+//	db, err := pebble.Open(dir, &pebble.Options{FS: pebblevfs.New(engine)})
 //
 // Each method does what that of vfs.Default does, with the same flags, effects and kinds of errors. Databases are
 // interchangeable between the two.
