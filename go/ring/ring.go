@@ -427,8 +427,12 @@ func (r *Ring) quiesce() int {
 	var done [32]Completion
 	deadline := time.Now().Add(r.closeWait)
 	var asked time.Time
+	now := true
 	for {
 		for r.Reap(done[:]) > 0 {
+			if now {
+				asked = time.Time{} // What waited for these may have begun.
+			}
 		}
 		if r.inFlight == 0 {
 			return 0
@@ -440,7 +444,7 @@ func (r *Ring) quiesce() int {
 		// Once more now and then: a request may not have been where a cancel looked for it.
 		if time.Since(asked) > 50*time.Millisecond {
 			asked = time.Now()
-			if !r.cancelNow() {
+			if now = now && r.cancelNow(); !now {
 				r.cancelEach(done[:])
 			}
 		}
