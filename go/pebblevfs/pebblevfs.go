@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/vfs"
@@ -59,9 +60,6 @@ func (s *files) open(name string, flag int, options ...vfs.OpenOption) (vfs.File
 		return nil, err
 	}
 	file := &file{File: f, direct: flag&syscall.O_DIRECT != 0}
-	if flag != os.O_RDONLY {
-		file.ranges = syncsRanges(f)
-	}
 	for _, option := range options {
 		option.Apply(file)
 	}
@@ -117,6 +115,7 @@ func (s *files) ReuseForWrite(oldname, newname string) (vfs.File, error) {
 type file struct {
 	*ringway.File
 	direct bool
+	asked  sync.Once
 	ranges bool // Parts of it can be synced.
 }
 
@@ -132,6 +131,7 @@ func (f *file) SyncData() error { return f.Datasync() }
 // SyncTo queues what is dirty in the first bytes for writing, and waits for what was queued before; that promises nothing.
 // Where it is not known to work, it is SyncData.
 func (f *file) SyncTo(length int64) (fullSync bool, err error) {
+	f.asked.Do(func() { f.ranges = f.syncsRanges() })
 	if !f.ranges {
 		err = f.Datasync()
 		return err == nil, err
@@ -170,11 +170,14 @@ func (f *file) call(op string, do func(fd int) error) error {
 
 // syncsRanges tells whether sync_file_range does what it says, as far as is known: there are file systems (ZFS) that accept
 // it and do nothing. vfs.Default goes by the same list.
-func syncsRanges(f *ringway.File) bool {
+func (f *file) syncsRanges() (known bool) {
 	const ext = 0xef53
-	var stat syscall.Statfs_t
-	fd := int(f.Fd())
-	return syscall.Fstatfs(fd, &stat) == nil && stat.Type == ext && syscall.SyncFileRange(fd, 0, 0, 0) != syscall.ENOSYS
+	_ = f.call("sync", func(fd int) error {
+		var stat syscall.Statfs_t
+		known = syscall.Fstatfs(fd, &stat) == nil && stat.Type == ext && syscall.SyncFileRange(fd, 0, 0, 0) != syscall.ENOSYS
+		return nil
+	})
+	return known
 }
 
 // dir is a directory: there is nothing to be done to one but to sync it.

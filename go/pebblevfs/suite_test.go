@@ -5,7 +5,7 @@ package pebblevfs_test
 // Pebble's own tests on this file system. They are those of the Pebble that this module asks for, copied to a temporary folder.
 // There vfs.Default is ours, and what vfs.NewMem makes is a directory on ours, since most of Pebble's tests are on that.
 // What is skipped fails in the same way on a directory of Pebble's own vfs.Default: RINGWAY_LONG=1 asks it whether that is
-// still so, and runs everything on every backend, in some ten minutes.
+// still so, and runs everything on every backend, in some fifteen minutes.
 
 import (
 	"bufio"
@@ -30,16 +30,17 @@ import (
 // own is a package of Pebble with tests that read or write files.
 type own struct {
 	path string
-	args []string
 	// skip are tests that are not for a directory on a disk, each with the reason.
 	skip map[string]string
-	// some are the tests that run when there is little time; all, if there are none.
-	some []string
+	// slow are tests that run with RINGWAY_LONG alone; all, if there is just an asterisk.
+	slow []string
+	// brief are arguments that it has without RINGWAY_LONG, long those with it.
+	brief, long []string
+	// one: without RINGWAY_LONG on io_uring alone.
+	one bool
 }
 
-const (
-	dumps = "compares a dump of MemFS"
-)
+const dumps = "compares a dump of MemFS"
 
 var owns = []own{
 	{path: "./vfs"},
@@ -47,12 +48,20 @@ var owns = []own{
 		"TestProvider/local_readahead": "expects a file without sync_file_range",
 	}},
 	{path: "./tool", skip: map[string]string{"TestDB/db_properties": "expects a slash that MemFS leaves in a name"}},
-	{path: "./replay", skip: map[string]string{"TestReplay": dumps, "TestReplayPaced": dumps}},
-	{path: "./metamorphic", skip: map[string]string{"TestOptionsRoundtrip": "compares two of what NewMem makes"}},
-	// Random operations on databases of many kinds, whose histories have to be equal.
-	{path: "./internal/metamorphic", args: []string{"-seed=1"}},
-	{path: "./sstable"},
-	{path: "."},
+	{path: "./replay", slow: []string{"*"}, skip: map[string]string{"TestReplay": dumps, "TestReplayPaced": dumps}},
+	{path: "./metamorphic", slow: []string{"*"}, skip: map[string]string{"TestOptionsRoundtrip": "compares two of what NewMem makes"}},
+	// Random operations on databases with all kinds of options, whose histories have to be equal.
+	{path: "./internal/metamorphic", one: true, brief: []string{"-seed=1", "-fs=disk", "-ops=uniform:500-1000"}, long: []string{"-seed=2", "-fs=disk"}},
+	{path: "./sstable", one: true, slow: []string{
+		"TestBytesIterated", "TestReader", "TestCompactionIteratorSetupForCompaction", "TestWriterRoundTrip",
+	}},
+	{path: ".", one: true, slow: []string{
+		"TestSnapshotRangeDeletionStress", "TestCorruptReadError", "TestSharedTableConcurrent", "TestFlushDelayStress",
+		"TestPebblev1MigrationRace", "TestCheckpointCompaction",
+	}, skip: map[string]string{
+		"TestIngestCleanup":    "has MemFS refuse to remove an open file",
+		"TestCheckConsistency": "has MemFS not know that ./test is test",
+	}},
 }
 
 // pebbleCopy is Pebble with its tests on the file system that the environment names.
@@ -184,19 +193,19 @@ type result struct {
 }
 
 // runOwn runs tests of a package in a copy of Pebble on a file system.
-func runOwn(t *testing.T, dir, fs string, o own, args ...string) result {
+func runOwn(t *testing.T, dir, fs, path string, args ...string) result {
 	t.Helper()
-	info := strings.Fields(run(t, dir, "go", "list", "-mod=mod", "-f", "{{.Dir}} {{.Name}}", o.path))
+	info := strings.Fields(run(t, dir, "go", "list", "-mod=mod", "-f", "{{.Dir}} {{.Name}}", path))
 	write(t, filepath.Join(info[0], "rooted_test.go"),
 		[]byte("package "+info[1]+"_test\n\nimport _ \"github.com/cockroachdb/pebble/internal/rooted\"\n"))
 	counted, scratch := filepath.Join(t.TempDir(), "counts"), t.TempDir()
 	write(t, counted, make([]byte, 4096))
 	// -trimpath: so that what was built in another temporary folder is used again.
-	all := slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-mod=mod", "-trimpath", o.path}, o.args, args)
+	all := append([]string{"test", "-json", "-count=1", "-vet=off", "-mod=mod", "-trimpath", path}, args...)
 	cmd := exec.Command("go", all...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "RINGWAY_SUITE_FS="+fs, "RINGWAY_SUITE_COUNTS="+counted)
-	if o.path != "./vfs" { // Whose tests of MemFS are about that.
+	if path != "./vfs" { // Whose tests of MemFS are about that.
 		cmd.Env = append(cmd.Env, "RINGWAY_SUITE_DIR="+scratch)
 	}
 	var errs bytes.Buffer
@@ -249,49 +258,59 @@ func TestPebblesOwn(t *testing.T) {
 	dir := pebbleCopy(t)
 	for _, o := range owns {
 		if long && len(o.skip) > 0 {
-			t.Run("os/"+o.path, func(t *testing.T) {
-				r := runOwn(t, dir, "os", o)
-				for _, name := range r.failed {
-					if !o.excused(name) {
-						t.Errorf("%s fails on vfs.Default too, and is not told of:\n%s", name, r.output[name])
-					}
-				}
-				for name, why := range o.skip {
-					if !slices.Contains(r.failed, name) {
-						t.Errorf("%s passes; it is skipped since it %s", name, why)
-					}
-				}
-			})
+			t.Run("os/"+o.path, func(t *testing.T) { o.control(t, dir) })
 		}
-		for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
-			t.Run(string(backend)+"/"+o.path, func(t *testing.T) {
-				granted(t, backend)
-				var args []string
-				if len(o.skip) > 0 {
-					var names []string
-					for name := range o.skip {
-						names = append(names, pattern(name))
-					}
-					args = append(args, "-skip="+strings.Join(names, "|"))
-				}
-				if !long && len(o.some) > 0 {
-					args = append(args, "-run=^("+strings.Join(o.some, "|")+")$")
-				}
-				begin := time.Now()
-				r := runOwn(t, dir, string(backend), o, args...)
-				t.Logf("%d passed in %v; %d files, %d reads, %d writes, %d syncs; %d operations of the engine's", len(r.passed),
-					time.Since(begin).Round(time.Second), r.files, r.reads, r.writes, r.syncs, r.operations)
-				for _, name := range r.failed {
-					t.Errorf("%s:\n%s", name, r.output[name])
-				}
-				if r.files == 0 || r.reads == 0 || r.writes == 0 || r.syncs == 0 {
-					t.Error("these tests do not go through the file system")
-				}
-				if (r.operations == 0) != (backend == ringway.Threads) {
-					t.Error(r.operations, "operations went through the engine's queues")
-				}
-			})
+		for _, backend := range backends {
+			if !long && (slices.Contains(o.slow, "*") || o.one && backend != ringway.Uring) {
+				continue
+			}
+			t.Run(string(backend)+"/"+o.path, func(t *testing.T) { o.test(t, dir, backend, long) })
 		}
+	}
+}
+
+// control tells whether what is skipped still fails on Pebble's vfs.Default, and nothing else does.
+func (o *own) control(t *testing.T, dir string) {
+	r := runOwn(t, dir, "os", o.path, o.long...)
+	for _, name := range r.failed {
+		if !o.excused(name) {
+			t.Errorf("%s fails on vfs.Default too, and is not told of:\n%s", name, r.output[name])
+		}
+	}
+	for name, why := range o.skip {
+		if !slices.Contains(r.failed, name) {
+			t.Errorf("%s passes; it is skipped since it %s", name, why)
+		}
+	}
+}
+
+func (o *own) test(t *testing.T, dir string, backend ringway.Backend, long bool) {
+	granted(t, backend)
+	args, left := o.brief, slices.Clone(o.slow)
+	if long {
+		args, left = o.long, nil
+	}
+	for name := range o.skip {
+		left = append(left, name)
+	}
+	for i, name := range left { // As -skip wants it: a pattern for each level.
+		left[i] = "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
+	}
+	if len(left) > 0 {
+		args = append([]string{"-skip=" + strings.Join(left, "|")}, args...)
+	}
+	begin := time.Now()
+	r := runOwn(t, dir, string(backend), o.path, args...)
+	t.Logf("%d passed in %v; %d files, %d reads, %d writes, %d syncs; %d operations of the engine's", len(r.passed),
+		time.Since(begin).Round(time.Second), r.files, r.reads, r.writes, r.syncs, r.operations)
+	for _, name := range r.failed {
+		t.Errorf("%s:\n%s", name, r.output[name])
+	}
+	if r.files == 0 || r.reads == 0 || r.writes == 0 || r.syncs == 0 {
+		t.Error("these tests do not go through the file system")
+	}
+	if (r.operations == 0) != (backend == ringway.Threads) {
+		t.Error(r.operations, "operations went through the engine's queues")
 	}
 }
 
@@ -305,9 +324,6 @@ func (o *own) excused(name string) bool {
 	return false
 }
 
-// pattern is a name as go test's -skip wants it.
-func pattern(name string) string { return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" }
-
 // granted skips a test of a backend that this machine refuses.
 func granted(t *testing.T, backend ringway.Backend) {
 	t.Helper()
@@ -316,13 +332,4 @@ func granted(t *testing.T, backend ringway.Backend) {
 		skip(t, err)
 	}
 	engine.Close()
-}
-
-// skip tells why. Where everything has to run that is a failure.
-func skip(t *testing.T, why ...any) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatal(append([]any{"skipped, with CI set:"}, why...)...)
-	}
-	t.Skip(append([]any{"skipped:"}, why...)...)
 }

@@ -116,7 +116,7 @@ var told atomic.Uint64
 
 func (f *file) Close() error {
 	if engine != nil {
-		now := engine.Stats().Operations
+		now := engine.Stats().Delivered
 		if before := told.Swap(now); now > before {
 			seen.operations.Add(now - before)
 		}
