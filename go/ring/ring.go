@@ -269,6 +269,9 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		n, errno := r.kernel(submit, uint32(want), flags, arg)
 		switch errno {
 		case 0:
+			if flags&enterSQWait != 0 && r.Room() == 0 {
+				continue // A signal ended the wait for room.
+			}
 			return n, nil
 		case syscall.EINTR:
 			if want > 0 && timeout >= 0 {
