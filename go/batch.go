@@ -1,31 +1,11 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
 import (
 	"context"
-	"io"
 	"os"
 	"sync"
-)
-
-// Transfer is one of a batch.
-type Transfer struct {
-	P   []byte
-	Off int64
-	// N and Err are the answer, with the contracts of ReadAt and WriteAt.
-	N   int
-	Err error
-}
-
-// Durability is what a batch of writes ends with.
-type Durability int
-
-// The degrees of it.
-const (
-	NoSync   Durability = iota // Nothing.
-	DataSync                   // As Datasync.
-	FullSync                   // As Sync.
 )
 
 // ReadBatch reads several ranges together: one submission, and one wait for all of them. Each has its own answer; the error
@@ -116,16 +96,6 @@ func (f *File) batch(op string, do func() error) error {
 		return os.ErrInvalid
 	}
 	return f.use(op, do)
-}
-
-// first error of a batch.
-func first(batch []Transfer) error {
-	for i := range batch {
-		if err := batch[i].Err; err != nil && err != io.EOF {
-			return err
-		}
-	}
-	return nil
 }
 
 func (e *Engine) carriesBatch(f *File, kind kind) bool {

@@ -1,5 +1,3 @@
-//go:build linux
-
 package ringway
 
 // Memory that ringway lends: aligned for direct I/O, and outside Go's heap, where the kernel needs nothing pinned.
@@ -8,7 +6,6 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
-	"syscall"
 	"unsafe"
 )
 
@@ -110,15 +107,6 @@ func newFixedArena(n int) (*arena, error) {
 	return &arena{rest: region, only: region}, nil
 }
 
-// mapRegion is fresh memory, in whole pages.
-func mapRegion(n int) ([]byte, error) {
-	if raceEnabled {
-		// The race detector knows Go's heap alone.
-		return alignedSlice(n, pageSize), nil
-	}
-	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
-}
-
 // blockClass is the least class that holds n bytes.
 func blockClass(n int) int { return bits.Len(uint(max(n-1, 0) / pageSize)) }
 
@@ -194,9 +182,7 @@ func (a *arena) unmapIdle() {
 	if !a.retired || a.lent > 0 || a.only == nil {
 		return
 	}
-	if !raceEnabled {
-		_ = syscall.Munmap(a.only)
-	}
+	unmapRegion(a.only)
 	a.free, a.rest, a.only = [blockClasses][][]byte{}, nil, nil
 }
 

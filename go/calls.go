@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	// maxTransfer is what one operation moves at most, as in package os: larger ones are an error to some file systems.
-	maxTransfer = 1 << 30
 	// atOnce is the most that is copied out of the page cache in one system call.
 	atOnce = 1 << 20
 	// briefly is the most that is copied without telling the scheduler of the system call: it takes no longer than a copy in
@@ -56,6 +54,21 @@ func blocking(kind kind, fd int, p []byte, off int64) (n int, err error) {
 		if err != syscall.EINTR {
 			return max(n, 0), err
 		}
+	}
+}
+
+// mapRegion is fresh memory, in whole pages.
+func mapRegion(n int) ([]byte, error) {
+	if raceEnabled {
+		// The race detector knows Go's heap alone.
+		return alignedSlice(n, pageSize), nil
+	}
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+}
+
+func unmapRegion(region []byte) {
+	if !raceEnabled {
+		_ = syscall.Munmap(region)
 	}
 }
 

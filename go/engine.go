@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
@@ -19,52 +19,6 @@ import (
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
-// Refusal is a backend, or a part of one, that was not granted: the errno, its meaning on this machine, and the mend.
-type Refusal = refusal.Refusal
-
-const featureKAIO = refusal.KAIO
-
-var newRefusal = refusal.New
-
-// Backend is how operations reach the kernel.
-type Backend string
-
-// The backends, in the order in which they are tried.
-const (
-	Uring   Backend = "uring"
-	KAIO    Backend = "kaio"
-	Threads Backend = "threads"
-)
-
-// Variable names the environment variable that forces a backend for every engine that does not say itself.
-const Variable = "RINGWAY_BACKEND"
-
-// Options of an engine. The zero value is a good engine.
-type Options struct {
-	// Backend forces one; one that is refused is then an error.
-	Backend Backend
-	// Rings is how many goroutines share; 0 means one for every four Ps, at most four. Fewer make larger groups, and larger
-	// groups cost less.
-	Rings int
-	// InFlight is the most transfers that the kernel has at once, over all rings; the others wait in order. What is beyond the
-	// device's queue (usually 256) costs many times as much. 0 means 192.
-	InFlight int
-	// Threads is the most blocking system calls at once, of what no ring or KAIO context carries; 0 means 64.
-	Threads int
-	// IOWQWorkers caps the kernel threads of each ring that do what cannot be done without blocking, as an fsync; 0 leaves
-	// the kernel's own limit.
-	IOWQWorkers int
-	// FixedBuffers is how many bytes of memory are registered with each ring, so that the kernel need not look their pages up
-	// for each operation; [Engine.NewBuffer] lends them. They count against RLIMIT_MEMLOCK, once for each ring. At most 1 GiB;
-	// 0 means none. Where they are refused the engine has none, and [Engine.Refusals] tells why.
-	FixedBuffers int
-	// AlwaysRing takes everything that a ring or a KAIO context carries there: without a look into the page cache first, and
-	// without a plain call for an operation that is alone. For tests and measurements.
-	AlwaysRing bool
-
-	wrap func(queue) queue // Injects faults, in tests.
-}
-
 // Engine is what files share: a few rings, or what stands in for them. Make one for a program, or use [Default].
 type Engine struct {
 	backend  Backend
@@ -81,37 +35,12 @@ type Engine struct {
 	active   atomic.Int32 // Transfers of storage under way, in shards or alone.
 }
 
-// ErrEngineClosed is what operations answer after [Engine.Close].
-var ErrEngineClosed = fmt.Errorf("ringway: the engine is closed: %w", os.ErrClosed)
-
-// Default is the engine of the package's functions, made when it is first asked for. The error is the one of [New], each
-// time: RINGWAY_BACKEND names a backend that does not exist or is refused. Do not close it.
-func Default() (*Engine, error) { return theDefault() }
-
-var theDefault = sync.OnceValues(func() (*Engine, error) { return New(Options{}) })
-
-// Explain tells which backend the default engine has, and what was refused, with reason and mend.
-func Explain() string {
-	e, err := Default()
-	if err != nil {
-		return err.Error()
-	}
-	return e.Explain()
-}
-
 // New makes an engine. Each ring or KAIO context has to pass a real read. Where a backend was forced, by the options or by
 // RINGWAY_BACKEND, and is refused, the error is a *[Refusal].
 func New(o Options) (*Engine, error) {
-	if o.Backend == "" {
-		o.Backend = Backend(os.Getenv(Variable))
-	}
-	ladder := []Backend{Uring, KAIO, Threads}
-	switch o.Backend {
-	case "":
-	case Uring, KAIO, Threads:
-		ladder = []Backend{o.Backend}
-	default:
-		return nil, fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads", Variable, o.Backend)
+	ladder, err := o.ladder()
+	if err != nil {
+		return nil, err
 	}
 	if o.Rings <= 0 {
 		o.Rings = min((runtime.GOMAXPROCS(0)+3)/4, 4)
@@ -125,7 +54,6 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{options: o, calls: make(chan struct{}, o.Threads)}
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
-	var err error
 	for _, backend := range ladder {
 		if err = e.make(backend); err == nil {
 			e.backend = backend
@@ -311,23 +239,17 @@ func (e *Engine) Refusals() []*Refusal { return e.refusals }
 
 // Explain tells which backend the engine has, and what was refused, with reason and mend.
 func (e *Engine) Explain() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "backend %s", e.backend)
+	var detail string
 	switch e.backend {
 	case Uring:
-		fmt.Fprintf(&b, ", rings: %d", len(e.shards))
+		detail = fmt.Sprintf(", rings: %d", len(e.shards))
 	case KAIO:
-		fmt.Fprintf(&b, ", contexts: %d", len(e.shards))
+		detail = fmt.Sprintf(", contexts: %d", len(e.shards))
 	}
-	for i, name := range e.granted {
-		b.WriteString([]string{"; with ", ", "}[min(i, 1)])
-		b.WriteString(name)
+	if len(e.granted) > 0 {
+		detail += "; with " + strings.Join(e.granted, ", ")
 	}
-	for _, refused := range e.refusals {
-		b.WriteString("\n")
-		b.WriteString(refused.Error())
-	}
-	return b.String()
+	return explain(e.backend, detail, e.refusals)
 }
 
 // Stats are counts over all shards.

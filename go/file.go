@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
@@ -33,52 +33,6 @@ type File struct {
 	cache  guess
 	device sync.Once
 	needs  alignment
-}
-
-var (
-	_ io.ReaderAt     = (*File)(nil)
-	_ io.WriterAt     = (*File)(nil)
-	_ io.ReadWriter   = (*File)(nil)
-	_ io.Seeker       = (*File)(nil)
-	_ io.Closer       = (*File)(nil)
-	_ io.ReaderFrom   = (*File)(nil)
-	_ io.WriterTo     = (*File)(nil)
-	_ io.StringWriter = (*File)(nil)
-	_ fs.ReadDirFile  = (*File)(nil)
-)
-
-// Open opens a file for reading, on the default engine.
-func Open(name string) (*File, error) { return OpenFile(name, os.O_RDONLY, 0) }
-
-// Create makes or truncates a file, on the default engine.
-func Create(name string) (*File, error) {
-	return OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
-}
-
-// OpenFile is [os.OpenFile], on the default engine. [syscall.O_DIRECT] among the flags asks for direct I/O.
-func OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
-	e, err := Default()
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	return e.OpenFile(name, flag, perm)
-}
-
-// Open opens a file for reading.
-func (e *Engine) Open(name string) (*File, error) { return e.OpenFile(name, os.O_RDONLY, 0) }
-
-// Create makes or truncates a file.
-func (e *Engine) Create(name string) (*File, error) {
-	return e.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
-}
-
-// OpenFile is [os.OpenFile]. [syscall.O_DIRECT] among the flags asks for direct I/O.
-func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
-	file, err := os.OpenFile(name, flag, perm)
-	if err != nil {
-		return nil, err
-	}
-	return e.NewFile(file)
 }
 
 // NewFile takes over an open file, which is closed with the new one.
@@ -237,19 +191,6 @@ func (f *File) Preallocate(off, n int64) error {
 		})
 	})
 }
-
-// Advice is what a program will do with a range of a file: posix_fadvise(2).
-type Advice int
-
-// The kinds of advice.
-const (
-	Normal     Advice = 0
-	Random     Advice = 1
-	Sequential Advice = 2
-	WillNeed   Advice = 3
-	DontNeed   Advice = 4
-	NoReuse    Advice = 5
-)
 
 // Advise tells the kernel of a range; a length of 0 is up to the end.
 func (f *File) Advise(off, n int64, advice Advice) error {

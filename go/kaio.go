@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"syscall"
 	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
 const (
@@ -66,14 +68,14 @@ func newKaio(requests int) (*kaio, error) {
 		}
 		// The machine's contexts share fs.aio-max-nr: a smaller one may still fit.
 		if errno != syscall.EAGAIN || k.cap <= 32 {
-			return nil, newRefusal(featureKAIO, errno)
+			return nil, refusal.New(refusal.KAIO, errno)
 		}
 		k.cap /= 2
 	}
 	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if errno != 0 {
 		_, _, _ = syscall.Syscall(syscall.SYS_IO_DESTROY, k.context, 0, 0)
-		return nil, newRefusal(featureKAIO, errno)
+		return nil, refusal.New(refusal.KAIO, errno)
 	}
 	k.eventfd = int(fd)
 	return k, nil

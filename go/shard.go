@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
@@ -29,6 +29,9 @@ type queue interface {
 	ready(fd uintptr)
 	close() error
 }
+
+// faults are injected by tests, around a queue.
+type faults = func(queue) queue
 
 // shard is a queue that goroutines share.
 //
@@ -285,19 +288,6 @@ func (s *shard) reap(fd uintptr) bool {
 	s.flush = s.flush || s.waiting > 0
 	s.turn()
 	return false
-}
-
-// Stats are counts since the engine was made.
-type Stats struct {
-	// Pushed are operations that were given to a ring or a KAIO context; plain system calls are not counted. Delivered are
-	// those of them whose goroutines have the answer. At any moment Pushed = Delivered + InFlight + Waiting.
-	Pushed, Delivered uint64
-	// InFlight is what the kernel has now; Waiting what waits for room or for a group.
-	InFlight, Waiting int
-	// Submissions are rounds that gave the kernel a group of operations, or picked completions up.
-	Submissions uint64
-	// Retries of operations that the kernel had not done (EINTR, EAGAIN, the end of a thread).
-	Retries uint64
 }
 
 func (s *shard) snapshot() Stats {

@@ -1,11 +1,10 @@
-//go:build linux
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 package ringway
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,8 +54,6 @@ func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err erro
 	}
 	return n, err
 }
-
-var errNegative = errors.New("negative offset")
 
 // fill reads until p is full or the file ends.
 func (f *File) fill(ctx context.Context, p []byte, off int64) (n int, err error) {
@@ -316,21 +313,6 @@ func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off
 	}
 	return n, err
 }
-
-// Misaligned is the error of a direct write that the device does not take as it is: ringway does not read what surrounds it,
-// since another write may be under way there. It is [syscall.EINVAL] to errors.Is.
-type Misaligned struct {
-	Offset int64
-	Len    int
-	Align  int // What both have to be a multiple of.
-}
-
-func (m *Misaligned) Error() string {
-	return fmt.Sprintf("a direct write of %d bytes at %d: both have to be multiples of %d", m.Len, m.Offset, m.Align)
-}
-
-// Unwrap is EINVAL.
-func (m *Misaligned) Unwrap() error { return syscall.EINVAL }
 
 // WriteAt is [os.File.WriteAt]: it writes all of p, or tells why not. A direct write has to be aligned, and answers
 // [Misaligned] otherwise; its buffer does not.

@@ -7,9 +7,7 @@ package refusal
 
 import (
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -54,14 +52,6 @@ func (r *Refusal) Error() string {
 // Unwrap gives the errno, for errors.Is.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
-// New explains errno as the answer to asking for feature, with the limits and sysctls as they are now.
-//
-// It reads a few files below /proc; what cannot be read makes the explanation less exact, never an error.
-func New(feature string, errno syscall.Errno) *Refusal {
-	meaning, mend := explain(feature, errno, ofThisProcess())
-	return &Refusal{Feature: feature, Errno: errno, Meaning: meaning, Mend: mend}
-}
-
 // limits is what this process may use. Zero values of pointers: it could not be read, or this kernel does not have it.
 type limits struct {
 	memlock          uint64
@@ -77,41 +67,7 @@ type limits struct {
 const (
 	capIPCLock  = 1 << 14
 	capSysAdmin = 1 << 21
-
-	rlimitMemlock = 8
 )
-
-func ofThisProcess() limits {
-	var l limits
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(rlimitMemlock, &limit) == nil {
-		l.memlock = limit.Cur
-		l.memlockUnlimited = limit.Cur == ^uint64(0)
-	}
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		l.nofile = limit.Cur
-	}
-	l.uringDisabled = sysctl("kernel/io_uring_disabled")
-	l.uringGroup = sysctl("kernel/io_uring_group")
-	l.aioMaxNr, l.aioNr = sysctl("fs/aio-max-nr"), sysctl("fs/aio-nr")
-	status, _ := os.ReadFile("/proc/thread-self/status")
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		value = strings.TrimSpace(value)
-		switch name {
-		case "CapEff":
-			l.capabilities, _ = strconv.ParseUint(value, 16, 64)
-		case "Seccomp":
-			l.seccomp = value
-		}
-	}
-	return l
-}
-
-func sysctl(name string) string {
-	value, _ := os.ReadFile("/proc/sys/" + name)
-	return strings.TrimSpace(string(value))
-}
 
 // explain says what errno means as the answer to asking for feature, and the mend. All knowledge of the machine is in
 // the limits.

@@ -1,0 +1,91 @@
+package ringway_test
+
+import (
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What the package exports is the same on every system, so that a program for Linux compiles on the machine it is written on.
+func TestSameEverywhere(t *testing.T) {
+	here := exported(t, "linux", "amd64")
+	if len(here) < 50 {
+		t.Fatalf("only %d names were found: %v", len(here), here)
+	}
+	for _, system := range []string{"darwin/arm64", "windows/amd64", "freebsd/amd64", "linux/386"} {
+		os, arch, _ := strings.Cut(system, "/")
+		there := exported(t, os, arch)
+		for _, name := range here {
+			if !slices.Contains(there, name) {
+				t.Errorf("%s lacks %s", system, name)
+			}
+		}
+		for _, name := range there {
+			if !slices.Contains(here, name) {
+				t.Errorf("%s alone has %s", system, name)
+			}
+		}
+	}
+}
+
+// exported functions, methods and types, with their signatures.
+func exported(t *testing.T, os, arch string) (names []string) {
+	system := build.Default
+	system.GOOS, system.GOARCH, system.CgoEnabled = os, arch, false
+	dir, err := system.ImportDir(".", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range dir.GoFiles {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			switch d := declaration.(type) {
+			case *ast.FuncDecl:
+				receiver := ""
+				if d.Recv != nil {
+					receiver = types.ExprString(d.Recv.List[0].Type) + "."
+				}
+				if d.Name.IsExported() && ast.IsExported(strings.Trim(receiver, "*.")+"A") {
+					names = append(names, receiver+d.Name.Name+"("+fields(d.Type.Params)+") ("+fields(d.Type.Results)+")")
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
+						if s.Name.IsExported() {
+							names = append(names, "type "+s.Name.Name)
+						}
+					case *ast.ValueSpec:
+						for _, name := range s.Names {
+							if name.IsExported() {
+								names = append(names, d.Tok.String()+" "+name.Name)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// fields are the types of parameters, without their names.
+func fields(list *ast.FieldList) string {
+	var all []string
+	if list != nil {
+		for _, field := range list.List {
+			for range max(len(field.Names), 1) {
+				all = append(all, types.ExprString(field.Type))
+			}
+		}
+	}
+	return strings.Join(all, ", ")
+}

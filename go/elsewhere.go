@@ -1,0 +1,283 @@
+//go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// The same package where there is no ring to be had: on systems other than Linux, and on processors that the rings have not
+// been written for. Everything is package os, with the contracts that hold elsewhere too.
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/refusal"
+)
+
+// Engine is what files share: here nothing but what they are told of it.
+type Engine struct {
+	fixed    *arena // Always nil.
+	refusals []*Refusal
+	closed   atomic.Bool
+}
+
+type faults struct{}
+
+// New makes an engine. Where another backend than threads was forced, the error is a *[Refusal].
+func New(o Options) (*Engine, error) {
+	ladder, err := o.ladder()
+	if err != nil {
+		return nil, err
+	}
+	e := new(Engine)
+	for _, backend := range ladder {
+		switch backend {
+		case Uring:
+			e.refusals = append(e.refusals, refusal.New(refusal.Uring, syscall.ENOSYS))
+		case KAIO:
+			e.refusals = append(e.refusals, refusal.New(refusal.KAIO, syscall.ENOSYS))
+		}
+	}
+	if len(e.refusals) == len(ladder) {
+		return nil, e.refusals[0]
+	}
+	if o.FixedBuffers > 0 {
+		e.refusals = append(e.refusals, refusal.New(refusal.FixedBuffers, syscall.EOPNOTSUPP))
+	}
+	return e, nil
+}
+
+// Backend is the one that the engine has.
+func (e *Engine) Backend() Backend { return Threads }
+
+// Refusals are what was tried first, or asked for, and not granted.
+func (e *Engine) Refusals() []*Refusal { return e.refusals }
+
+// Explain tells which backend the engine has, and what was refused, with reason and mend.
+func (e *Engine) Explain() string { return explain(Threads, "", e.refusals) }
+
+// Stats are counts of what went through rings: none.
+func (e *Engine) Stats() Stats { return Stats{} }
+
+// Close ends the engine. Files stay open, and answer ErrEngineClosed.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return ErrEngineClosed
+	}
+	return nil
+}
+
+// File is an open file, with the methods of an [os.File].
+type File struct {
+	engine *Engine
+	file   *os.File
+}
+
+// NewFile takes over an open file, which is closed with the new one.
+func (e *Engine) NewFile(file *os.File) (*File, error) { return &File{e, file}, nil }
+
+// ready tells whether an operation may begin.
+func (f *File) ready(ctx context.Context, op string) error {
+	var err error
+	switch {
+	case f == nil:
+		return os.ErrInvalid
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case f.engine.closed.Load():
+		err = ErrEngineClosed
+	default:
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+}
+
+var always = context.Background()
+
+// Name is the name that the file was opened with.
+func (f *File) Name() string { return f.file.Name() }
+
+// Fd is the descriptor, as [os.File.Fd] gives it.
+func (f *File) Fd() uintptr { return f.file.Fd() }
+
+// File is the os.File below. Do not close it.
+func (f *File) File() *os.File { return f.file }
+
+// Close is [os.File.Close].
+func (f *File) Close() error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.Close()
+}
+
+// Stat is [os.File.Stat].
+func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
+
+// ReadDir is [os.File.ReadDir].
+func (f *File) ReadDir(n int) ([]fs.DirEntry, error) { return f.file.ReadDir(n) }
+
+// Chmod is [os.File.Chmod].
+func (f *File) Chmod(mode fs.FileMode) error { return f.file.Chmod(mode) }
+
+// Truncate is [os.File.Truncate].
+func (f *File) Truncate(size int64) error { return f.file.Truncate(size) }
+
+// Seek is [os.File.Seek].
+func (f *File) Seek(offset int64, whence int) (int64, error) { return f.file.Seek(offset, whence) }
+
+// SetDeadline is [os.File.SetDeadline].
+func (f *File) SetDeadline(t time.Time) error { return f.file.SetDeadline(t) }
+
+// Preallocate answers EOPNOTSUPP: what it is on Linux, other systems do not have.
+func (f *File) Preallocate(off, n int64) error {
+	if err := f.ready(always, "preallocate"); err != nil {
+		return err
+	}
+	return &fs.PathError{Op: "preallocate", Path: f.Name(), Err: syscall.EOPNOTSUPP}
+}
+
+// Advise does nothing: it is advice.
+func (f *File) Advise(off, n int64, advice Advice) error { return f.ready(always, "advise") }
+
+// Sync is [os.File.Sync].
+func (f *File) Sync() error { return f.SyncContext(always) }
+
+// SyncContext is Sync, unless the context has ended.
+func (f *File) SyncContext(ctx context.Context) error {
+	if err := f.ready(ctx, "sync"); err != nil {
+		return err
+	}
+	return f.file.Sync()
+}
+
+// Datasync is Sync.
+func (f *File) Datasync() error { return f.SyncContext(always) }
+
+// ReadAt is [os.File.ReadAt].
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.ReadAtContext(always, p, off) }
+
+// ReadAtContext is ReadAt, unless the context has ended. A read that has begun is not cancelled.
+func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
+	if err := f.ready(ctx, "read"); err != nil {
+		return 0, err
+	}
+	return f.file.ReadAt(p, off)
+}
+
+// WriteAt is [os.File.WriteAt].
+func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtContext(always, p, off) }
+
+// WriteAtContext is WriteAt, unless the context has ended. A write that has begun is not cancelled.
+func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (int, error) {
+	if err := f.ready(ctx, "write"); err != nil {
+		return 0, err
+	}
+	return f.file.WriteAt(p, off)
+}
+
+// Read is [os.File.Read].
+func (f *File) Read(p []byte) (int, error) {
+	if err := f.ready(always, "read"); err != nil {
+		return 0, err
+	}
+	return f.file.Read(p)
+}
+
+// Write is [os.File.Write].
+func (f *File) Write(p []byte) (int, error) {
+	if err := f.ready(always, "write"); err != nil {
+		return 0, err
+	}
+	return f.file.Write(p)
+}
+
+// WriteString is [os.File.WriteString].
+func (f *File) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
+
+// ReadFrom is [os.File.ReadFrom].
+func (f *File) ReadFrom(r io.Reader) (int64, error) {
+	if err := f.ready(always, "write"); err != nil {
+		return 0, err
+	}
+	return f.file.ReadFrom(r)
+}
+
+// WriteTo is [os.File.WriteTo].
+func (f *File) WriteTo(w io.Writer) (int64, error) {
+	if err := f.ready(always, "read"); err != nil {
+		return 0, err
+	}
+	return f.file.WriteTo(w)
+}
+
+// ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
+// context ends it returns at once: the buffer stays ringway's until the read is done.
+func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
+	if err := f.ready(ctx, "read"); err != nil {
+		return nil, err
+	}
+	if off < 0 || n < 0 {
+		return nil, &fs.PathError{Op: "readat", Path: f.Name(), Err: errNegative}
+	}
+	type answer struct {
+		buffer *Buffer
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		buffer := f.engine.NewBuffer(n)
+		n, err := f.file.ReadAt(buffer.p, off)
+		if err != nil && err != io.EOF {
+			buffer.Release()
+			buffer = nil
+		} else {
+			buffer.p = buffer.p[:n]
+		}
+		answers <- answer{buffer, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.buffer, a.err
+	case <-ctx.Done():
+		return nil, &fs.PathError{Op: "read", Path: f.Name(), Err: context.Cause(ctx)}
+	}
+}
+
+// ReadBatch reads several ranges, one after the other. Each has its own answer; the error is the first of theirs, the end of
+// the file aside.
+func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(always, batch) }
+
+// ReadBatchContext is ReadBatch, until the context ends.
+func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
+	for i := range batch {
+		t := &batch[i]
+		t.N, t.Err = f.ReadAtContext(ctx, t.P, t.Off)
+	}
+	return first(batch)
+}
+
+// WriteBatch writes several ranges, one after the other, and makes them durable if that is asked for. If a write fails
+// nothing is synced.
+func (f *File) WriteBatch(batch []Transfer, end Durability) error {
+	return f.WriteBatchContext(always, batch, end)
+}
+
+// WriteBatchContext is WriteBatch, until the context ends.
+func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
+	for i := range batch {
+		t := &batch[i]
+		t.N, t.Err = f.WriteAtContext(ctx, t.P, t.Off)
+	}
+	if err := first(batch); err != nil || end == NoSync {
+		return err
+	}
+	return f.SyncContext(ctx)
+}
+
+func mapRegion(n int) ([]byte, error) { return alignedSlice(n, pageSize), nil }
+
+func unmapRegion([]byte) {}

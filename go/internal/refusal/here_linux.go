@@ -1,0 +1,50 @@
+package refusal
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// New explains errno as the answer to asking for feature, with the limits and sysctls as they are now.
+//
+// It reads a few files below /proc; what cannot be read makes the explanation less exact, never an error.
+func New(feature string, errno syscall.Errno) *Refusal {
+	meaning, mend := explain(feature, errno, ofThisProcess())
+	return &Refusal{Feature: feature, Errno: errno, Meaning: meaning, Mend: mend}
+}
+
+const rlimitMemlock = 8
+
+func ofThisProcess() limits {
+	var l limits
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(rlimitMemlock, &limit) == nil {
+		l.memlock = limit.Cur
+		l.memlockUnlimited = limit.Cur == ^uint64(0)
+	}
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		l.nofile = limit.Cur
+	}
+	l.uringDisabled = sysctl("kernel/io_uring_disabled")
+	l.uringGroup = sysctl("kernel/io_uring_group")
+	l.aioMaxNr, l.aioNr = sysctl("fs/aio-max-nr"), sysctl("fs/aio-nr")
+	status, _ := os.ReadFile("/proc/thread-self/status")
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "CapEff":
+			l.capabilities, _ = strconv.ParseUint(value, 16, 64)
+		case "Seccomp":
+			l.seccomp = value
+		}
+	}
+	return l
+}
+
+func sysctl(name string) string {
+	value, _ := os.ReadFile("/proc/sys/" + name)
+	return strings.TrimSpace(string(value))
+}
