@@ -26,8 +26,8 @@ type pace struct {
 
 func (p *pace) room() int { return max(p.cap-p.inFlight, 0) }
 
-// due tells whether to submit, with so many waiting. expected: goroutines that the reaper has woken, and after which it
-// comes back; they will have more to submit.
+// due tells whether to submit, with so many waiting. expected: goroutines that are about to run and will have more to submit,
+// after which the reaper comes back.
 func (p *pace) due(waiting, expected int) bool {
 	ready := min(waiting, p.room())
 	overdue := expected == 0 && p.since >= group(p.inFlight)

@@ -24,7 +24,7 @@ const (
 // request is one operation on its way through a shard. It is small, two cache lines: of a hundred thousand that wait, each
 // is one. What the kernel sees belongs to the queue, and there are no more of those than may be in flight.
 type request struct {
-	// These belong to the shard's front.
+	// Where it is, under the shard's lock.
 	prev, next *request
 	place      place
 

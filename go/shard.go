@@ -19,14 +19,16 @@ type queue interface {
 	push(*request)
 	// cancel asks for an early end of a request that was pushed, if it is still there.
 	cancel(*request)
-	// submit gives the kernel what was pushed; false: it wants completions to be reaped first. light: little to do.
+	// submit gives the kernel what was pushed; false: it wants completions to be reaped first. light: this is as short as a
+	// copy, and the Go scheduler need not be told of the system call.
 	submit(light bool) bool
 	// reap appends what is done.
 	reap([]*request) []*request
-	// why requests were refused without the kernel's having them; 0 if none were.
+	// why the kernel did not take requests; 0 if it took all.
 	why() syscall.Errno
 	// ready is told that the descriptor was readable.
 	ready(fd uintptr)
+	// close ends what is in flight, for a bounded time, and leaks what the kernel does not let go of.
 	close() error
 }
 
@@ -45,19 +47,19 @@ type shard struct {
 
 	mu          sync.Mutex
 	first, last *request // Those that wait.
-	waiting     int
-	cancels     []*request
+	waiting     int        // Operations among them: a request with a linked one is two.
+	cancels     []*request // To be asked for.
 	pace        pace
-	expected    int  // Goroutines that the reaper has woken and comes after.
-	promised    bool // The reaper reaps, and comes back.
-	turnstile   bool // Taken.
-	again       bool // Word was left: who has the turnstile is to reap once more.
-	flush       bool // And to submit whatever waits.
-	closing     bool // Takes no more.
-	closed      bool // Has no queue any more.
+	promised    bool // The reaper has woken goroutines, and comes back after they have run.
+	expected    int  // How many those are: they will have more to submit.
+	turnstile   bool // Somebody is in it.
+	again       bool // Whoever is in it is to go round once more, and reap.
+	flush       bool // Submit whatever waits, however little it is.
+	closing     bool // Takes no more requests.
+	closed      bool // The queue is not touched any more.
 	stats       Stats
 
-	taken, done []*request // These belong to who has the turnstile.
+	taken, done []*request // Of whoever is in the turnstile.
 }
 
 // newShard takes over the queue. fd is readable when there is something to reap.
@@ -68,8 +70,8 @@ func newShard(q queue, fd, inFlight int) (*shard, error) {
 	return s, err
 }
 
-// submit puts requests into the front, in their order, and takes them to the kernel if it is time. Their waiters are told.
-// whole: no more of its kind are to come for now, so that it waits for no others. False: the shard is closed.
+// submit puts requests into the front, in their order, and takes them to the kernel if it is time. Their waiters are told of
+// the completions. whole: this is a group by itself, which does not wait for others. False: the shard takes no more.
 func (s *shard) submit(whole bool, all ...*request) bool {
 	s.mu.Lock()
 	if s.closing {
@@ -136,7 +138,8 @@ func (s *shard) due() bool {
 		s.pace.due(s.waiting, s.expected)
 }
 
-// turn goes through the turnstile if it is time and it is free. The lock is held, and is not afterwards.
+// turn goes through the turnstile if it is time and nobody is in it. The lock is held when it is called, and free when it
+// returns.
 func (s *shard) turn() {
 	if !s.turnstile && !s.closed {
 		s.turnstile = true
@@ -236,11 +239,11 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 	return taken, count, light && bytes <= lightBytes
 }
 
-// patience is how often a request is tried again that the kernel will not do without blocking.
+// patience is how often EAGAIN is tried again, before the goroutine does it by a plain call.
 const patience = 8
 
-// retry tells whether the kernel's answer is none, and the request goes once more. Nobody asked for these: a signal, a
-// shortage, or the end of the thread that submitted.
+// retry tells whether the kernel has not done it, and the request goes once more: because of a signal, a shortage, or the
+// end of the thread that submitted it, which cancels what it had in flight.
 func (r *request) retry() bool {
 	if r.result >= 0 || r.chained || r.cancelled.Load() {
 		return false
