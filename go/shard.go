@@ -46,7 +46,7 @@ type shard struct {
 	reaper *readable.Watch
 
 	mu          sync.Mutex
-	first, last *request // Those that wait.
+	first, last *request   // Those that wait.
 	waiting     int        // Operations among them: a request with a linked one is two.
 	cancels     []*request // To be asked for.
 	pace        pace
