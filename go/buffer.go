@@ -40,13 +40,18 @@ func (b *Buffer) Release() {
 	lent.giveBack()
 }
 
-// NewBuffer is [Engine.NewBuffer] of the default engine.
-func NewBuffer(n int) *Buffer { return Default().NewBuffer(n) }
+// NewBuffer lends n bytes, which begin at a multiple of 4096. What is in them is not defined. It panics if n is negative or
+// memory is exhausted, as make does.
+func NewBuffer(n int) *Buffer {
+	lent, _ := unfixed.take(n)
+	return newBuffer(lent, n)
+}
 
-// NewBuffer lends n bytes, which begin at a multiple of 4096. What is in them is not defined. They come out of the engine's
-// fixed buffers ([Options.FixedBuffers]) as long as there is room. It panics if n is negative or memory is exhausted.
-func (e *Engine) NewBuffer(n int) *Buffer {
-	lent := e.lend(n)
+// NewBuffer is the function of that name, and takes from the engine's fixed buffers ([Options.FixedBuffers]) as long as
+// there is room.
+func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.lend(n), n) }
+
+func newBuffer(lent block, n int) *Buffer {
 	b := &Buffer{p: lent.memory[:n:n], lent: lent}
 	b.cleanup = runtime.AddCleanup(b, block.giveBack, lent)
 	return b

@@ -84,18 +84,20 @@ type Engine struct {
 // ErrEngineClosed is what operations answer after [Engine.Close].
 var ErrEngineClosed = fmt.Errorf("ringway: the engine is closed: %w", os.ErrClosed)
 
-// Default is the engine of the package's functions, made when it is first asked for. It panics if RINGWAY_BACKEND names a
-// backend that does not exist or is refused.
-var Default = sync.OnceValue(func() *Engine {
-	e, err := New(Options{})
-	if err != nil {
-		panic(err)
-	}
-	return e
-})
+// Default is the engine of the package's functions, made when it is first asked for. The error is the one of [New], each
+// time: RINGWAY_BACKEND names a backend that does not exist or is refused. Do not close it.
+func Default() (*Engine, error) { return theDefault() }
+
+var theDefault = sync.OnceValues(func() (*Engine, error) { return New(Options{}) })
 
 // Explain tells which backend the default engine has, and what was refused, with reason and mend.
-func Explain() string { return Default().Explain() }
+func Explain() string {
+	e, err := Default()
+	if err != nil {
+		return err.Error()
+	}
+	return e.Explain()
+}
 
 // New makes an engine. Each ring or KAIO context has to pass a real read. Where a backend was forced, by the options or by
 // RINGWAY_BACKEND, and is refused, the error is a *[Refusal].
@@ -333,7 +335,8 @@ func (e *Engine) Stats() Stats {
 	var all Stats
 	for _, s := range e.shards {
 		stats := s.snapshot()
-		all.Operations += stats.Operations
+		all.Pushed += stats.Pushed
+		all.Delivered += stats.Delivered
 		all.Submissions += stats.Submissions
 		all.Retries += stats.Retries
 		all.InFlight += stats.InFlight

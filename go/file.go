@@ -24,6 +24,7 @@ type File struct {
 	name   string
 
 	storage bool // A regular file or a block device: what the engine is for.
+	dir     bool // A directory, of which the engine does the sync.
 	direct  bool // Open with O_DIRECT.
 	append  bool // Open with O_APPEND.
 
@@ -47,14 +48,20 @@ var (
 )
 
 // Open opens a file for reading, on the default engine.
-func Open(name string) (*File, error) { return Default().Open(name) }
+func Open(name string) (*File, error) { return OpenFile(name, os.O_RDONLY, 0) }
 
 // Create makes or truncates a file, on the default engine.
-func Create(name string) (*File, error) { return Default().Create(name) }
+func Create(name string) (*File, error) {
+	return OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
 
 // OpenFile is [os.OpenFile], on the default engine. [syscall.O_DIRECT] among the flags asks for direct I/O.
 func OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
-	return Default().OpenFile(name, flag, perm)
+	e, err := Default()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return e.OpenFile(name, flag, perm)
 }
 
 // Open opens a file for reading.
@@ -94,6 +101,7 @@ func (e *Engine) NewFile(file *os.File) (*File, error) {
 		}
 		kind := stat.Mode & syscall.S_IFMT
 		f.storage = kind == syscall.S_IFREG || kind == syscall.S_IFBLK
+		f.dir = kind == syscall.S_IFDIR
 		f.direct = flags&syscall.O_DIRECT != 0
 		f.append = flags&syscall.O_APPEND != 0
 		f.fd = int(fd)
@@ -128,6 +136,23 @@ func (f *File) use(op string, do func() error) error {
 	return f.fail(op, do())
 }
 
+// descriptor runs something on the descriptor, within use. What others do to end a wait in a pipe is to close it, so there
+// package os has to hold it open.
+func (f *File) descriptor(do func(fd int) error) error {
+	if f.storage || f.dir {
+		return do(f.fd)
+	}
+	conn, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if conn.Control(func(fd uintptr) { inner = do(int(fd)) }) != nil {
+		return os.ErrClosed // There is no other reason.
+	}
+	return inner
+}
+
 // Name is the name that the file was opened with.
 func (f *File) Name() string { return f.name }
 
@@ -143,7 +168,7 @@ func (f *File) Close() error {
 	if f == nil {
 		return os.ErrInvalid
 	}
-	if !f.storage {
+	if !f.storage && !f.dir {
 		// Whoever waits in it is woken by package os.
 		if f.hold.users.Load() >= 0 {
 			err := f.file.Close()
@@ -203,11 +228,13 @@ func (f *File) Preallocate(off, n int64) error {
 	return f.use("preallocate", func() error {
 		f.engine.call()
 		defer f.engine.done()
-		for {
-			if err := syscall.Fallocate(f.fd, 0, off, n); err != syscall.EINTR {
-				return err
+		return f.descriptor(func(fd int) error {
+			for {
+				if err := syscall.Fallocate(fd, 0, off, n); err != syscall.EINTR {
+					return err
+				}
 			}
-		}
+		})
 	})
 }
 
@@ -227,11 +254,13 @@ const (
 // Advise tells the kernel of a range; a length of 0 is up to the end.
 func (f *File) Advise(off, n int64, advice Advice) error {
 	return f.use("advise", func() error {
-		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, uintptr(f.fd), uintptr(off), uintptr(n), uintptr(advice), 0, 0)
-		if errno != 0 {
-			return errno
-		}
-		return nil
+		return f.descriptor(func(fd int) error {
+			_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, uintptr(fd), uintptr(off), uintptr(n), uintptr(advice), 0, 0)
+			if errno != 0 {
+				return errno
+			}
+			return nil
+		})
 	})
 }
 
@@ -252,7 +281,7 @@ func (f *File) sync(ctx context.Context, kind kind) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if len(f.engine.shards) > 0 && f.storage && !f.engine.closed.Load() {
+	if len(f.engine.shards) > 0 && (f.storage || f.dir) && !f.engine.closed.Load() {
 		result, err := f.engine.fly(ctx, newRequest(kind, f.fd, nil, 0))
 		if err != nil || result != cannotCarry {
 			return err
@@ -260,15 +289,17 @@ func (f *File) sync(ctx context.Context, kind kind) error {
 	}
 	f.engine.call()
 	defer f.engine.done()
-	for {
-		var err error
-		if kind == fsync {
-			err = syscall.Fsync(f.fd)
-		} else {
-			err = syscall.Fdatasync(f.fd)
+	return f.descriptor(func(fd int) error {
+		for {
+			var err error
+			if kind == fsync {
+				err = syscall.Fsync(fd)
+			} else {
+				err = syscall.Fdatasync(fd)
+			}
+			if err != syscall.EINTR {
+				return err
+			}
 		}
-		if err != syscall.EINTR {
-			return err
-		}
-	}
+	})
 }

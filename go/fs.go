@@ -12,7 +12,7 @@ import (
 // FS is a directory as a file system, whose files are read by an engine. As with [os.DirFS], symbolic links may lead out of
 // it.
 type FS struct {
-	engine *Engine
+	engine *Engine // nil: the default one.
 	dir    string
 }
 
@@ -21,10 +21,11 @@ var (
 	_ fs.ReadFileFS = (*FS)(nil)
 	_ fs.ReadDirFS  = (*FS)(nil)
 	_ fs.SubFS      = (*FS)(nil)
+	_ fs.ReadLinkFS = (*FS)(nil)
 )
 
 // DirFS is a directory, on the default engine.
-func DirFS(dir string) *FS { return Default().DirFS(dir) }
+func DirFS(dir string) *FS { return &FS{dir: dir} }
 
 // DirFS is a directory.
 func (e *Engine) DirFS(dir string) *FS { return &FS{e, dir} }
@@ -38,7 +39,7 @@ func (f *FS) at(op, name string) (string, error) {
 	if err != nil {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
-	return filepath.Join(f.dir, local), nil
+	return f.dir + "/" + local, nil // As it is: "." then has the name that it was asked for by, as with os.DirFS.
 }
 
 // named has an error tell the name that was asked for, not where it leads to.
@@ -51,19 +52,23 @@ func named(err error, name string) error {
 
 // Open opens a file or a directory; the answer is a *[File].
 func (f *FS) Open(name string) (fs.File, error) {
-	file, err := f.open(name)
+	file, err := f.open("open", name)
 	if err != nil {
 		return nil, err
 	}
 	return file, nil
 }
 
-func (f *FS) open(name string) (*File, error) {
-	at, err := f.at("open", name)
+func (f *FS) open(op, name string) (*File, error) {
+	at, err := f.at(op, name)
 	if err != nil {
 		return nil, err
 	}
-	file, err := f.engine.Open(at)
+	open := Open
+	if f.engine != nil {
+		open = f.engine.Open
+	}
+	file, err := open(at)
 	return file, named(err, name)
 }
 
@@ -75,6 +80,26 @@ func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	}
 	info, err := os.Stat(at)
 	return info, named(err, name)
+}
+
+// Lstat tells of a file, and of a symbolic link itself.
+func (f *FS) Lstat(name string) (fs.FileInfo, error) {
+	at, err := f.at("lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(at)
+	return info, named(err, name)
+}
+
+// ReadLink tells what a symbolic link holds, which may lead anywhere.
+func (f *FS) ReadLink(name string) (string, error) {
+	at, err := f.at("readlink", name)
+	if err != nil {
+		return "", err
+	}
+	target, err := os.Readlink(at)
+	return target, named(err, name)
 }
 
 // ReadDir lists a directory, sorted by name.
@@ -89,7 +114,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // ReadFile reads a whole file.
 func (f *FS) ReadFile(name string) ([]byte, error) {
-	file, err := f.open(name)
+	file, err := f.open("readfile", name)
 	if err != nil {
 		return nil, err
 	}

@@ -107,6 +107,14 @@ func (r *request) free() {
 	requests.Put(r)
 }
 
+// count is how many operations this is: with the linked one, two.
+func (r *request) count() int {
+	if r.linked() == nil {
+		return 1
+	}
+	return 2
+}
+
 // bytes is how much a request moves.
 func (r *request) bytes() int {
 	n := len(r.p)

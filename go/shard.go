@@ -74,6 +74,7 @@ func (s *shard) submit(whole bool, all ...*request) bool {
 		return false
 	}
 	for _, r := range all {
+		s.stats.Pushed += uint64(r.count())
 		s.enqueue(r)
 	}
 	s.flush = s.flush || whole
@@ -89,7 +90,7 @@ func (s *shard) enqueue(r *request) {
 		s.last.next = r
 	}
 	s.last = r
-	s.waiting++
+	s.waiting += r.count()
 }
 
 // cancel asks for an early end of a request. It has one in any case, and its waiter is told.
@@ -99,6 +100,7 @@ func (s *shard) cancel(r *request) {
 	switch r.place {
 	case waiting:
 		s.unlink(r)
+		s.stats.Delivered += uint64(r.count())
 		s.mu.Unlock()
 		r.end(-int32(syscall.ECANCELED))
 	case carried:
@@ -122,7 +124,7 @@ func (s *shard) unlink(r *request) {
 		r.next.prev = r.prev
 	}
 	r.prev, r.next, r.place = nil, nil, idle
-	s.waiting--
+	s.waiting -= r.count()
 }
 
 // due tells whether somebody should go through the turnstile.
@@ -167,36 +169,43 @@ func (s *shard) round() {
 		time.Sleep(100 * time.Microsecond) // The kernel is short of something, and has nothing to give back.
 	}
 	over := len(done)
-	// The promise is made before they run.
+	finished, retries := sift(done)
+
 	s.mu.Lock()
 	s.pace.completed(over)
 	s.stats.Submissions++
-	s.stats.Operations += uint64(over)
+	s.stats.Retries += uint64(len(retries))
+	s.stats.Delivered += uint64(len(finished))
 	if s.promised {
-		s.expected += over
+		s.expected += len(finished) // Before they run.
 	}
 	s.again = s.again || !submitted
-	s.mu.Unlock()
-
-	retries := 0
-	for i, r := range done {
-		if r.retry() {
-			done[retries] = r
-			retries++
-		} else {
-			r.waiter.one()
-		}
-		if i >= retries {
-			done[i] = nil
-		}
-	}
-	s.mu.Lock()
-	for _, r := range done[:retries] {
-		s.stats.Retries++
+	for _, r := range retries {
 		s.enqueue(r)
 		s.flush = true
 	}
+	s.mu.Unlock()
+
+	for _, r := range finished {
+		r.waiter.one()
+	}
+	clear(done)
 	s.done = done[:0]
+	s.mu.Lock()
+}
+
+// sift puts those that go once more behind those that are finished.
+func sift(done []*request) (finished, retries []*request) {
+	n := len(done)
+	for i := 0; i < n; {
+		if done[i].retry() {
+			n--
+			done[i], done[n] = done[n], done[i]
+		} else {
+			i++
+		}
+	}
+	return done[:n], done[n:]
 }
 
 // lightBytes is how much may be copied in one submission without telling the scheduler: no more than a goroutine might
@@ -210,10 +219,7 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 	bytes := 0
 	light = true
 	for r := s.first; r != nil && count < room; r = s.first {
-		need := 1
-		if r.linked() != nil {
-			need = 2
-		}
+		need := r.count()
 		if count+need > room && count > 0 {
 			break
 		}
@@ -283,14 +289,15 @@ func (s *shard) reap(fd uintptr) bool {
 
 // Stats are counts since the engine was made.
 type Stats struct {
-	// Operations that went through a ring or a KAIO context, and have completed.
-	Operations uint64
-	// Submissions are rounds that gave the kernel a group of them, or picked completions up.
+	// Pushed are operations that were given to a ring or a KAIO context; plain system calls are not counted. Delivered are
+	// those of them whose goroutines have the answer. At any moment Pushed = Delivered + InFlight + Waiting.
+	Pushed, Delivered uint64
+	// InFlight is what the kernel has now; Waiting what waits for room or for a group.
+	InFlight, Waiting int
+	// Submissions are rounds that gave the kernel a group of operations, or picked completions up.
 	Submissions uint64
 	// Retries of operations that the kernel had not done (EINTR, EAGAIN, the end of a thread).
 	Retries uint64
-	// InFlight is what the kernel has now; Waiting what waits for room or for a group.
-	InFlight, Waiting int
 }
 
 func (s *shard) snapshot() Stats {
@@ -312,6 +319,7 @@ func (s *shard) close() error {
 	var refused []*request
 	for s.first != nil {
 		refused = append(refused, s.first)
+		s.stats.Delivered += uint64(s.first.count())
 		s.unlink(s.first)
 	}
 	s.mu.Unlock()

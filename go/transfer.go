@@ -482,49 +482,74 @@ func (f *File) WriteString(s string) (int, error) {
 	return f.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
-// These hide what would make io.Copy call the method that calls it.
-type (
-	readerAlone struct{ io.Reader }
-	writerAlone struct{ io.Writer }
-)
+// readerAlone hides what would make io.Copy call the method that calls it.
+type readerAlone struct{ io.Reader }
 
-// ReadFrom is [os.File.ReadFrom]: what the kernel can copy by itself it does.
+// ReadFrom is [os.File.ReadFrom]: what the kernel can copy by itself it does. To a direct file it writes full buffers, however
+// little r gives at once, so that the whole length alone has to be aligned.
 func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if !f.hold.begin() {
+		return 0, f.fail("write", os.ErrClosed)
+	}
+	defer f.hold.end()
+	// An error of r's is handed on as it is, so nothing is wrapped here.
+	if f.direct {
+		return f.gather(r)
+	}
 	if from, ok := r.(*File); ok && !from.direct {
 		r = from.file
 	}
-	err = f.use("write", func() (err error) {
-		if f.direct {
-			n, err = f.engine.copyWith(writerAlone{f}, r)
-		} else {
-			n, err = f.file.ReadFrom(r)
+	return f.file.ReadFrom(r)
+}
+
+// gather writes what r gives, in full buffers.
+func (f *File) gather(r io.Reader) (n int64, err error) {
+	buffer := f.engine.lend(copied)
+	defer buffer.giveBack()
+	p := buffer.memory
+	for err == nil {
+		filled := 0
+		for filled < len(p) && err == nil {
+			var m int
+			m, err = r.Read(p[filled:])
+			filled += m
 		}
-		return err
-	})
+		m, failed := f.Write(p[:filled])
+		n += int64(m)
+		if failed != nil {
+			return n, failed
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
 	return n, err
 }
+
+// copied is how much is copied at once.
+const copied = 256 << 10
 
 // WriteTo is [os.File.WriteTo]: what the kernel can copy by itself it does.
 func (f *File) WriteTo(w io.Writer) (n int64, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if !f.hold.begin() {
+		return 0, f.fail("read", os.ErrClosed)
+	}
+	defer f.hold.end()
 	if to, ok := w.(*File); ok && !to.direct {
 		w = to.file
 	}
-	err = f.use("read", func() (err error) {
-		if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
-			n, err = f.file.WriteTo(w)
-		} else {
-			n, err = f.engine.copyWith(w, readerAlone{f})
-		}
-		return err
-	})
-	return n, err
-}
-
-// copyWith copies through a buffer that direct I/O takes as it is.
-func (e *Engine) copyWith(w io.Writer, r io.Reader) (int64, error) {
-	buffer := e.lend(256 << 10)
+	if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
+		return f.file.WriteTo(w)
+	}
+	buffer := f.engine.lend(copied)
 	defer buffer.giveBack()
-	return io.CopyBuffer(w, r, buffer.memory)
+	return io.CopyBuffer(w, readerAlone{f}, buffer.memory)
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the

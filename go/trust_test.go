@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 var children = map[string]func() error{
+	"default":  defaultRefused,
 	"filtered": filtered,
 	"crowd":    crowd,
 }
@@ -328,6 +329,26 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// defaultRefused is a child whose default engine is one that does not exist: everything answers an error, and nothing panics.
+func defaultRefused() error {
+	if _, err := ringway.Default(); err == nil {
+		return errors.New("there is an engine")
+	}
+	if _, err := ringway.Open("/etc/passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+		return fmt.Errorf("open: %v", err)
+	}
+	if _, err := ringway.DirFS("/etc").Open("passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+		return fmt.Errorf("open of an FS: %v", err)
+	}
+	if text := ringway.Explain(); !strings.Contains(text, "no backend is called") {
+		return errors.New(text)
+	}
+	ringway.NewBuffer(10).Release()
+	return nil
+}
+
+func TestDefaultRefused(t *testing.T) { runChild(t, "default", nil, "RINGWAY_BACKEND=nonsense") }
+
 // crowd is a child with 100 000 goroutines that read, and little that it may lock.
 func crowd() error {
 	limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
@@ -335,11 +356,14 @@ func crowd() error {
 	if err := syscall.Setrlimit(memlock, &limit); err != nil {
 		return err
 	}
-	e, err := ringway.New(ringway.Options{AlwaysRing: true})
+	e, err := ringway.New(ringway.Options{AlwaysRing: true, FixedBuffers: 1 << 20})
 	if err != nil {
 		return err
 	}
 	fmt.Println(e.Explain())
+	if e.Backend() == ringway.Uring && !strings.Contains(e.Explain(), "fixed buffers refused: ENOMEM") {
+		return errors.New("1 MiB was registered, of 64 KiB that may be locked")
+	}
 	name := os.Getenv("FILE")
 	want, err := os.ReadFile(name)
 	if err != nil {

@@ -11,18 +11,21 @@ import (
 	"time"
 )
 
-// Conn is a connection on a ring. It has the methods of a net.TCPConn or net.UnixConn, with their contracts and errors; any
-// number of goroutines may use it. Errors are *net.OpError; below them are an os.SyscallError, os.ErrDeadlineExceeded, or
-// net.ErrClosed.
+// Conn is a connection on a ring: of a unix socket as it is, of TCP as part of a [TCPConn]. Its methods are those of the
+// standard package's connections, with their contracts and errors; any number of goroutines may use it. Errors are
+// *net.OpError; below them are an os.SyscallError, os.ErrDeadlineExceeded, or net.ErrClosed.
 type Conn struct {
 	socket
 	local, remote net.Addr
 	read, write   direction
 }
 
+// TCPConn is a TCP connection on a ring.
+type TCPConn struct{ *Conn }
+
 var (
-	_ net.Conn     = (*Conn)(nil)
-	_ syscall.Conn = (*Conn)(nil)
+	_ net.Conn     = (*TCPConn)(nil)
+	_ syscall.Conn = (*TCPConn)(nil)
 )
 
 // newConn takes over a connected descriptor. It is closed with the connection, at the latest when that is forgotten.
@@ -33,6 +36,14 @@ func newConn(fd int, network string, s *shard, local, remote net.Addr) *Conn {
 	c.write.init(fd, s)
 	runtime.SetFinalizer(c, (*Conn).Close)
 	return c
+}
+
+// whole is the connection as programs see it.
+func (c *Conn) whole() net.Conn {
+	if c.network == "unix" {
+		return c
+	}
+	return &TCPConn{c}
 }
 
 func (c *Conn) fail(op string, err error) error { return c.wrap(op, c.local, c.remote, err) }
@@ -175,39 +186,38 @@ func (c *Conn) SetWriteBuffer(bytes int) error {
 	return c.failSet(c.setInt(syscall.SOL_SOCKET, syscall.SO_SNDBUF, bytes))
 }
 
-// SetNoDelay tells whether to send at once rather than to gather (Nagle's algorithm). It is set from the beginning. TCP only.
-func (c *Conn) SetNoDelay(noDelay bool) error {
-	return c.failSet(c.setInt(syscall.IPPROTO_TCP, syscall.TCP_NODELAY, number(noDelay)))
+// SetNoDelay tells whether to send at once rather than to gather (Nagle's algorithm). It is set from the beginning.
+func (c *TCPConn) SetNoDelay(noDelay bool) error {
+	return c.fail("set", c.setInt(syscall.IPPROTO_TCP, syscall.TCP_NODELAY, number(noDelay)))
 }
 
 // SetLinger tells what Close does with bytes that were not sent: negative, they are sent in the background; 0, they are
-// dropped, and the peer sees ECONNRESET; else Close may block for so many seconds. TCP only.
-func (c *Conn) SetLinger(seconds int) error {
-	return c.failSet(c.with("setsockopt", func(fd int) error {
+// dropped, and the peer sees ECONNRESET; else Close may block for so many seconds.
+func (c *TCPConn) SetLinger(seconds int) error {
+	return c.fail("set", c.with("setsockopt", func(fd int) error {
 		linger := syscall.Linger{Onoff: int32(number(seconds >= 0)), Linger: int32(max(seconds, 0))}
 		return syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &linger)
 	}))
 }
 
-// SetKeepAlive tells whether the kernel probes an idle connection. It is set from the beginning. TCP only.
-func (c *Conn) SetKeepAlive(keep bool) error {
-	return c.failSet(c.setInt(syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, number(keep)))
+// SetKeepAlive tells whether the kernel probes an idle connection. It is set from the beginning.
+func (c *TCPConn) SetKeepAlive(keep bool) error {
+	return c.fail("set", c.setInt(syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, number(keep)))
 }
 
 // SetKeepAlivePeriod sets how long a connection is idle before it is probed; 0 is 15 seconds, negative changes nothing.
-// TCP only.
-func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	return c.failSet(c.with("setsockopt", func(fd int) error {
+func (c *TCPConn) SetKeepAlivePeriod(d time.Duration) error {
+	return c.fail("set", c.with("setsockopt", func(fd int) error {
 		return keepAliveTimes(fd, net.KeepAliveConfig{Idle: d, Interval: -1, Count: -1})
 	}))
 }
 
-// SetKeepAliveConfig sets how the kernel probes an idle connection. TCP only.
-func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+// SetKeepAliveConfig sets how the kernel probes an idle connection.
+func (c *TCPConn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	if err := c.SetKeepAlive(config.Enable); err != nil {
 		return err
 	}
-	return c.failSet(c.with("setsockopt", func(fd int) error { return keepAliveTimes(fd, config) }))
+	return c.fail("set", c.with("setsockopt", func(fd int) error { return keepAliveTimes(fd, config) }))
 }
 
 func number(b bool) int {

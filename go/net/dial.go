@@ -34,7 +34,7 @@ type Dialer struct {
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
-// Dial is net.Dial: for tcp, tcp4, tcp6 and unix with a connection on a ring, a *[Conn].
+// Dial is net.Dial: for tcp, tcp4, tcp6 and unix with a connection on a ring, a *[TCPConn] or *[Conn].
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
@@ -136,6 +136,9 @@ func (d *Dialer) resolve(ctx context.Context, network, address string) ([]net.Ad
 	} else if ips, err = resolver.LookupIPAddr(ctx, host); err != nil {
 		return nil, err
 	}
+	if len(ips) == 1 && ips[0].IP.Equal(net.IPv6unspecified) {
+		ips = append(ips, net.IPAddr{IP: net.IPv4zero}) // Who listens on all addresses may do so on those of IPv4 alone.
+	}
 	from, ok := d.LocalAddr.(*net.TCPAddr)
 	if d.LocalAddr != nil && !ok {
 		return nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()}
@@ -181,7 +184,7 @@ func (d *Dialer) one(ctx context.Context, e *engine, network string, to net.Addr
 			if err != nil {
 				return nil, err
 			}
-			return c, nil
+			return c.whole(), nil
 		}
 		if err == nil {
 			_ = c.Close()

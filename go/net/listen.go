@@ -85,7 +85,7 @@ func (l *Listener) takeOver(standard net.Listener) error {
 
 func (l *Listener) fail(op string, err error) error { return l.wrap(op, nil, l.addr, err) }
 
-// Accept waits for the next connection, a *[Conn]. Concurrent calls take turns.
+// Accept waits for the next connection, a *[TCPConn] or *[Conn]. Concurrent calls take turns.
 func (l *Listener) Accept() (net.Conn, error) {
 	if err := l.begin(); err != nil {
 		return nil, l.fail("accept", err)
@@ -98,7 +98,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (l *Listener) next() (*Conn, error) {
+func (l *Listener) next() (net.Conn, error) {
 	d := &l.accept
 	d.turn.Lock()
 	defer d.turn.Unlock()
@@ -116,7 +116,7 @@ func (l *Listener) next() (*Conn, error) {
 }
 
 // accepted makes a connection of the descriptor that the request has yielded.
-func (l *Listener) accepted(fd int) *Conn {
+func (l *Listener) accepted(fd int) net.Conn {
 	remote := peerAddress(l.accept.request.Peer())
 	if remote == nil {
 		remote = address(syscall.Getpeername(fd))
@@ -125,7 +125,7 @@ func (l *Listener) accepted(fd int) *Conn {
 		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 		keepAlive(fd, l.period, l.config)
 	}
-	return newConn(fd, l.network, l.shards.shard(), address(syscall.Getsockname(fd)), remote)
+	return newConn(fd, l.network, l.shards.shard(), address(syscall.Getsockname(fd)), remote).whole()
 }
 
 // Close stops listening. Who waits in Accept is told net.ErrClosed, unless a connection came just before. The file of a

@@ -112,11 +112,11 @@ func TestSameRows(t *testing.T) {
 				if err := ahead.Fetch(fetched, i); err != nil {
 					t.Fatal(err)
 				}
-				before := engine.Stats().Operations
+				before := engine.Stats().Delivered
 				if !reflect.DeepEqual(rowsOf(t, fetched.RowGroups()[i]), want) {
 					t.Fatal("other rows when fetched, group", i)
 				}
-				if backend == ringway.Uring && engine.Stats().Operations != before {
+				if backend == ringway.Uring && engine.Stats().Delivered != before {
 					t.Fatal("what was fetched is read again")
 				}
 			}

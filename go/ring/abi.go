@@ -147,6 +147,7 @@ const (
 	registerIOWQMaxWorkers = 19
 	registerPbufRing       = 22
 	unregisterPbufRing     = 23
+	registerSyncCancel     = 24
 	registerFileAllocRange = 25
 
 	registerSparse = 1 << 0
@@ -267,6 +268,15 @@ type indexRange struct {
 	_        uint64
 }
 
+// syncCancel is struct io_uring_sync_cancel_reg.
+type syncCancel struct {
+	addr  uint64
+	fd    int32
+	flags uint32
+	span  timespec
+	_     [4]uint64
+}
+
 // probeOp is struct io_uring_probe_op.
 type probeOp struct {
 	op, _ uint8
@@ -305,6 +315,7 @@ var (
 	_ [24]byte  = [unsafe.Sizeof(geteventsArg{})]byte{}
 	_ [256]byte = [unsafe.Sizeof(Statx{})]byte{}
 	_ [32]byte  = [unsafe.Sizeof(rsrcRegister{})]byte{}
+	_ [64]byte  = [unsafe.Sizeof(syncCancel{})]byte{}
 	_ [32]byte  = [unsafe.Sizeof(rsrcUpdate{})]byte{}
 	_ [40]byte  = [unsafe.Sizeof(bufferRegistration{})]byte{}
 )

@@ -149,9 +149,9 @@ func (q *Request) FixedFile() *Request { return q.modify(sqeFixedFile) }
 // it was to, the next one and those linked behind it are not begun and complete with ECANCELED. A chain ends with the first
 // request that has no Link, and has to lie in one submission: the queue needs [Ring.Room] for all of it.
 //
-// What counts as a failure is the kernel's choice. In kernel 6.18 it is not one when fsync, sync_file_range, fallocate,
-// ftruncate or madvise fails, so what follows is begun all the same; and it is one when a timeout passes, which Hardlink
-// puts up with.
+// What counts as a failure is the kernel's choice. Up to kernel 6.18 a chain goes on when fsync, sync_file_range, fallocate,
+// ftruncate, madvise, statx or one of the operations that change names fails with an error other than EBADF; and it breaks
+// when a timeout passes, which Hardlink puts up with.
 func (q *Request) Link() *Request { return q.modify(sqeLink) }
 
 // Hardlink is Link, with the difference that the next request begins however this one ends. A chain can have links of both

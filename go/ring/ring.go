@@ -427,8 +427,12 @@ func (r *Ring) quiesce() int {
 	var done [32]Completion
 	deadline := time.Now().Add(r.closeWait)
 	var asked time.Time
+	now := true
 	for {
 		for r.Reap(done[:]) > 0 {
+			if now {
+				asked = time.Time{} // What waited for these may have begun.
+			}
 		}
 		if r.inFlight == 0 {
 			return 0
@@ -440,24 +444,40 @@ func (r *Ring) quiesce() int {
 		// Once more now and then: a request may not have been where a cancel looked for it.
 		if time.Since(asked) > 50*time.Millisecond {
 			asked = time.Now()
-			for _, s := range r.slots {
-				if s.request == nil || s.request.sqe.opcode == OpAsyncCancel {
-					continue
-				}
-				if r.Room() == 0 {
-					_, _ = r.Submit()
-					for r.Reap(done[:]) > 0 {
-					}
-				}
-				cancel := new(Request)
-				if s.request == nil || r.Push(cancel.Cancel(s.request)) != nil {
-					break
-				}
+			if now = now && r.cancelNow(); !now {
+				r.cancelEach(done[:])
 			}
 		}
 		step := min(left, 10*time.Millisecond)
 		if _, err := r.Wait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
 			time.Sleep(step)
+		}
+	}
+}
+
+// cancelNow cancels everything without a request for it, which would wait behind a barrier. False: the kernel cannot; 6.0 can.
+func (r *Ring) cancelNow() bool {
+	if r.fd < 0 {
+		return false
+	}
+	all := syncCancel{fd: -1, flags: cancelAny | cancelAll}
+	_, err := r.register(registerSyncCancel, unsafe.Pointer(&all), 1)
+	return !errors.Is(err, syscall.EINVAL)
+}
+
+// cancelEach has a cancel for each request in flight.
+func (r *Ring) cancelEach(done []Completion) {
+	for _, s := range r.slots {
+		if s.request == nil || s.request.sqe.opcode == OpAsyncCancel {
+			continue
+		}
+		if r.Room() == 0 {
+			_, _ = r.Submit()
+			for r.Reap(done) > 0 {
+			}
+		}
+		if r.Push(new(Request).Cancel(s.request)) != nil {
+			return
 		}
 	}
 }

@@ -7,6 +7,7 @@ package ring
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -387,6 +388,56 @@ func TestCloseCancels(t *testing.T) {
 	equal(t, r.Reap(make([]Completion, 1)), 0)
 }
 
+// A cancel that is submitted waits behind a barrier that waits, and Close must not.
+func TestCloseBehindABarrier(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, _ := pipe(t)
+	for _, q := range []*Request{new(Request).Poll(reading, 1), new(Request).Drain(), new(Request), new(Request).Drain()} {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	if !r.cancelNow() {
+		t.Skip("skipped: this kernel is older than 6.0")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kernels before 6.0 have no other cancel than by a request.
+func TestCancelEach(t *testing.T) {
+	r := newRing(t, Options{Entries: 4})
+	reading, _ := pipe(t)
+	const count = 50
+	for range count {
+		q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	var done [8]Completion
+	r.cancelEach(done[:])
+	for deadline := time.Now().Add(patience); r.InFlight() > 0; {
+		if _, err := r.Wait(1, time.Second); err != nil && err != ErrReap {
+			t.Fatal(r.InFlight(), err)
+		}
+		for r.Reap(done[:]) > 0 {
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(r.InFlight())
+		}
+	}
+}
+
 func TestCloseBeginsNothing(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "before")
@@ -523,4 +574,289 @@ func BenchmarkNop(b *testing.B) {
 		r.Reap(done[:])
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/nop")
+}
+
+// bare is a ring as an old kernel grants it: without flags, and so with the array of entries.
+func bare(t *testing.T, change func(*wish)) *Ring {
+	t.Helper()
+	w := Options{}.wish()
+	w.flags = 0
+	if change != nil {
+		change(&w)
+	}
+	r, err := open(w)
+	if err != nil {
+		if os.Getenv("CI") != "" && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSYS) {
+			t.Fatal(err)
+		}
+		t.Skip("skipped:", err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil && err != ErrClosed {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func TestBareRing(t *testing.T) {
+	r := bare(t, func(w *wish) { w.entries = 4 })
+	if len(r.Granted()) != 0 {
+		t.Fatal(r.Granted())
+	}
+	f := tempFile(t, "0123456789")
+	for i := range 50 { // Round and round.
+		p, q := make([]byte, 3), make([]byte, 2)
+		ends := run(t, r, new(Request).Read(int(f.Fd()), p, 4), new(Request).Read(int(f.Fd()), q, int64(i%8)))
+		equal(t, ends[0].Result, 3)
+		equal(t, ends[1].Result, 2)
+		equal(t, string(p), "456")
+		equal(t, string(q), "0123456789"[i%8:i%8+2])
+	}
+}
+
+// Without SUBMIT_ALL the kernel stops behind a request that it finds wrong: what was behind it stays in the queue.
+func TestPartialSubmissionOfTheKernel(t *testing.T) {
+	r := bare(t, nil)
+	unknown := new(Request)
+	unknown.prepare(200, -1)
+	all := []*Request{new(Request), unknown, new(Request), new(Request)}
+	for _, q := range all {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := r.Submit()
+	equal(t, err, nil)
+	equal(t, n, 2)
+	equal(t, r.Waiting(), 2)
+	equal(t, r.InFlight(), 4)
+	n, err = r.Submit()
+	equal(t, err, nil)
+	equal(t, n, 2)
+	for i, c := range collect(t, r, all...) {
+		equal(t, c.Err(), map[bool]error{true: syscall.EINVAL, false: nil}[i == 1])
+	}
+	// What the kernel did not take can be taken back.
+	unknown.prepare(200, -1)
+	for _, q := range all {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := r.Submit(); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	if back := r.Withdraw(); !slices.Equal(back, []*Request{all[3], all[2]}) {
+		t.Fatal(back)
+	}
+	collect(t, r, all[0], all[1])
+	equal(t, r.InFlight(), 0)
+}
+
+// A thread that is blocked in the kernel is sent signals: the wait goes on, and with a timeout no longer than that.
+func TestSignalsWhileWaiting(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	signals := make(chan os.Signal, 100)
+	signal.Notify(signals, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := syscall.Gettid()
+	waiting := func(wait func(over func())) {
+		end, ended := make(chan bool), make(chan bool)
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-end:
+					return
+				case <-time.After(time.Millisecond):
+					_, _, _ = syscall.Syscall(syscall.SYS_TGKILL, uintptr(syscall.Getpid()), uintptr(thread), uintptr(syscall.SIGUSR1))
+				}
+			}
+		}()
+		wait(func() { close(end); <-ended })
+	}
+	waiting(func(over func()) {
+		defer over()
+		begin := time.Now()
+		_, err := r.Wait(1, 50*time.Millisecond)
+		equal(t, err, ErrTimeout)
+		if took := time.Since(begin); took < 50*time.Millisecond {
+			t.Fatal("too early:", took)
+		}
+	})
+	q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+	if err := r.Push(q); err != nil {
+		t.Fatal(err)
+	}
+	waiting(func(over func()) {
+		defer over()
+		go func() {
+			for range 20 { // After so many signals.
+				<-signals
+			}
+			_, _ = syscall.Write(writing, []byte("x"))
+		}()
+		n, err := r.Wait(1, -1)
+		equal(t, n, 1)
+		equal(t, err, nil)
+	})
+	equal(t, collect(t, r, q)[0].Result, 1)
+}
+
+// A kernel before 5.11 has no wait with a timeout.
+func TestWaitBefore511(t *testing.T) {
+	r := newRing(t, Options{})
+	r.params.features &^= featExtArg
+	reading, writing := pipe(t)
+	begin := time.Now()
+	_, err := r.Wait(1, 30*time.Millisecond)
+	equal(t, err, ErrTimeout)
+	if took := time.Since(begin); took < 30*time.Millisecond {
+		t.Fatal("too early:", took)
+	}
+	q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		_, _ = syscall.Write(writing, []byte("x"))
+	}()
+	equal(t, run(t, r, q)[0].Result, 1)
+	// Two, of which one comes.
+	nop := new(Request)
+	if err := r.Push(nop); err != nil {
+		t.Fatal(err)
+	}
+	n, err := r.Wait(2, 10*time.Millisecond)
+	equal(t, n, 1)
+	equal(t, err, ErrTimeout)
+	collect(t, r, nop)
+	equal(t, one(t, r, nop), 0)
+}
+
+// More than the completion queue holds cannot be there at once, and is not waited for.
+func TestWaitForMoreThanFits(t *testing.T) {
+	r := newRing(t, Options{Entries: 4, CompletionEntries: 4})
+	var all [12]Request
+	for i := range all {
+		for r.Push(&all[i]) == ErrFull {
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.Wait(len(all), -1); err != nil {
+		t.Fatal(err)
+	}
+	var done [12]Completion
+	equal(t, r.Reap(done[:]), len(all))
+}
+
+// With a kernel thread that takes them, a queue that is full is waited for.
+func TestFullSQPoll(t *testing.T) {
+	r := newRing(t, Options{Entries: 4, CompletionEntries: 512, SQPoll: 1})
+	if !slices.Contains(r.Granted(), "SQPOLL") {
+		t.Skip("skipped:", r.Refusals())
+	}
+	const count = 200
+	for i := range count {
+		if i%50 == 0 {
+			time.Sleep(5 * time.Millisecond) // The kernel's thread falls asleep.
+		}
+		for q := new(Request); r.Push(q) != nil; {
+			equal(t, r.Room(), 0)
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+			if r.Room() == 0 {
+				t.Fatal("no room was waited for")
+			}
+		}
+	}
+	var done [count]Completion
+	for n := 0; n < count; {
+		if _, err := r.Wait(1, patience); err != nil {
+			t.Fatal(n, err)
+		}
+		n += r.Reap(done[n:])
+	}
+	equal(t, r.InFlight(), 0)
+}
+
+// The memory of a group is the kernel's for as long as the ring that was closed too early.
+func TestGroupOutlivesALeakedRing(t *testing.T) {
+	f := newFake(8, 16, 0)
+	memory := make([]byte, 8192)
+	b := &BufferRing{ring: f.Ring, memory: memory, size: 1}
+	f.groups = []*BufferRing{b}
+	f.kernel = func(submit, _, _ uint32, _ *geteventsArg) (int, syscall.Errno) {
+		atomic.StoreUint32(f.sqHead, *f.sqHead+submit)
+		return int(submit), 0
+	}
+	if err := f.Push(new(Request).RecvSelect(0, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CloseWithin(time.Millisecond); err == nil {
+		t.Fatal("nothing was leaked?")
+	}
+	equal(t, b.Close(), ErrClosed)
+	if b.memory == nil {
+		t.Fatal("freed")
+	}
+}
+
+// What is asked of a ring that was closed.
+func TestClosed(t *testing.T) {
+	r := newRing(t, Options{})
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, r.Fd(), -1)
+	equal(t, r.Room()+r.Ready()+r.Waiting()+r.InFlight()+int(r.Overflow())+len(r.Withdraw()), 0)
+	_, wait := r.Wait(1, 0)
+	_, probe := r.Probe()
+	_, group := r.RegisterBufferRing(0, 4, 4)
+	for _, err := range []error{wait, probe, group, r.RegisterFiles([]int{0}), r.RegisterBuffers([][]byte{{1}}), r.UnregisterEventfd()} {
+		equal(t, err, ErrClosed)
+	}
+}
+
+// An overflow that the kernel keeps: more than four times what its queue holds, of polls that become ready together, so that
+// nobody can hold them back.
+func TestOverflowOfPolls(t *testing.T) {
+	r := newRing(t, Options{Entries: 8, CompletionEntries: 8})
+	if r.params.features&featNoDrop == 0 {
+		t.Skip("skipped: this kernel drops what overflows")
+	}
+	reading, writing := pipe(t)
+	waiting := map[*Request]bool{}
+	for range 300 {
+		q := new(Request).Poll(reading, 1)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waiting[q] = true
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = syscall.Write(writing, []byte("x"))
+	for deadline := time.Now().Add(patience); len(waiting) > 0; {
+		if _, err := r.Wait(1, patience); err != nil && err != ErrReap {
+			t.Fatal(len(waiting), err)
+		}
+		reapInto(t, r, waiting)
+		if time.Now().After(deadline) {
+			t.Fatal(len(waiting), "are lost")
+		}
+	}
+	equal(t, r.Overflow(), 0)
+	equal(t, r.InFlight(), 0)
 }

@@ -164,6 +164,11 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 				"check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count"
 		}
 		if uring && !l.memlockUnlimited && l.capabilities&capIPCLock == 0 {
+			if feature == FixedBuffers {
+				return fmt.Sprintf("registered memory counts against RLIMIT_MEMLOCK, which is %s for all processes of this user together",
+						bytesText(l.memlock)),
+					"register less, or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
+			}
 			return fmt.Sprintf("ring memory counts against RLIMIT_MEMLOCK, which is %s for all processes of this user together",
 					bytesText(l.memlock)),
 				"make fewer or smaller rings, or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
@@ -185,6 +190,9 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 		}
 		return "the kernel is short of a resource for now", "try again, with less in flight"
 	case syscall.EOPNOTSUPP:
+		if feature == FixedBuffers {
+			return "only the backend uring has them", "nothing to do: operations work without them"
+		}
 		return "this kernel, file system or device does not have it", "nothing to do: operations work without it"
 	case syscall.ETIMEDOUT:
 		return "a read through it did not complete", "look whether a sandbox emulates it in part (gVisor)"

@@ -1,0 +1,210 @@
+//go:build linux
+
+package ring
+
+// Files that are in the ring's table and have no descriptor, and tables that are changed while the ring is in use.
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func sparse(t *testing.T, r *Ring, n int) {
+	t.Helper()
+	if err := r.RegisterFilesSparse(n); errors.Is(err, syscall.EINVAL) {
+		t.Skip("skipped: this kernel is older than 5.19")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDirectOpen(t *testing.T) {
+	r := newRing(t, Options{})
+	sparse(t, r, 4)
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte("0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Open, read and close in one chain, without a descriptor.
+	p := make([]byte, 4)
+	ends := run(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(2).Link(),
+		new(Request).Read(2, p, 3).FixedFile().Link(), new(Request).CloseDirect(2))
+	for _, c := range ends {
+		equal(t, c.Err(), nil)
+	}
+	equal(t, string(p), "3456")
+	equal(t, run(t, r, new(Request).Read(2, p, 3).FixedFile())[0].Err(), error(syscall.EBADF))
+	equal(t, run(t, r, new(Request).CloseDirect(2))[0].Err(), error(syscall.EBADF))
+	// The kernel chooses, each time another.
+	a := one(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(AnyIndex))
+	b := one(t, r, new(Request).Openat2(AtCwd, name, uint64(os.O_RDONLY), 0, 0).Direct(AnyIndex))
+	if a == b {
+		t.Fatal("two files in one place:", a)
+	}
+	equal(t, one(t, r, new(Request).Read(b, p, 6).FixedFile()), 4)
+	equal(t, string(p), "6789")
+	// And only where it is told.
+	if err := r.UpdateFiles(0, []int{-1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RegisterFileRange(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, one(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(AnyIndex)), 0)
+	equal(t, run(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(AnyIndex))[0].Err(), error(syscall.ENFILE))
+	// Beyond the table.
+	equal(t, run(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(4))[0].Err(), error(syscall.EINVAL))
+	equal(t, r.Push(new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(-2)), error(syscall.EINVAL))
+}
+
+func TestInstallFile(t *testing.T) {
+	r := newRing(t, Options{})
+	need(t, r, OpInstallFD)
+	sparse(t, r, 2)
+	f := tempFile(t, "abc")
+	if err := r.UpdateFiles(1, []int{int(f.Fd())}); err != nil {
+		t.Fatal(err)
+	}
+	fd := one(t, r, new(Request).InstallFile(1))
+	defer syscall.Close(fd)
+	if flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); flags&syscall.FD_CLOEXEC == 0 {
+		t.Error("the descriptor is inherited by programs")
+	}
+	p := make([]byte, 3)
+	if n, err := syscall.Pread(fd, p, 0); n != 3 || err != nil || string(p) != "abc" {
+		t.Fatal(n, err)
+	}
+	equal(t, run(t, r, new(Request).InstallFile(0))[0].Err(), error(syscall.EBADF))
+}
+
+func TestDirectSockets(t *testing.T) {
+	r := newRing(t, Options{})
+	need(t, r, OpSocket, OpBind, OpListen)
+	sparse(t, r, 4)
+	const listener, client, server = 0, 1, 2
+	equal(t, one(t, r, new(Request).Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0).Direct(listener)), 0)
+	equal(t, one(t, r, new(Request).Bind(listener, netip.MustParseAddrPort("127.0.0.1:0")).FixedFile()), 0)
+	equal(t, one(t, r, new(Request).Listen(listener, 4).FixedFile()), 0)
+	need(t, r, OpInstallFD)
+	fd := one(t, r, new(Request).InstallFile(listener))
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syscall.Close(fd)
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*syscall.SockaddrInet4).Port))
+	equal(t, one(t, r, new(Request).Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0).Direct(client)), 0)
+	ends := run(t, r, new(Request).Accept(listener, 0).FixedFile().Direct(server), new(Request).Connect(client, to).FixedFile())
+	equal(t, ends[0].Err(), nil)
+	equal(t, ends[0].Result, 0)
+	equal(t, ends[1].Err(), nil)
+	p := make([]byte, 5)
+	ends = run(t, r, new(Request).Send(client, []byte("hello"), 0).FixedFile(), new(Request).Recv(server, p, 0).FixedFile())
+	equal(t, ends[1].Result, 5)
+	equal(t, string(p), "hello")
+	// Several connections into places that the kernel chooses.
+	multi := new(Request).AcceptMulti(listener, 0).FixedFile().Direct(AnyIndex)
+	fd = one(t, r, new(Request).Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))
+	defer syscall.Close(fd)
+	ends = run(t, r, multi, new(Request).Connect(fd, to))
+	equal(t, ends[0].Result, 3)
+	equal(t, ends[1].Result, 0)
+	run(t, r, new(Request).CancelFile(listener).FixedFile())
+	for multi.InFlight() {
+		collect(t, r, multi)
+	}
+}
+
+func TestDirectIsForFilesAlone(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Fatal("a read yields a file?")
+		}
+	}()
+	new(Request).Read(0, nil, 0).Direct(1)
+}
+
+func TestUpdateFiles(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "abc")
+	if err := r.RegisterFiles([]int{int(f.Fd()), int(f.Fd())}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RegisterFiles([]int{int(f.Fd())}); !errors.Is(err, syscall.EBUSY) {
+		t.Fatal(err)
+	}
+	for _, bad := range []error{r.UpdateFiles(-1, []int{-1}), r.UpdateFiles(0, []int{-1, 1 << 20}), r.UpdateFiles(1, []int{-1, -1})} {
+		if bad == nil {
+			t.Fatal("an update that cannot be is no error")
+		}
+	}
+	if err := r.UpdateFiles(0, []int{-1}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, run(t, r, new(Request).Fsync(0).FixedFile())[0].Err(), error(syscall.EBADF))
+	if err := r.UnregisterFiles(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.UnregisterFiles(); !errors.Is(err, syscall.ENXIO) {
+		t.Fatal(err)
+	}
+}
+
+func TestUpdateBuffers(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "0123456789")
+	fd := int(f.Fd())
+	if err := r.RegisterBuffersSparse(3); errors.Is(err, syscall.EINVAL) {
+		t.Skip("skipped: this kernel is older than 5.19")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	a, b, c := make([]byte, 4096), make([]byte, 4096), make([]byte, 4096)
+	equal(t, run(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1))[0].Err(), error(syscall.EFAULT))
+	if err := r.UpdateBuffers(1, [][]byte{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, one(t, r, new(Request).ReadFixed(fd, a[7:10], 2, 1)), 3)
+	equal(t, one(t, r, new(Request).ReadFixed(fd, b[:2], 4, 2)), 2)
+	equal(t, string(a[7:10])+string(b[:2]), "23445")
+	// Another takes its place, and the place of a third is emptied.
+	if err := r.UpdateBuffers(1, [][]byte{c, nil}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, run(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1))[0].Err(), error(syscall.EFAULT))
+	equal(t, run(t, r, new(Request).ReadFixed(fd, b[:1], 0, 2))[0].Err(), error(syscall.EFAULT))
+	equal(t, one(t, r, new(Request).ReadFixed(fd, c[:1], 9, 1)), 1)
+	equal(t, string(c[:1]), "9")
+	// Not under a request in flight; beside one.
+	reading, writing := pipe(t)
+	waits := new(Request).ReadFixed(reading, c[:1], AtCursor, 1)
+	if err := r.Push(waits); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{r.UpdateBuffers(1, [][]byte{a}), r.UnregisterBuffers()} {
+		if !errors.Is(err, syscall.EBUSY) {
+			t.Fatal(err)
+		}
+	}
+	if err := r.UpdateBuffers(2, [][]byte{b}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = syscall.Write(writing, []byte("z"))
+	equal(t, collect(t, r, waits)[0].Result, 1)
+	equal(t, c[0], 'z')
+	for _, err := range []error{r.UpdateBuffers(3, [][]byte{a}), r.UpdateBuffers(-1, [][]byte{a}), r.UpdateBuffers(2, [][]byte{a, b})} {
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Fatal(err)
+		}
+	}
+	for _, index := range []int{-1, 1 << 16} { // Which are no numbers of 16 bits.
+		equal(t, r.Push(new(Request).ReadFixed(fd, c[:1], 0, index)), error(syscall.EINVAL))
+	}
+}

@@ -1,0 +1,391 @@
+//go:build linux
+
+package ring
+
+// Random sequences of pushes, submissions, waits, reaps, cancels, withdrawals and closes, beside a model: what the file holds,
+// and who is in flight. After every step pushed = delivered + orphaned + in flight. Ordinary test runs do the seeds.
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	places    = 8  // Of the file, each with at most one operation, or one chain, in flight.
+	placeSize = 96 // Bytes.
+)
+
+// flying is what the model knows of a request in flight.
+type flying struct {
+	kind  int // One of the steps that push.
+	place int // Of the file; -1: none.
+	data  []byte
+	parts [][]byte
+	other *Request // The cancel's; or of a chain the one before.
+	after bool     // Linked behind another.
+}
+
+// machine is a ring and its model.
+type machine struct {
+	t       *testing.T
+	ring    *Ring
+	file    *os.File
+	content [places][]byte
+	busy    [places]int
+	pipe    [2]int
+	fed     int
+	taken   map[byte]bool // Of what was fed and not yet read.
+	flying  map[*Request]*flying
+	order   []*Request // In flight, in the order of their pushes.
+	spare   []*Request
+
+	pushed, delivered, orphaned int
+}
+
+// Steps.
+const (
+	stepRead = iota
+	stepWrite
+	stepReadv
+	stepWritev
+	stepPipe
+	stepNop
+	stepChain
+	stepTimeout
+	stepCancel
+	stepFsync
+	stepFeed
+	stepSubmit
+	stepWait
+	stepReap
+	stepWithdraw
+	stepClose
+	steps
+)
+
+func (m *machine) open(options byte) {
+	o := Options{Entries: 1 << (options % 4), CompletionEntries: 1 << (options % 4), CoopTaskrun: options&16 != 0}
+	r, err := New(o)
+	if err != nil {
+		m.t.Skip("skipped:", err)
+	}
+	m.ring = r
+}
+
+func (m *machine) request() *Request {
+	if n := len(m.spare); n > 0 {
+		q := m.spare[n-1]
+		m.spare = m.spare[:n-1]
+		return q
+	}
+	return new(Request)
+}
+
+// push puts requests that are in no other's way into the queue, together.
+func (m *machine) push(all []*Request, fs []*flying) {
+	for m.ring.Room() < len(all) {
+		if _, err := m.ring.Submit(); err != nil && err != ErrReap {
+			m.t.Fatal(err)
+		}
+		m.reap(8)
+		if m.ring.params.sqEntries < uint32(len(all)) {
+			m.spare = append(m.spare, all...)
+			return
+		}
+	}
+	for i, q := range all {
+		if err := m.ring.Push(q); err != nil {
+			m.t.Fatal(err)
+		}
+		m.pushed++
+		m.flying[q] = fs[i]
+		m.order = append(m.order, q)
+		if place := fs[i].place; place >= 0 {
+			m.busy[place]++
+		}
+	}
+}
+
+// end takes a request out of the flight.
+func (m *machine) end(q *Request) *flying {
+	f := m.flying[q]
+	if f == nil {
+		m.t.Fatal("a completion of one that is not in flight")
+	}
+	delete(m.flying, q)
+	for i, other := range m.order {
+		if other == q {
+			m.order = append(m.order[:i], m.order[i+1:]...)
+			break
+		}
+	}
+	if f.place >= 0 {
+		m.busy[f.place]--
+	}
+	if q.InFlight() {
+		m.t.Fatal("it has ended and is in flight")
+	}
+	m.spare = append(m.spare, q)
+	return f
+}
+
+// look asks the file itself, where nobody can say what became of a write.
+func (m *machine) look(place int) {
+	if _, err := m.file.ReadAt(m.content[place], int64(place*placeSize)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) reap(most int) {
+	done := make([]Completion, most)
+	for _, c := range done[:m.ring.Reap(done)] {
+		m.delivered++
+		m.judge(c, m.end(c.Request))
+	}
+}
+
+func (m *machine) judge(c Completion, f *flying) {
+	if c.More() {
+		m.t.Fatal("more is to come")
+	}
+	gone := c.Err() == syscall.ECANCELED || c.Err() == syscall.EINTR
+	switch f.kind {
+	case stepRead, stepReadv:
+		switch {
+		case gone:
+		case c.Result != placeSize:
+			m.t.Fatal("read: ", c.Result)
+		case !bytes.Equal(bytes.Join(f.parts, nil), m.content[f.place]):
+			m.t.Fatal("other bytes are read than were written")
+		}
+	case stepWrite, stepWritev:
+		switch {
+		case gone: // Nothing was written.
+		case c.Result != placeSize:
+			m.t.Fatal("write: ", c.Result)
+		default:
+			copy(m.content[f.place], f.data)
+		}
+		if m.busy[f.place] == 0 {
+			before := bytes.Clone(m.content[f.place])
+			if m.look(f.place); !bytes.Equal(before, m.content[f.place]) {
+				m.t.Fatal("the file holds something else than was written")
+			}
+		}
+	case stepPipe:
+		if gone {
+			return
+		}
+		if c.Result < 1 {
+			m.t.Fatal("pipe: ", c.Result)
+		}
+		for _, b := range f.data[:c.Result] {
+			if !m.taken[b] {
+				m.t.Fatal("a byte that was not fed, or was read before")
+			}
+			delete(m.taken, b)
+		}
+	case stepNop, stepFsync:
+		if c.Result != 0 && !gone {
+			m.t.Fatal("nop, fsync: ", c.Result)
+		}
+	case stepTimeout:
+		if c.Err() != syscall.ETIME && !gone {
+			m.t.Fatal("timeout: ", c.Result)
+		}
+	case stepCancel:
+		if err := c.Err(); err != nil && err != syscall.ENOENT && err != syscall.EALREADY && !gone {
+			m.t.Fatal("cancel: ", err)
+		}
+	}
+}
+
+func (m *machine) step(step, arg byte) {
+	place := int(arg) % places
+	free := m.busy[place] == 0
+	off := int64(place * placeSize)
+	fd := int(m.file.Fd())
+	data := bytes.Repeat([]byte{arg ^ byte(m.pushed)}, placeSize)
+	one := func(q *Request, f *flying) { m.push([]*Request{q}, []*flying{f}) }
+	cut := int(arg) % placeSize
+	modify := func(q *Request) *Request {
+		if arg&0xc0 == 0xc0 {
+			q.Async()
+		}
+		return q
+	}
+	switch kind := int(step) % steps; kind {
+	case stepRead, stepReadv:
+		if !free {
+			return
+		}
+		f := &flying{kind: kind, place: place, parts: [][]byte{make([]byte, cut), make([]byte, placeSize-cut)}}
+		if kind == stepRead {
+			f.parts = [][]byte{make([]byte, placeSize)}
+			one(modify(m.request().Read(fd, f.parts[0], off)), f)
+			return
+		}
+		one(modify(m.request().Readv(fd, f.parts, off)), f)
+	case stepWrite:
+		if free {
+			one(modify(m.request().Write(fd, data, off)), &flying{kind: kind, place: place, data: data})
+		}
+	case stepWritev:
+		if free {
+			one(modify(m.request().Writev(fd, [][]byte{data[:cut], data[cut:]}, off)), &flying{kind: kind, place: place, data: data})
+		}
+	case stepChain:
+		if !free {
+			return
+		}
+		// The read sees what was written before it in the chain: or both, or it alone, are cancelled.
+		p := make([]byte, placeSize)
+		write, read := m.request().Write(fd, data, off).Link(), m.request().Read(fd, p, off)
+		m.push([]*Request{write, read}, []*flying{
+			{kind: stepWrite, place: place, data: data}, {kind: stepRead, place: place, parts: [][]byte{p}, after: true}})
+	case stepPipe:
+		p := make([]byte, 1+arg%3)
+		q := m.request().Read(m.pipe[0], p, AtCursor)
+		if arg&8 != 0 {
+			q.Readv(m.pipe[0], [][]byte{p[:1], p[1:]}, AtCursor)
+		}
+		one(q, &flying{kind: kind, place: -1, data: p})
+	case stepNop:
+		q := m.request().Nop()
+		if arg&1 != 0 {
+			q.Drain()
+		}
+		one(q, &flying{kind: kind, place: -1})
+	case stepTimeout:
+		one(m.request().Timeout(time.Duration(arg)*time.Microsecond), &flying{kind: kind, place: -1})
+	case stepFsync:
+		one(modify(m.request().Fdatasync(fd)), &flying{kind: kind, place: -1})
+	case stepCancel:
+		if len(m.order) == 0 {
+			return
+		}
+		other := m.order[int(arg)%len(m.order)]
+		one(m.request().Cancel(other), &flying{kind: kind, place: -1, other: other})
+	case stepFeed:
+		if b := byte(m.fed); !m.taken[b] {
+			m.fed++
+			m.taken[b] = true
+			if _, err := syscall.Write(m.pipe[1], []byte{b}); err != nil {
+				m.t.Fatal(err)
+			}
+		}
+	case stepSubmit:
+		if _, err := m.ring.Submit(); err != nil && err != ErrReap {
+			m.t.Fatal(err)
+		}
+	case stepWait:
+		if _, err := m.ring.Wait(int(arg)%5, time.Duration(arg)*time.Microsecond); err != nil && err != ErrTimeout && err != ErrReap {
+			m.t.Fatal(err)
+		}
+	case stepReap:
+		m.reap(1 + int(arg)%5)
+	case stepWithdraw:
+		for _, q := range m.ring.Withdraw() {
+			m.orphaned++
+			m.end(q)
+		}
+	case stepClose:
+		m.close()
+		m.open(arg)
+	}
+}
+
+// close ends the ring: whoever was in flight is nobody's.
+func (m *machine) close() {
+	if err := m.ring.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, q := range append([]*Request(nil), m.order...) {
+		m.orphaned++
+		if f := m.end(q); f.kind == stepPipe {
+			m.taken = nil // Nobody knows what it has read.
+		}
+	}
+	for place := range places {
+		m.look(place)
+	}
+	if m.taken == nil {
+		m.refill()
+	}
+}
+
+// refill empties the pipe.
+func (m *machine) refill() {
+	m.taken = map[byte]bool{}
+	if m.pipe[0] > 0 {
+		_ = syscall.Close(m.pipe[0])
+		_ = syscall.Close(m.pipe[1])
+	}
+	if err := syscall.Pipe2(m.pipe[:], syscall.O_CLOEXEC); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) books() {
+	if len(m.flying) != m.ring.InFlight() || m.pushed != m.delivered+m.orphaned+m.ring.InFlight() {
+		m.t.Fatalf("%d pushed, %d delivered, %d orphaned, %d in flight, by the model %d", m.pushed, m.delivered, m.orphaned,
+			m.ring.InFlight(), len(m.flying))
+	}
+	if n := m.ring.Overflow(); n != 0 {
+		m.t.Fatal("completions are lost: ", n)
+	}
+}
+
+// shared is a file for all runs of a process: a directory for each would cost more than the run.
+var shared = sync.OnceValues(func() (*os.File, error) {
+	f, err := os.CreateTemp("", "ringway-fuzz-")
+	if err == nil {
+		err = os.Remove(f.Name())
+	}
+	return f, err
+})
+
+func FuzzSequence(f *testing.F) {
+	for seed := range uint64(48) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		sequence := make([]byte, 40+10*seed)
+		for i := range sequence {
+			sequence[i] = byte(random.Uint32())
+		}
+		f.Add(sequence)
+	}
+	f.Fuzz(func(t *testing.T, sequence []byte) {
+		if len(sequence) == 0 || len(sequence) > 2000 {
+			return
+		}
+		file, err := shared()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &machine{t: t, file: file, flying: map[*Request]*flying{}}
+		for place := range places {
+			m.content[place] = make([]byte, placeSize)
+		}
+		if _, err := file.WriteAt(make([]byte, places*placeSize), 0); err != nil {
+			t.Fatal(err)
+		}
+		m.refill()
+		defer func() {
+			_ = syscall.Close(m.pipe[0])
+			_ = syscall.Close(m.pipe[1])
+		}()
+		m.open(sequence[0])
+		defer func() { _ = m.ring.Close() }()
+		for i := 1; i+1 < len(sequence); i += 2 {
+			m.step(sequence[i], sequence[i+1])
+			m.books()
+		}
+		m.close()
+		m.books()
+	})
+}
