@@ -115,7 +115,7 @@ func (f *ringwayFile) buffer(n int) ([]byte, error) { return f.engine.NewBuffer(
 
 func (f *ringwayFile) trips() (trips, bool) {
 	stats := f.engine.Stats()
-	return trips{int64(stats.Submissions), int64(stats.Operations)}, true
+	return trips{int64(stats.Submissions), int64(stats.Delivered)}, true
 }
 
 // osFile is package os: a system call for each read, and a thread for each that is blocked.

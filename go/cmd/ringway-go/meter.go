@@ -5,6 +5,7 @@ package main
 // The measured loop: goroutines that ask for one thing after the other, and the window of time in which that counts.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -150,7 +151,10 @@ func measure(c contestant, s subject, goroutines int, all bool, ramp, length tim
 	}
 	ready.Wait()
 	runtime.GC() // All begin with the same heap.
-	watch := startWatch(c.helped)
+	watch, err := startWatch(c.helped)
+	if err != nil {
+		m.fail(err) // They begin, and end at once.
+	}
 	close(begin)
 	time.Sleep(ramp)
 	for deadline := time.Now().Add(longestRamp); all && m.begun.Load() < int64(goroutines) && m.opens.Load() == 0 && time.Now().Before(deadline); {
@@ -159,7 +163,9 @@ func measure(c contestant, s subject, goroutines int, all bool, ramp, length tim
 	m.opening = m.figures()
 	m.opens.CompareAndSwap(0, int64(time.Since(m.epoch)))
 	done.Wait()
-	watch.end()
+	if watch != nil {
+		m.err = cmp.Or(m.err, watch.end())
+	}
 	if m.err != nil {
 		return run{}, m.err
 	}

@@ -52,15 +52,6 @@ func samples() []metrics.Sample {
 // tasks has a folder for each thread.
 const tasks = "/proc/self/task"
 
-// threads of the process now: the links to that folder, but for its name and its own.
-func threads() int {
-	var stat syscall.Stat_t
-	if syscall.Stat(tasks, &stat) != nil {
-		return 0
-	}
-	return int(stat.Nlink) - 2
-}
-
 // workers are the io-wq threads now.
 func workers() int {
 	entries, err := os.ReadDir(tasks)
@@ -79,22 +70,35 @@ func workers() int {
 // watch keeps the most threads and workers seen until it is told to stop.
 type watch struct {
 	threads, workers int
+	err              error
 	stop, done       chan struct{}
 }
 
-// startWatch looks fifty times a second at the count of threads; at their names, which costs more for each of them, four
-// times, and only where there may be helpers.
-func startWatch(helped bool) *watch {
+// startWatch looks fifty times a second at the count of threads: the links to their folder, but for its name and its own. It
+// looks at their names, to count helpers where there may be some, only when there are more or fewer than before: that costs
+// time and objects, which would be in the figures.
+func startWatch(helped bool) (*watch, error) {
+	folder, err := os.Open(tasks)
+	if err != nil {
+		return nil, err
+	}
 	w := &watch{stop: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
+		defer folder.Close()
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
-		for i := 0; ; i++ {
-			w.threads = max(w.threads, threads())
-			if helped && i%12 == 0 {
+		var stat syscall.Stat_t
+		for last := 0; ; {
+			if w.err = syscall.Fstat(int(folder.Fd()), &stat); w.err != nil {
+				return
+			}
+			now := int(stat.Nlink) - 2
+			w.threads = max(w.threads, now)
+			if helped && now != last {
 				w.workers = max(w.workers, workers())
 			}
+			last = now
 			select {
 			case <-ticker.C:
 			case <-w.stop:
@@ -102,11 +106,12 @@ func startWatch(helped bool) *watch {
 			}
 		}
 	}()
-	return w
+	return w, nil
 }
 
 // end is called once.
-func (w *watch) end() {
+func (w *watch) end() error {
 	close(w.stop)
 	<-w.done
+	return w.err
 }
