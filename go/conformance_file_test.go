@@ -32,12 +32,11 @@ type fileDoor struct {
 	backend Backend
 	always  bool
 
-	run      *caseRun
-	engine   *Engine
-	beside   *ringDoor
-	done     chan *operation
-	flying   int
-	byBeside int
+	run    *caseRun
+	engine *Engine
+	beside *ringDoor
+	done   chan *operation
+	flying int
 }
 
 func (d *fileDoor) String() string {

@@ -205,7 +205,19 @@ func caseBits(text string) (all uint64) {
 	return all
 }
 
-func caseContent(text string) (b []byte) {
+// contents are made once: some are long. Nobody writes to them.
+var contents = map[string][]byte{}
+
+func caseContent(text string) []byte {
+	b, ok := contents[text]
+	if !ok {
+		b = newContent(text)
+		contents[text] = b
+	}
+	return b
+}
+
+func newContent(text string) (b []byte) {
 	if text == "none" {
 		return nil
 	}
@@ -333,9 +345,7 @@ func (w caseWords) memory() [][]byte {
 		raw := make([]byte, n+skew+4096)
 		begin := -int(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))) & 4095
 		b := raw[begin+skew : begin+skew+n : begin+skew+n]
-		for i := range b {
-			b[i] = 0xee
-		}
+		copy(b, bytes.Repeat([]byte{0xee}, n))
 		if writes {
 			if len(rest) < n {
 				throw("data= and lens= are of different lengths")

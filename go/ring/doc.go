@@ -42,4 +42,8 @@
 // The package needs kernel 5.6; kernel 5.11 makes waiting with a timeout cheap. Whatever needs a newer one says which in its
 // documentation. An operation that the kernel does not know completes with EINVAL; [Ring.Probe] tells beforehand. What a
 // container's seccomp filter refuses is refused by [New], with EPERM or ENOSYS.
+//
+// Of what kernel 6.18 has these are missing: large entries (SQE128, CQE32) and the pass-through commands that need them,
+// completions that are suppressed, registered ring descriptors, restrictions and personalities, control data of messages,
+// extended attributes, futexes, epoll and waitid.
 package ring

@@ -173,7 +173,7 @@ func (q *Request) Shutdown(fd int, how int) *Request {
 // Peer is the other end's address of a completed Accept or RecvMsg; the zero address where it is not IP. The zone of an IPv6
 // address is the interface's number.
 func (q *Request) Peer() netip.AddrPort {
-	if q.inFlight || q.side == nil {
+	if q.InFlight() || q.side == nil {
 		return netip.AddrPort{}
 	}
 	switch s := q.side; s.addr.Addr.Family {
@@ -193,7 +193,7 @@ func (q *Request) Peer() netip.AddrPort {
 
 // MessageFlags are what recvmsg(2) tells with a completed RecvMsg: MSG_TRUNC (0x20) for a datagram that was cut.
 func (q *Request) MessageFlags() int {
-	if q.inFlight || q.side == nil {
+	if q.InFlight() || q.side == nil {
 		return 0
 	}
 	return int(q.side.msg.Flags)

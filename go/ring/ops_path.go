@@ -87,7 +87,7 @@ func (q *Request) Statx(dir int, name string, flags int, mask uint32) *Request {
 
 // Stat is what a Statx found, once it has completed; before, and for other operations, all of it is 0.
 func (q *Request) Stat() Statx {
-	if q.inFlight || q.side == nil {
+	if q.InFlight() || q.side == nil {
 		return Statx{}
 	}
 	return q.side.statx

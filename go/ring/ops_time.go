@@ -29,14 +29,15 @@ func (q *Request) PollMulti(fd int, events uint32) *Request {
 // or EALREADY if it is completing just now. Kernel 5.13.
 func (q *Request) PollUpdate(poll *Request, events uint32) *Request {
 	e := q.prepare(OpPollRemove, -1)
-	e.addr, e.len, e.opFlags = poll.name(), pollUpdateEvents, pollMask(events)
+	e.len, e.opFlags = pollUpdateEvents, pollMask(events)
+	q.other = poll
 	return q
 }
 
 // PollRemove ends another poll, which completes with ECANCELED. Its own result is as that of [Request.Cancel].
 func (q *Request) PollRemove(poll *Request) *Request {
 	q.prepare(OpPollRemove, -1)
-	q.sqe.addr = poll.name()
+	q.other = poll
 	return q
 }
 
@@ -66,8 +67,8 @@ func (q *Request) TimeoutMulti(d time.Duration, count int) *Request {
 func (q *Request) TimeoutUpdate(timeout *Request, d time.Duration) *Request {
 	q.span(OpTimeoutRemove, d)
 	q.sqe.len = 0
-	q.sqe.off, q.sqe.addr = q.sqe.addr, timeout.name()
-	q.sqe.opFlags = timeoutUpdate
+	q.sqe.off, q.sqe.opFlags = q.sqe.addr, timeoutUpdate
+	q.other = timeout
 	if timeout.Op() == OpLinkTimeout {
 		q.sqe.opFlags |= linkUpdate
 	}
@@ -77,7 +78,7 @@ func (q *Request) TimeoutUpdate(timeout *Request, d time.Duration) *Request {
 // TimeoutRemove ends another timeout, which completes with ECANCELED. Its own result is as that of [Request.Cancel].
 func (q *Request) TimeoutRemove(timeout *Request) *Request {
 	q.prepare(OpTimeoutRemove, -1)
-	q.sqe.addr = timeout.name()
+	q.other = timeout
 	return q
 }
 
@@ -98,12 +99,14 @@ func (q *Request) span(op Op, d time.Duration) {
 	e.len = 1
 }
 
-// Cancel asks the kernel to end another request of this ring. Its own result is 0, ENOENT if that one has completed or was
-// not submitted, or EALREADY if it is under way and may or may not be stopped. The other request completes in any case,
-// mostly with ECANCELED; one that got its result before keeps it.
+// Cancel asks the kernel to end another request, which has to be in flight on the same ring when this one is pushed. Its own
+// result is 0, ENOENT if there is no such request (any more), or EALREADY if it is under way and may or may not be stopped.
+// The other request completes in any case, mostly with ECANCELED; one that got its result before keeps it.
+//
+// A cancel that is pushed behind a barrier ([Request.Drain]) waits there, too.
 func (q *Request) Cancel(other *Request) *Request {
 	q.prepare(OpAsyncCancel, -1)
-	q.sqe.addr = other.name()
+	q.other = other
 	return q
 }
 

@@ -22,14 +22,22 @@ type Request struct {
 	// Tag is for the program's own use. The ring does not look at it.
 	Tag any
 
+	_        noCopy
 	sqe      sqe
-	buf      []byte // What addr points to, where that is one buffer.
-	side     *side  // Whatever else the kernel sees.
+	buf      []byte   // What addr points to, where that is one buffer.
+	side     *side    // Whatever else the kernel sees.
+	other    *Request // The one that this is about, of a cancel and its kin.
 	pinner   runtime.Pinner
+	ring     *Ring  // On which it is in flight.
 	userData uint64 // Its name in the kernel, while in flight.
-	inFlight bool
-	invalid  bool // The kernel cannot be told what was asked for.
+	invalid  bool   // The kernel cannot be told what was asked for.
 }
+
+// noCopy has vet complain of copies: one in flight would be pinned once and let go of twice.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
 
 // side is what intricate operations own beside a buffer. The kernel knows addresses in it.
 type side struct {
@@ -48,8 +56,7 @@ type side struct {
 func (q *Request) prepare(op Op, fd int) *sqe {
 	q.mustBeIdle()
 	q.sqe = sqe{opcode: op, fd: int32(fd)}
-	q.buf = nil
-	q.invalid = false
+	q.buf, q.other, q.invalid = nil, nil, false
 	if s := q.side; s != nil {
 		clear(s.vectors)
 		clear(s.buffers)
@@ -59,7 +66,7 @@ func (q *Request) prepare(op Op, fd int) *sqe {
 }
 
 func (q *Request) mustBeIdle() {
-	if q.inFlight {
+	if q.InFlight() {
 		panic("ring: a request in flight cannot be changed")
 	}
 }
@@ -108,25 +115,25 @@ func (q *Request) pin() {
 // release is the end of the flight.
 func (q *Request) release() {
 	q.pinner.Unpin()
-	q.inFlight = false
+	q.ring = nil
 }
 
 // Drop forgets what the request refers to, so that a pool of idle requests keeps no buffers alive. The tag stays. It panics
 // for a request in flight.
 func (q *Request) Drop() {
 	q.mustBeIdle()
-	if q.side != nil {
+	if q.side != nil || q.other != nil {
 		q.prepare(OpNop, -1)
 	}
 	q.buf = nil
 }
 
 // InFlight reports whether the request was pushed and has not had its last completion.
-func (q *Request) InFlight() bool { return q.inFlight }
+func (q *Request) InFlight() bool { return q.ring != nil }
 
-// name is what the kernel knows the request by; one that nobody has, if it is not in flight.
-func (q *Request) name() uint64 {
-	if !q.inFlight {
+// name is what the kernel knows the request by on this ring; a name that nobody has, if it is not in flight there.
+func (q *Request) name(r *Ring) uint64 {
+	if q.ring != r {
 		return ^uint64(0)
 	}
 	return q.userData

@@ -101,7 +101,7 @@ func (r *Ring) Push(q *Request) error {
 	switch {
 	case r.closed:
 		return ErrClosed
-	case q.inFlight:
+	case q.InFlight():
 		return ErrInFlight
 	case q.invalid:
 		return syscall.EINVAL
@@ -118,12 +118,15 @@ func (r *Ring) Push(q *Request) error {
 	}
 	s := &r.slots[place]
 	s.request = q
-	q.inFlight = true
+	q.ring = r
 	q.userData = uint64(s.generation)<<32 | uint64(place)
 	q.pin()
 	entry := &r.sqes[r.tail&r.sqMask]
 	*entry = q.sqe
 	entry.userData = q.userData
+	if q.other != nil {
+		entry.addr = q.other.name(r)
+	}
 	r.tail++
 	r.inFlight++
 	return nil
@@ -266,6 +269,9 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		n, errno := r.kernel(submit, uint32(want), flags, arg)
 		switch errno {
 		case 0:
+			if flags&enterSQWait != 0 && r.Room() == 0 {
+				continue // A signal ended the wait for room.
+			}
 			return n, nil
 		case syscall.EINTR:
 			if want > 0 && timeout >= 0 {
@@ -304,11 +310,12 @@ func (r *Ring) mustEnter() bool {
 
 // Reap takes completions out of the queue, as many as are there and as done has room for, and returns how many. It does not
 // wait. It enters the kernel only if that holds completions back: those that did not fit into the queue, and those that it
-// posts when it is entered ([Options.CoopTaskrun], [Options.SingleThread]).
+// posts when it is entered ([Options.CoopTaskrun], [Options.SingleThread]). It submits nothing.
 func (r *Ring) Reap(done []Completion) int {
 	n := r.reap(done)
 	for n < len(done) && !r.closed && r.mustEnter() {
-		if _, err := r.enter(0, 0); err != nil && err != ErrReap {
+		// Nothing is submitted: a chain may be half pushed.
+		if _, errno := r.kernel(0, 0, enterGetEvents, nil); errno != 0 && errno != syscall.EINTR && errno != syscall.EBUSY {
 			break
 		}
 		more := r.reap(done[n:])

@@ -860,3 +860,75 @@ func TestOverflowOfPolls(t *testing.T) {
 	equal(t, r.Overflow(), 0)
 	equal(t, r.InFlight(), 0)
 }
+
+// A cancel is of its own ring: another's request may have the same name there.
+func TestCancelOfAnotherRing(t *testing.T) {
+	r, other := newRing(t, Options{}), newRing(t, Options{})
+	reading, writing := pipe(t)
+	a, b := new(Request).Read(reading, make([]byte, 1), AtCursor), new(Request).Read(reading, make([]byte, 1), AtCursor)
+	for q, r := range map[*Request]*Ring{a: r, b: other} {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Submit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, a.userData, b.userData)
+	equal(t, run(t, r, new(Request).Cancel(b))[0].Err(), error(syscall.ENOENT))
+	// One that was prepared before is about what is in flight when it is pushed.
+	early := new(Request)
+	cancel := new(Request).Cancel(early)
+	if err := r.Push(early.Read(reading, make([]byte, 1), AtCursor)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Push(cancel); err != nil {
+		t.Fatal(err)
+	}
+	ends := collect(t, r, early, cancel)
+	equal(t, ends[0].Err(), error(syscall.ECANCELED))
+	equal(t, ends[1].Err(), nil)
+	_, _ = syscall.Write(writing, []byte("xy"))
+	equal(t, collect(t, r, a)[0].Result, 1)
+	equal(t, collect(t, other, b)[0].Result, 1)
+}
+
+// To reap is not to submit, also when the kernel has to be entered for what did not fit.
+func TestReapSubmitsNothing(t *testing.T) {
+	r := newRing(t, Options{Entries: 8, CompletionEntries: 8})
+	reading, writing := pipe(t)
+	for range 20 {
+		q := new(Request).Poll(reading, 1)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	chain := []*Request{new(Request).Nop().Link(), new(Request)}
+	for _, q := range chain {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = syscall.Write(writing, []byte("x"))
+	var done [32]Completion
+	for n, deadline := 0, time.Now().Add(patience); n < 20; n += r.Reap(done[:]) {
+		if time.Now().After(deadline) {
+			t.Fatal(n)
+		}
+	}
+	equal(t, r.Waiting(), 2)
+	collect(t, r, chain...)
+}
+
+func TestRingIsCloseOnExec(t *testing.T) {
+	r := newRing(t, Options{})
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(r.Fd()), syscall.F_GETFD, 0)
+	if errno != 0 || flags&syscall.FD_CLOEXEC == 0 {
+		t.Fatal("programs inherit the ring:", errno)
+	}
+}
