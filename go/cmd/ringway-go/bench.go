@@ -60,9 +60,11 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	if len(r.Cells) == 0 {
 		return fmt.Errorf("nothing is left to be measured: %s", append(r.Machine.Remarks, "none of the contestants does this work")[1])
 	}
+	before := processorsNow()
 	if err := r.runAll(t, show); err != nil {
 		return err
 	}
+	r.Machine.Others = processorsNow().othersSince(before)
 	r.compare()
 	if err := out.write(r, stdout); err != nil {
 		return err

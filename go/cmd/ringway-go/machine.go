@@ -10,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // machine is plain data.
@@ -25,6 +27,8 @@ type machine struct {
 	Size       int64    `json:"target_size"`
 	Explain    string   `json:"ringway"`
 	Remarks    []string `json:"remarks"`
+	// Others is the share of the processors' time that went to other programs during the runs.
+	Others float64 `json:"share_of_others"`
 }
 
 func machineOf(t *target, explain string) machine {
@@ -90,6 +94,55 @@ func deviceText(folder, numbers string) string {
 		text += ", nr_requests " + strings.TrimSpace(string(count))
 	}
 	return text
+}
+
+// processors is what they have done so far, all together.
+type processors struct{ busy, all, ours time.Duration }
+
+// processorsNow is zero where it cannot be told.
+func processorsNow() processors {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return processors{}
+	}
+	p := parseStat(string(text))
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var usage syscall.Rusage
+		if syscall.Getrusage(who, &usage) != nil {
+			return processors{}
+		}
+		p.ours += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	return p
+}
+
+// parseStat adds the first line of /proc/stat up: user, nice, system, idle, iowait, irq, softirq and steal, in hundredths of a
+// second. What follows is in the first two already.
+func parseStat(text string) processors {
+	const tick = time.Second / 100
+	line, _, _ := strings.Cut(text, "\n")
+	var p processors
+	for i, field := range strings.Fields(line) {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if i == 0 || i > 8 || err != nil {
+			continue
+		}
+		p.all += time.Duration(ticks) * tick
+		if i != 4 && i != 5 {
+			p.busy += time.Duration(ticks) * tick
+		}
+	}
+	return p
+}
+
+// othersSince is the share of all time that went to others than this process and its children.
+func (p processors) othersSince(before processors) float64 {
+	all := p.all - before.all
+	if all <= 0 {
+		return 0
+	}
+	others := p.busy - before.busy - (p.ours - before.ours)
+	return min(max(float64(others)/float64(all), 0), 1)
 }
 
 // lines are what stands above the table.

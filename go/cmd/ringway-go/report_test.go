@@ -200,6 +200,14 @@ func TestTable(t *testing.T) {
 		t.Errorf("it is not said that the ratios at 100,000 are to os-128\n%s", text)
 	}
 
+	if strings.Contains(text, "Other programs") {
+		t.Error("a quiet machine is one")
+	}
+	r.Machine.Others = 0.25
+	if text = r.table(); !strings.Contains(text, "\nOther programs, and the kernel by itself, had 25 % of") {
+		t.Error(text)
+	}
+
 	r.Cells[1].Runs, r.Cells[1].Refused = nil, "fixed buffers refused:\x1b[2J ENOMEM"
 	r.Cells[0].Runs[0].Workers, r.Cells[0].Runs[1].Workers, r.Cells[0].Runs[2].Workers = 3, 3, 3
 	text = strings.Join(r.grid(), "\n")
@@ -315,5 +323,21 @@ func TestMachine(t *testing.T) {
 	}
 	if got := deviceText(root, "9:9"); got != "" {
 		t.Error(got)
+	}
+
+	before := parseStat("cpu  100 0 100 500 300 0 0 0 7 7\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+	after := parseStat("cpu  150 10 130 600 390 5 5 10 9 9\n")
+	if before.all != 10*time.Second || before.busy != 2*time.Second || after.all != 13*time.Second {
+		t.Errorf("%+v %+v", before, after)
+	}
+	after.ours = 500 * time.Millisecond
+	if got := after.othersSince(before); math.Abs(got-0.2) > 1e-9 { // 1.1 s busy, of which 0.5 ours, of 3.
+		t.Error(got)
+	}
+	if (processors{}).othersSince(processors{}) != 0 {
+		t.Error("nothing is known")
+	}
+	if now := processorsNow(); now.all <= 0 || now.busy <= 0 || now.ours <= 0 {
+		t.Errorf("%+v", now)
 	}
 }

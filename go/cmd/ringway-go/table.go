@@ -73,6 +73,9 @@ func ratioText(c *cell, ratio float64) string {
 	}
 }
 
+// noticed is the share of others that is worth a warning: what the kernel does for a disk by itself is less.
+const noticed = 0.1
+
 // table is the report.
 func (r *report) table() string {
 	var out strings.Builder
@@ -97,6 +100,12 @@ func (r *report) table() string {
 		line(text)
 	}
 	line("")
+	if others := r.Machine.Others; others > noticed {
+		for _, text := range wrap("", fmt.Sprintf("Other programs, and the kernel by itself, had %.0f %% of the processors' time meanwhile. Who has more threads gets more of what is left: trust the CPU time an operation, and operations a second only on a quiet machine.", others*100)) {
+			line(text)
+		}
+		line("")
+	}
 	for _, text := range r.legend() {
 		line(text)
 	}
@@ -229,7 +238,7 @@ func (r *report) legend() []string {
 		}
 	}
 	lines = append(lines, "", "How to read this")
-	say := func(text string) { lines = append(lines, wrap(text)...) }
+	say := func(text string) { lines = append(lines, wrap("  - ", text)...) }
 	say("depth: goroutines, each with one request at a time. Latency is that of a request, from the moment its goroutine asks for it, waiting of every kind included.")
 	if r.has(ioDirect) {
 		say("direct: past the page cache (O_DIRECT).")
@@ -264,16 +273,17 @@ func (r *report) ratioLegend() string {
 	return text
 }
 
-// wrap breaks a remark into lines of two spaces and at most 120 columns.
-func wrap(text string) []string {
+// wrap breaks a text into lines of at most 120 columns: the first with a beginning, the others indented as far.
+func wrap(begin, text string) []string {
 	const wide = 120
 	var lines []string
-	line := "  -"
+	line, space := begin, ""
 	for word := range strings.FieldsSeq(text) {
-		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > wide {
-			lines, line = append(lines, line), "   "
+		if utf8.RuneCountInString(line+space+word) > wide {
+			lines, line, space = append(lines, line), strings.Repeat(" ", len(begin)), ""
 		}
-		line += " " + word
+		line += space + word
+		space = " "
 	}
 	return append(lines, line)
 }
