@@ -91,7 +91,7 @@ func (c Completion) Err() error {
 	return nil
 }
 
-// More reports whether the same request will complete again.
+// More reports whether the same request completes again. The next completion may have been reaped already, in the same batch.
 func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
 
 // Push puts a request into the submission queue; the kernel gets it with the next [Ring.Submit] or [Ring.Wait]. It does not
