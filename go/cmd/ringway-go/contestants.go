@@ -80,6 +80,7 @@ func contestantNamed(name string) (contestant, error) {
 type ringwayFile struct {
 	*ringway.File
 	engine *ringway.Engine
+	lent   []*ringway.Buffer // Kept: what is forgotten is lent again.
 }
 
 func openRingway(s setup) (subject, error) { return openEngine(s, ringway.Options{}) }
@@ -108,10 +109,13 @@ func openEngine(s setup, options ringway.Options) (*ringwayFile, error) {
 		return nil, err
 	}
 	f, err := engine.OpenFile(s.file, s.flag, 0)
-	return &ringwayFile{f, engine}, err
+	return &ringwayFile{File: f, engine: engine}, err
 }
 
-func (f *ringwayFile) buffer(n int) ([]byte, error) { return f.engine.NewBuffer(n).Bytes(), nil }
+func (f *ringwayFile) buffer(n int) ([]byte, error) {
+	f.lent = append(f.lent, f.engine.NewBuffer(n))
+	return f.lent[len(f.lent)-1].Bytes(), nil
+}
 
 func (f *ringwayFile) trips() (trips, bool) {
 	stats := f.engine.Stats()

@@ -116,7 +116,7 @@ func TestBenchOnAScratchFile(t *testing.T) {
 	}
 	for _, c := range all.Cells {
 		for _, r := range c.Runs {
-			if r.Requests <= 0 || r.Real != 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max || r.Threads < 1 || c.Contestant != "null" && r.cpu() <= 0 {
+			if r.Requests <= 0 || r.Real < 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max || r.Threads < 1 || c.Contestant != "null" && r.cpu() <= 0 {
 				t.Errorf("%v, %s: %+v", c.Work, c.Contestant, r)
 			}
 		}

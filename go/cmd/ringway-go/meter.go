@@ -27,6 +27,8 @@ type meter struct {
 
 	opens  atomic.Int64 // Nanoseconds since the epoch; 0: not yet; negative: it came to nothing.
 	begun  atomic.Int64 // Goroutines that have done something.
+	some   atomic.Bool  // Something was done in the window.
+	longer atomic.Int64 // Nanoseconds that it was open, if nothing was done in time.
 	closed atomic.Bool
 
 	opening, closing moment
@@ -93,6 +95,12 @@ func (m *meter) loop(number int, do func(ramp bool) error) {
 		shard.mu.Unlock()
 		count = 0
 	}
+	keep := func(latency int64) {
+		kept[count] = latency
+		if count++; count == len(kept) {
+			flush()
+		}
+	}
 	last := int64(time.Since(m.epoch))
 	for first := true; ; first = false {
 		err := do(m.opens.Load() == 0)
@@ -108,18 +116,21 @@ func (m *meter) loop(number int, do func(ramp bool) error) {
 			return
 		} else if opens > 0 && now >= opens {
 			if now >= opens+int64(m.length) {
+				if m.some.CompareAndSwap(false, true) {
+					// It stays open for one: a machine may be so busy, or a disk so slow.
+					keep(now - last)
+					m.longer.Store(now - opens)
+				}
 				if m.closed.CompareAndSwap(false, true) {
 					m.closing = m.figures()
 				}
 				flush()
 				return
 			}
-			if kept[count] = now - last; count+1 == len(kept) {
-				count++
-				flush()
-			} else {
-				count++
+			if !m.some.Load() {
+				m.some.Store(true)
 			}
+			keep(now - last)
 		}
 		last = now
 	}
@@ -179,7 +190,7 @@ func (m *meter) result(w *watch) run {
 	}
 	at := func(percent float64) time.Duration { return time.Duration(latency.ValueAtPercentile(percent)) }
 	r := run{
-		Requests: latency.TotalCount(), Real: m.length,
+		Requests: latency.TotalCount(), Real: max(m.length, time.Duration(m.longer.Load())),
 		User: m.closing.user - m.opening.user, System: m.closing.system - m.opening.system,
 		ContextSwitches: m.closing.contextSwitches - m.opening.contextSwitches,
 		Allocs:          m.closing.allocs - m.opening.allocs,
