@@ -77,11 +77,16 @@ func TestLongAdvice(t *testing.T) {
 		if !cached() {
 			t.Skip("skipped: this file system does not keep or does not tell what is cached")
 		}
-		equal(t, one(t, r, advice), 0)
-		if cached() && i == 0 {
-			t.Skip("skipped: this file system takes no advice")
-		} else if cached() {
-			t.Fatal("the length was cut")
+		// A page that somebody looks at just now stays: so once more.
+		deadline := time.Now().Add(patience)
+		for equal(t, one(t, r, advice), 0); cached(); equal(t, one(t, r, advice), 0) {
+			switch {
+			case time.Now().Before(deadline):
+			case i == 0:
+				t.Skip("skipped: this file system takes no advice")
+			default:
+				t.Fatal("the length was cut")
+			}
 		}
 	}
 	equal(t, run(t, r, new(Request).Fadvise(fd, 0, 1<<33, 77))[0].Err(), error(syscall.EINVAL))
