@@ -171,6 +171,9 @@ func TestUpdateBuffers(t *testing.T) {
 	equal(t, one(t, r, new(Request).ReadFixed(fd, a[7:10], 2, 1)), 3)
 	equal(t, one(t, r, new(Request).ReadFixed(fd, b[:2], 4, 2)), 2)
 	equal(t, string(a[7:10])+string(b[:2]), "23445")
+	if &r.buffers[1].p[0] != &a[0] || &r.buffers[2].p[0] != &b[0] { // By which they are pinned.
+		t.Fatal("the ring does not keep them")
+	}
 	// Another takes its place, and the place of a third is emptied.
 	if err := r.UpdateBuffers(1, [][]byte{c, nil}); err != nil {
 		t.Fatal(err)

@@ -415,7 +415,6 @@ func (r *Ring) Withdraw() []*Request {
 		back = append(back, r.slots[place].request)
 		r.vacate(place)
 	}
-	atomic.StoreUint32(r.sqTail, r.tail)
 	return back
 }
 

@@ -932,3 +932,36 @@ func TestRingIsCloseOnExec(t *testing.T) {
 		t.Fatal("programs inherit the ring:", errno)
 	}
 }
+
+// A completion under a name of before: its place is another request's now.
+func TestLateCompletionFindsNobody(t *testing.T) {
+	f := newFake(8, 16, 0)
+	var done [4]Completion
+	q := new(Request)
+	push := func() {
+		t.Helper()
+		if err := f.Push(q); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Submit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push()
+	before := q.userData
+	equal(t, f.Reap(done[:]), 1)
+	f.take = func(submit uint32) (uint32, syscall.Errno) { return 0, 0 } // The kernel takes its time.
+	push()
+	f.queued = append(f.queued, cqe{userData: before})
+	f.flush()
+	equal(t, f.Reap(done[:]), 0)
+	if !q.InFlight() || q.userData == before {
+		t.Fatal("one got another's completion")
+	}
+	f.take = nil
+	if _, err := f.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, f.Reap(done[:]), 1)
+	equal(t, f.InFlight(), 0)
+}
