@@ -16,7 +16,7 @@ import (
 func sparse(t *testing.T, r *Ring, n int) {
 	t.Helper()
 	if err := r.RegisterFilesSparse(n); errors.Is(err, syscall.EINVAL) {
-		t.Skip("skipped: this kernel is older than 5.19")
+		skip(t, "this kernel is older than 5.19")
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestUpdateBuffers(t *testing.T) {
 	f := tempFile(t, "0123456789")
 	fd := int(f.Fd())
 	if err := r.RegisterBuffersSparse(3); errors.Is(err, syscall.EINVAL) {
-		t.Skip("skipped: this kernel is older than 5.19")
+		skip(t, "this kernel is older than 5.19")
 	} else if err != nil {
 		t.Fatal(err)
 	}

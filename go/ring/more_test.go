@@ -61,7 +61,7 @@ func TestLongAdvice(t *testing.T) {
 	const far, dontNeed, noWait = 1<<32 + 4096, 4, 8
 	f := tempFile(t, "")
 	if _, err := f.WriteAt(make([]byte, 4096), far); err != nil {
-		t.Skip("skipped:", err)
+		skip(t, err)
 	}
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestLongAdvice(t *testing.T) {
 	} {
 		equal(t, one(t, r, new(Request).Read(fd, make([]byte, 1), far)), 1)
 		if !cached() {
-			t.Skip("skipped: this file system does not keep or does not tell what is cached")
+			skip(t, "this file system does not keep or does not tell what is cached")
 		}
 		// A page that somebody looks at just now stays: so once more.
 		deadline := time.Now().Add(patience)
@@ -83,7 +83,7 @@ func TestLongAdvice(t *testing.T) {
 			switch {
 			case time.Now().Before(deadline):
 			case i == 0:
-				t.Skip("skipped: this file system takes no advice")
+				skip(t, "this file system takes no advice")
 			default:
 				t.Fatal("the length was cut")
 			}
@@ -332,7 +332,7 @@ func TestUpdates(t *testing.T) {
 	}
 	ends := collect(t, r, update, poll)
 	if ends[0].Err() == syscall.EINVAL {
-		t.Skip("skipped: this kernel is older than 5.13")
+		skip(t, "this kernel is older than 5.13")
 	}
 	equal(t, ends[0].Result, 0)
 	equal(t, ends[1].Result, pollIn)
@@ -367,7 +367,7 @@ func TestTimeoutAt(t *testing.T) {
 	r := newRing(t, Options{})
 	at := time.Now().Add(30 * time.Millisecond)
 	if err := run(t, r, new(Request).TimeoutAt(at))[0].Err(); err == syscall.EINVAL {
-		t.Skip("skipped: this kernel is older than 5.15")
+		skip(t, "this kernel is older than 5.15")
 	} else {
 		equal(t, err, error(syscall.ETIME))
 	}
