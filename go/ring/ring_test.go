@@ -6,6 +6,7 @@ package ring
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -961,4 +962,61 @@ func TestLateCompletionFindsNobody(t *testing.T) {
 	}
 	equal(t, f.Reap(done[:]), 1)
 	equal(t, f.InFlight(), 0)
+}
+
+// Descriptors that nobody learns of are closed with the ring; places in its table go with it.
+func TestCloseClosesDescriptors(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	file, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	before := count()
+	r := newRing(t, Options{})
+	sparse(t, r, 2)
+	requests := []*Request{
+		new(Request).Openat(AtCwd, "/", os.O_RDONLY, 0), new(Request).Openat(AtCwd, "/", os.O_RDONLY, 0).Async(),
+		new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0), new(Request).AcceptMulti(int(file.Fd()), 0),
+		new(Request).Openat(AtCwd, "/", os.O_RDONLY, 0).Direct(0), new(Request).Openat(AtCwd, "/none", os.O_RDONLY, 0),
+	}
+	for _, q := range requests {
+		if err := r.Push(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Wait(len(requests)-1, patience); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if _, err := r.Wait(len(requests)-1+3, patience); err != nil {
+		t.Fatal(err)
+	}
+	if count() < before+1+3+3 {
+		t.Fatal("there is nothing to close")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const connections = 3 // Of the test.
+	if n := count(); n > before+connections {
+		t.Fatalf("%d descriptors are left of %d", n, before+connections)
+	}
 }
