@@ -1121,7 +1121,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := make()
 			if err := errors.Join(d.open(&caseRun{}), d.close()); err != nil {
-				if os.Getenv("CI") != "" {
+				if os.Getenv("CI") != "" && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSYS) {
 					t.Fatal(err)
 				}
 				missing = true

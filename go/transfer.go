@@ -481,8 +481,17 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	if f.direct {
 		return f.gather(r)
 	}
-	if from, ok := r.(*File); ok && !from.direct {
-		r = from.file
+	switch from := r.(type) {
+	case *File:
+		if !from.direct {
+			r = from.file
+		}
+	case *io.LimitedReader: // As of io.CopyN.
+		if under, ok := from.R.(*File); ok && !under.direct {
+			limited := &io.LimitedReader{R: under.file, N: from.N}
+			defer func() { from.N = limited.N }()
+			r = limited
+		}
 	}
 	return f.file.ReadFrom(r)
 }

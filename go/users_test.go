@@ -28,8 +28,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"testing/iotest"
@@ -558,6 +560,92 @@ func TestCopyErrors(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A part of a file, and the rest of it: both positions are where the copy ended.
+func TestCopyParts(t *testing.T) {
+	content := bytesOf(64 << 10)
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		from := open(t, e, fileWith(t, content), os.O_RDONLY|direct)
+		to := open(t, e, filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE|direct)
+		for _, n := range []int64{4096, 0, 8192} {
+			if done, err := io.CopyN(to, from, n); done != n || err != nil {
+				t.Fatal(done, err)
+			}
+		}
+		limited := &io.LimitedReader{R: from, N: 1 << 20}
+		if n, err := io.Copy(to, limited); n != 52<<10 || err != nil || limited.N != 1<<20-52<<10 {
+			t.Error(n, err, limited.N)
+		}
+		if n, err := io.CopyN(to, from, 1); n != 0 || err != io.EOF {
+			t.Error(n, err)
+		}
+		if got, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(got, content) {
+			t.Error("other bytes", len(got), err)
+		}
+	})
+}
+
+// A directory can be synced, by a ring too, and closed meanwhile; what has nothing to sync says so as package os does.
+func TestSyncOfOthers(t *testing.T) {
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
+			name := t.TempDir()
+			before := e.Stats().Delivered
+			dir := open(t, e, name, os.O_RDONLY)
+			if err := errors.Join(dir.Sync(), dir.Datasync()); err != nil {
+				t.Error(err)
+			}
+			if backend == ringway.Uring && e.Stats().Delivered != before+2 {
+				t.Error("the ring did not have them")
+			}
+			for range 50 {
+				dir := open(t, e, name, os.O_RDONLY)
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						for {
+							if err := dir.Sync(); errors.Is(err, os.ErrClosed) {
+								return
+							} else if err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				runtime.Gosched()
+				if err := dir.Close(); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+			}
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			want := text(w.Sync())
+			pipe, err := e.NewFile(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, "sync of a pipe", text(pipe.Sync()), want)
+			if err := pipe.Preallocate(0, 10); !errors.Is(err, syscall.ESPIPE) {
+				t.Error(err)
+			}
+			if err := pipe.Advise(0, 0, ringway.WillNeed); !errors.Is(err, syscall.ESPIPE) {
+				t.Error(err)
+			}
+			if err := pipe.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := pipe.Sync(); !errors.Is(err, os.ErrClosed) {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 type failing struct{ err error }

@@ -28,6 +28,9 @@ var (
 	_ syscall.Conn = (*TCPConn)(nil)
 )
 
+// largest transfer at once: others that share the ring wait for the copy.
+const largest = 256 << 10
+
 // newConn takes over a connected descriptor. It is closed with the connection, at the latest when that is forgotten.
 func newConn(fd int, network string, s *shard, local, remote net.Addr) *Conn {
 	c := &Conn{local: local, remote: remote}
@@ -71,7 +74,7 @@ func (c *Conn) recv(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	d.request.Recv(c.fd, p, 0)
+	d.request.Recv(c.fd, p[:min(len(p), largest)], 0)
 	n, err := d.run(readReady)
 	d.request.Drop()
 	if err != nil {
@@ -104,7 +107,7 @@ func (c *Conn) send(p []byte) (n int, err error) {
 	sending(p)
 	// Nothing is sent as well: it tells whether the connection still stands.
 	for {
-		d.request.Send(c.fd, p[n:], 0)
+		d.request.Send(c.fd, p[n:min(len(p), n+largest)], 0)
 		m, err := d.run(writeReady)
 		d.request.Drop()
 		n += m

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -326,23 +327,29 @@ func (c *Conn) connect(prepare func()) error {
 	}
 }
 
-// dialError is the end of a context, as the standard package tells it.
+// dialError is the end of a context, in the standard package's words. A limit of time is there now the context's error and
+// now that of a deadline; here it is both.
 type dialError struct {
-	text    string
-	context error
+	text string
+	is   []error
 }
 
 func (e *dialError) Error() string        { return e.text }
-func (e *dialError) Is(target error) bool { return target == e.context }
-func (e *dialError) Timeout() bool        { return e.context == context.DeadlineExceeded }
+func (e *dialError) Is(target error) bool { return slices.Contains(e.is, target) }
+func (e *dialError) Timeout() bool        { return e == errTimeout }
 func (e *dialError) Temporary() bool      { return e.Timeout() }
+
+var (
+	errCanceled = &dialError{"operation was canceled", []error{context.Canceled}}
+	errTimeout  = &dialError{"i/o timeout", []error{context.DeadlineExceeded, os.ErrDeadlineExceeded}}
+)
 
 func ended(err error) error {
 	switch err {
 	case context.Canceled:
-		return &dialError{"operation was canceled", err}
+		return errCanceled
 	case context.DeadlineExceeded:
-		return &dialError{"i/o timeout", err}
+		return errTimeout
 	}
 	return err
 }

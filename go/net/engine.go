@@ -226,6 +226,16 @@ func (s *shard) enter() {
 	}
 }
 
+// settle returns when the kernel has let go of the descriptors of all that has landed. It tells of an operation's end a
+// moment before that, with the ring locked for submissions: one that does nothing waits for it.
+func (s *shard) settle() {
+	s.mu.Lock()
+	s.makeRoom()
+	s.push(new(ring.Request).Nop())
+	s.enter()
+	s.mu.Unlock()
+}
+
 // take reaps all that is done; whether there was any. The lock is held.
 func (s *shard) take() (any bool) {
 	for {

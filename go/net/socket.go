@@ -43,6 +43,7 @@ func (k *socket) close(directions ...*direction) error {
 		d.close()
 	}
 	k.users.Lock()
+	directions[0].shard.settle() // So that the socket ends with its descriptor, and not some time after.
 	return os.NewSyscallError("close", syscall.Close(k.fd))
 }
 

@@ -43,7 +43,10 @@ func told(err error) string {
 	}
 	for _, known := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, os.ErrDeadlineExceeded, context.Canceled,
 		context.DeadlineExceeded, os.ErrNotExist} {
-		if errors.Is(err, known) {
+		// Of a dial that runs out of time the standard package says now this, now that.
+		var op *net.OpError
+		dial := errors.As(err, &op) && op.Op == "dial" && op.Timeout()
+		if errors.Is(err, known) && (!dial || known != os.ErrDeadlineExceeded && known != context.DeadlineExceeded) {
 			fmt.Fprintf(&b, "Is(%v) ", known)
 		}
 	}
@@ -308,9 +311,11 @@ var situations = []struct {
 		must(n.t, deadline.SetDeadline(time.Time{}))
 		n.s.connect(n.t, l)
 		accept()
-		time.AfterFunc(10*time.Millisecond, func() { _ = l.Close() })
+		closed := make(chan error)
+		time.AfterFunc(10*time.Millisecond, func() { closed <- l.Close() })
 		accept()
 		accept()
+		n.add("%s", told(<-closed))
 		n.call(l, "Close")
 		n.call(l, "File")
 		n.add("%v", deadline.SetDeadline(past) != nil)

@@ -3,72 +3,247 @@
 package parquet_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"hash"
+	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/suite"
 	ringwayparquet "github.com/ringway-io/ringway/go/parquet"
 )
 
+var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+
+// row has what Parquet files are made of: dictionaries, encodings, compressions, what may be missing, and what repeats.
 type row struct {
-	ID    int64   `parquet:"id"`
-	Name  string  `parquet:"name,dict"`
-	Text  string  `parquet:"text,snappy"`
-	Score float64 `parquet:"score"`
+	ID       int64            `parquet:"id,delta"`
+	Name     string           `parquet:"name,dict"`
+	Text     string           `parquet:"text,snappy"`
+	Long     []byte           `parquet:"long,zstd"`
+	Score    float64          `parquet:"score,split"`
+	Maybe    *string          `parquet:"maybe,optional,gzip"`
+	Tags     []string         `parquet:"tags,list,dict"`
+	Limits   map[string]int32 `parquet:"limits"`
+	At       time.Time        `parquet:"at,timestamp(microsecond)"`
+	Sure     bool             `parquet:"sure"`
+	Children []child          `parquet:"children"`
 }
 
-func write(t *testing.T) string {
+type child struct {
+	Key    [16]byte `parquet:"key,uuid"`
+	Values []int32  `parquet:"values,lz4"`
+	Inner  *struct {
+		Text string `parquet:"text,dict"`
+	} `parquet:"inner,optional"`
+}
+
+// rows writes a file of several row groups, each with several pages a column.
+func rows(t *testing.T, w io.Writer) {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "rows.parquet")
-	f, err := os.Create(name)
+	writer := parquet.NewGenericWriter[row](w, parquet.PageBufferSize(2000), parquet.WriteBufferSize(0), parquet.DataPageVersion(2))
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 5 {
+		group := make([]row, 700)
+		for i := range group {
+			one := row{ID: r.Int64(), Name: fmt.Sprint("name ", r.IntN(17)), Text: strings.Repeat("text ", r.IntN(9)), Score: r.Float64(),
+				Long: bytes.Repeat([]byte{byte(i)}, r.IntN(900)), At: time.UnixMicro(r.Int64N(1e15)).UTC(), Sure: i%3 == 0}
+			if i%4 == 0 {
+				one.Maybe = &one.Text
+			}
+			for range r.IntN(4) {
+				one.Tags = append(one.Tags, fmt.Sprint("tag ", r.IntN(5)))
+			}
+			if i%5 == 0 {
+				one.Limits = map[string]int32{"limit": r.Int32()} // One: a map has no order.
+			}
+			for range r.IntN(3) {
+				c := child{Values: make([]int32, r.IntN(5))}
+				c.Key[0] = byte(i)
+				if i%2 == 0 {
+					c.Inner = &struct {
+						Text string `parquet:"text,dict"`
+					}{fmt.Sprint(i % 7)}
+				}
+				one.Children = append(one.Children, c)
+			}
+			group[i] = one
+		}
+		if _, err := writer.Write(group); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Flush(); err != nil { // The end of a row group.
+			t.Fatal(err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wide writes a file with many columns and little in each.
+func wide(t *testing.T, w io.Writer) {
+	t.Helper()
+	group := parquet.Group{}
+	for i := range 300 {
+		group[fmt.Sprintf("column %03d", i)] = parquet.Int(64)
+	}
+	writer := parquet.NewWriter(w, parquet.NewSchema("wide", group))
+	for i := range 60 {
+		one := make(parquet.Row, 300)
+		for c := range one {
+			one[c] = parquet.Int64Value(int64(i*c)).Level(0, 0, c)
+		}
+		if _, err := writer.WriteRows([]parquet.Row{one}); err != nil {
+			t.Fatal(err)
+		}
+		if i%20 == 19 {
+			if err := writer.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files are the two above, and those that the library has for its own tests, which others have written.
+func files(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, write := range map[string]func(*testing.T, io.Writer){"rows": rows, "wide": wide} {
+		var b bytes.Buffer
+		write(t, &b)
+		if err := os.WriteFile(filepath.Join(dir, name+".parquet"), b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/parquet-go/parquet-go").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	w := parquet.NewGenericWriter[row](f)
-	for group := range 4 {
-		rows := make([]row, 5000)
-		for i := range rows {
-			id := int64(group*5000 + i)
-			rows[i] = row{id, fmt.Sprint("name ", id%17), fmt.Sprintf("text %d of some length", id*id), float64(id) / 3}
-		}
-		if _, err := w.Write(rows); err != nil {
+	var all []string
+	for _, pattern := range []string{filepath.Join(dir, "*.parquet"), filepath.Join(strings.TrimSpace(string(module)), "testdata", "*.parquet")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Flush(); err != nil { // The end of a row group.
-			t.Fatal(err)
+		for _, name := range found {
+			if info, err := os.Stat(name); err == nil && info.Size() < 500_000 { // The larger ones take long.
+				all = append(all, name)
+			}
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
+	if len(all) < 10 {
+		t.Fatal("there are hardly any files: ", all)
 	}
-	return name
+	return all
 }
 
-func rowsOf(t *testing.T, group parquet.RowGroup) []row {
-	t.Helper()
-	r := parquet.NewGenericRowGroupReader[row](group)
-	defer r.Close()
-	rows := make([]row, group.NumRows())
-	for n := 0; n < len(rows); {
-		m, err := r.Read(rows[n:])
-		n += m
-		if err != nil && (err != io.EOF || n < len(rows)) {
-			t.Fatal(n, err)
+// add has a hash depend on a value.
+func add(sum hash.Hash, v parquet.Value) {
+	var b [64]byte
+	sum.Write(append(v.AppendBytes(b[:0]), byte(v.Kind()), byte(v.RepetitionLevel()), byte(v.DefinitionLevel()), byte(v.Column())))
+}
+
+// content of a row group, as a number, and of some of its columns alone.
+func content(group parquet.RowGroup) (string, error) {
+	sum, count := fnv.New64a(), 0
+	all := group.Rows()
+	buffer := make([]parquet.Row, 100)
+	for {
+		n, err := all.ReadRows(buffer)
+		for _, one := range buffer[:n] {
+			for _, v := range one {
+				add(sum, v)
+			}
+			count++
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return fmt.Sprintf("%d rows, %x", count, sum.Sum(nil)), errors.Join(err, all.Close())
 		}
 	}
-	return rows
 }
 
-// The same rows as by package os: read as they come, and by row groups fetched in batches.
+func contentOf(chunk parquet.ColumnChunk) (string, error) {
+	sum, count := fnv.New64a(), 0
+	pages := chunk.Pages()
+	defer pages.Close()
+	for {
+		page, err := pages.ReadPage()
+		if err == io.EOF {
+			return fmt.Sprintf("%d values, %x", count, sum.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		values := make([]parquet.Value, page.NumValues())
+		n, err := page.Values().ReadValues(values)
+		if err != nil && err != io.EOF {
+			return "", err
+		}
+		for _, v := range values[:n] {
+			add(sum, v)
+		}
+		count += n
+		parquet.Release(page)
+	}
+}
+
+// counting is a file that counts what is read other than in batches.
+type counting struct {
+	*ringway.File
+	reads atomic.Int64
+}
+
+func (c *counting) ReadAt(p []byte, off int64) (int, error) {
+	c.reads.Add(1)
+	return c.File.ReadAt(p, off)
+}
+
+// The same as by package os: read as it comes, by row groups that are fetched, and by columns that are.
 func TestSameRows(t *testing.T) {
-	name := write(t)
+	all := files(t)
+	for _, backend := range backends {
+		for way, flag := range map[string]int{"buffered": 0, "direct": syscall.O_DIRECT} {
+			t.Run(string(backend)+"/"+way, func(t *testing.T) {
+				engine, err := ringway.New(ringway.Options{Backend: backend, AlwaysRing: true})
+				if err != nil {
+					suite.Skip(t, err)
+				}
+				defer engine.Close()
+				groups := 0
+				for _, name := range all {
+					groups += sameRows(t, engine, name, flag)
+				}
+				if groups < len(all)*3/4 {
+					t.Error("hardly anything was compared:", groups)
+				}
+			})
+		}
+	}
+}
+
+func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
+	t.Helper()
 	reference, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
@@ -78,61 +253,111 @@ func TestSameRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := parquet.OpenFile(reference, info.Size())
+	plain, plainErr := parquet.OpenFile(reference, info.Size())
+	f, err := engine.OpenFile(name, os.O_RDONLY|flag, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
-		t.Run(string(backend), func(t *testing.T) {
-			engine, err := ringway.New(ringway.Options{Backend: backend, AlwaysRing: true})
-			if err != nil {
-				t.Skip("skipped:", err)
-			}
-			defer engine.Close()
-			f, err := engine.Open(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			counted := &counting{ReaderAt: f}
-			direct, err := parquet.OpenFile(counted, info.Size())
-			if err != nil {
-				t.Fatal(err)
-			}
-			ahead := ringwayparquet.NewAhead(f)
-			fetched, err := parquet.OpenFile(ahead, info.Size())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, group := range plain.RowGroups() {
-				want := rowsOf(t, group)
-				if !reflect.DeepEqual(rowsOf(t, direct.RowGroups()[i]), want) {
-					t.Fatal("other rows, group", i)
-				}
-				if err := ahead.Fetch(fetched, i); err != nil {
-					t.Fatal(err)
-				}
-				before := engine.Stats().Delivered
-				if !reflect.DeepEqual(rowsOf(t, fetched.RowGroups()[i]), want) {
-					t.Fatal("other rows when fetched, group", i)
-				}
-				if backend == ringway.Uring && engine.Stats().Delivered != before {
-					t.Fatal("what was fetched is read again")
-				}
-			}
-			if counted.reads == 0 {
-				t.Fatal("nothing was read through the file")
-			}
-		})
+	defer f.Close()
+	counted := &counting{File: f}
+	file, err := parquet.OpenFile(counted, info.Size())
+	if fmt.Sprint(err) != fmt.Sprint(plainErr) {
+		t.Fatal(name, err, plainErr)
 	}
+	if err != nil {
+		return 0
+	}
+	ahead := ringwayparquet.NewAhead(counted)
+	defer ahead.Release()
+	fetched, err := parquet.OpenFile(ahead, info.Size())
+	if err != nil {
+		t.Fatal(name, err)
+	}
+	for i, group := range plain.RowGroups() {
+		want, wantErr := content(group)
+		got, err := content(file.RowGroups()[i])
+		if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%s, group %d: %s, %v; package os: %s, %v", name, i, got, err, want, wantErr)
+		}
+		if err := ahead.Fetch(fetched, i); err != nil {
+			t.Fatal(name, err)
+		}
+		before := counted.reads.Load()
+		got, err = content(fetched.RowGroups()[i])
+		if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%s, fetched group %d: %s, %v; package os: %s, %v", name, i, got, err, want, wantErr)
+		}
+		if more := counted.reads.Load() - before; more != 0 {
+			t.Fatalf("%s: %d reads of what was fetched", name, more)
+		}
+
+		// Some columns, in any order, read by goroutines of their own.
+		chunks := group.ColumnChunks()
+		var some []int
+		for c := len(chunks) - 1; c >= 0; c -= 1 + len(chunks)/4 {
+			some = append(some, c)
+		}
+		if err := ahead.Fetch(fetched, i, some...); err != nil {
+			t.Fatal(name, err)
+		}
+		before = counted.reads.Load()
+		var wg sync.WaitGroup
+		for _, c := range some {
+			wg.Go(func() {
+				want, wantErr := contentOf(chunks[c])
+				got, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c])
+				if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+					t.Errorf("%s, group %d, column %d: %s, %v; package os: %s, %v", name, i, c, got, err, want, wantErr)
+				}
+			})
+		}
+		wg.Wait()
+		if more := counted.reads.Load() - before; more != 0 {
+			t.Fatalf("%s: %d reads of columns that were fetched", name, more)
+		}
+		// What was not fetched comes from the file.
+		if got, err := content(fetched.RowGroups()[i]); got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%s, half-fetched group %d: %s, %v; package os: %s, %v", name, i, got, err, want, wantErr)
+		}
+	}
+	return len(plain.RowGroups())
 }
 
-type counting struct {
-	io.ReaderAt
-	reads int
+// failing has batches fail.
+type failing struct {
+	*ringway.File
+	reason error
 }
 
-func (c *counting) ReadAt(p []byte, off int64) (int, error) {
-	c.reads++
-	return c.ReaderAt.ReadAt(p, off)
+func (f *failing) ReadBatch([]ringway.Transfer) error { return f.reason }
+
+func TestFetchErrors(t *testing.T) {
+	var b bytes.Buffer
+	rows(t, &b)
+	name := filepath.Join(t.TempDir(), "rows")
+	if err := os.WriteFile(name, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ringway.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	reason := errors.New("no batch today")
+	ahead := ringwayparquet.NewAhead(&failing{f, reason})
+	file, err := parquet.OpenFile(ahead, int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ahead.Fetch(file, 0); err != reason {
+		t.Error(err)
+	}
+	for _, bad := range [][]int{{-1}, {5}, {0, -1}, {0, 1000}} {
+		if err := ahead.Fetch(file, bad[0], bad[1:]...); err == nil || err == reason {
+			t.Error(bad, err)
+		}
+	}
+	if _, err := content(file.RowGroups()[0]); err != nil {
+		t.Error("what cannot be fetched can be read:", err)
+	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/cockroachdb/pebble/vfs"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/suite"
 	"github.com/ringway-io/ringway/go/pebblevfs"
 )
 
@@ -49,7 +50,7 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 			t.Run(string(backend)+"/"+name, func(t *testing.T) {
 				engine, err := ringway.New(ringway.Options{Backend: backend})
 				if err != nil {
-					skip(t, err)
+					suite.Skip(t, err)
 				}
 				before := descriptors(t)
 				test(t, pebblevfs.New(engine, options...))
@@ -71,15 +72,6 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(open)
-}
-
-// skip tells why. Where everything has to run it is a failure.
-func skip(t *testing.T, why ...any) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatal(append([]any{"skipped, with CI set:"}, why...)...)
-	}
-	t.Skip(append([]any{"skipped:"}, why...)...)
 }
 
 // open opens a database so small in its parts that there is much to flush, to compact and to read.
@@ -483,7 +475,7 @@ func TestCrash(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
 			if err != nil {
-				skip(t, err)
+				suite.Skip(t, err)
 			}
 			defer engine.Close()
 			dir := t.TempDir()

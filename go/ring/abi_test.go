@@ -163,7 +163,7 @@ func constants(t *testing.T) map[string]string {
 func TestABI(t *testing.T) {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		t.Skip("skipped: no C compiler")
+		skip(t, "no C compiler")
 	}
 	values := constants(t)
 	if len(values) < 100 {
@@ -216,7 +216,7 @@ func TestABI(t *testing.T) {
 	// The headers' text with all that they include, macros among it.
 	text, err := exec.Command(compiler, "-E", "-dD", file).CombinedOutput()
 	if err != nil {
-		t.Skipf("skipped: no header <linux/io_uring.h>: %s", firstLine(text))
+		skip(t, "no header <linux/io_uring.h>:", string(firstLine(text)))
 	}
 	words := map[string]bool{}
 	for _, word := range bytes.FieldsFunc(text, func(c rune) bool {

@@ -16,7 +16,7 @@ import (
 func sparse(t *testing.T, r *Ring, n int) {
 	t.Helper()
 	if err := r.RegisterFilesSparse(n); errors.Is(err, syscall.EINVAL) {
-		t.Skip("skipped: this kernel is older than 5.19")
+		skip(t, "this kernel is older than 5.19")
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestUpdateBuffers(t *testing.T) {
 	f := tempFile(t, "0123456789")
 	fd := int(f.Fd())
 	if err := r.RegisterBuffersSparse(3); errors.Is(err, syscall.EINVAL) {
-		t.Skip("skipped: this kernel is older than 5.19")
+		skip(t, "this kernel is older than 5.19")
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +171,9 @@ func TestUpdateBuffers(t *testing.T) {
 	equal(t, one(t, r, new(Request).ReadFixed(fd, a[7:10], 2, 1)), 3)
 	equal(t, one(t, r, new(Request).ReadFixed(fd, b[:2], 4, 2)), 2)
 	equal(t, string(a[7:10])+string(b[:2]), "23445")
+	if &r.buffers[1].p[0] != &a[0] || &r.buffers[2].p[0] != &b[0] { // By which they are pinned.
+		t.Fatal("the ring does not keep them")
+	}
 	// Another takes its place, and the place of a third is emptied.
 	if err := r.UpdateBuffers(1, [][]byte{c, nil}); err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func (m *machine) open(options byte) {
 	o := Options{Entries: 1 << (options % 4), CompletionEntries: 1 << (options % 4), CoopTaskrun: options&16 != 0}
 	r, err := New(o)
 	if err != nil {
-		m.t.Skip("skipped:", err)
+		skip(m.t, err)
 	}
 	m.ring = r
 }

@@ -209,6 +209,15 @@ func (q *Request) place(index int) uint32 {
 	return uint32(index) + 1
 }
 
+// yieldsDescriptor tells whether the result is a descriptor of the program's.
+func (q *Request) yieldsDescriptor() bool {
+	switch q.sqe.opcode {
+	case OpOpenat2, OpAccept, OpSocket:
+		return q.sqe.fileIndex == 0
+	}
+	return q.sqe.opcode == OpInstallFD
+}
+
 // Priority sets the I/O priority of a read or write, as ioprio_set(2) codes it: the class times 8192, plus the level.
 // Without it the priority is that of the thread that submits.
 func (q *Request) Priority(ioprio uint16) *Request {

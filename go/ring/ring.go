@@ -91,7 +91,7 @@ func (c Completion) Err() error {
 	return nil
 }
 
-// More reports whether the same request will complete again.
+// More reports whether the same request completes again. The next completion may have been reaped already, in the same batch.
 func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
 
 // Push puts a request into the submission queue; the kernel gets it with the next [Ring.Submit] or [Ring.Wait]. It does not
@@ -166,7 +166,8 @@ func (r *Ring) SubmitBriefly() (int, error) {
 // an errno, and then none was taken.
 //
 // A submission can take as long as the kernel's attempt at the operations: a buffered read that is cached is done here. With
-// [Options.SQPoll] it blocks only if the queue is full, until a request has been taken.
+// [Options.SQPoll] it only wakes the kernel's thread if that sleeps, and returns how many are there to be taken; if the queue
+// is full it blocks until one has been.
 func (r *Ring) Submit() (int, error) { return r.enter(0, 0) }
 
 // Wait submits what was pushed, and blocks until that many completions can be reaped, for at most the timeout; a negative one
@@ -245,7 +246,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		if atomic.LoadUint32(r.sqFlags)&sqNeedWakeup != 0 {
 			flags |= enterSQWakeup
 		}
-		if r.Room() == 0 {
+		if r.Room() == 0 && !r.brief {
 			flags |= enterSQWait
 		}
 		if want == 0 && flags == 0 && !r.mustEnter() {
@@ -369,8 +370,8 @@ func (r *Ring) Overflow() uint32 {
 func (r *Ring) Fd() int { return r.fd }
 
 // Close takes back what was pushed and not submitted, cancels what is in flight, waits until the kernel has let go of it, for
-// at most five seconds, and closes the ring. Completions that nobody has reaped are lost: a descriptor that one of them
-// carries stays open.
+// at most five seconds, and closes the ring. Completions that nobody has reaped are lost; a descriptor that one of them has
+// as its result is closed, since nobody will.
 //
 // If the kernel does not let go of everything, the memory of those requests stays pinned for ever, and an error says so.
 func (r *Ring) Close() error {
@@ -415,7 +416,6 @@ func (r *Ring) Withdraw() []*Request {
 		back = append(back, r.slots[place].request)
 		r.vacate(place)
 	}
-	atomic.StoreUint32(r.sqTail, r.tail)
 	return back
 }
 
@@ -436,10 +436,8 @@ func (r *Ring) quiesce() int {
 	var asked time.Time
 	now := true
 	for {
-		for r.Reap(done[:]) > 0 {
-			if now {
-				asked = time.Time{} // What waited for these may have begun.
-			}
+		if r.discard(done[:]) && now {
+			asked = time.Time{} // What waited for these may have begun.
 		}
 		if r.inFlight == 0 {
 			return 0
@@ -462,6 +460,22 @@ func (r *Ring) quiesce() int {
 	}
 }
 
+// discard takes all completions that are there, and closes the descriptors that nobody learns of; whether there were any.
+func (r *Ring) discard(done []Completion) (any bool) {
+	for {
+		n := r.Reap(done)
+		if n == 0 {
+			return any
+		}
+		any = true
+		for _, c := range done[:n] {
+			if c.Request != nil && c.Request.yieldsDescriptor() && c.Result >= 0 {
+				_ = syscall.Close(int(c.Result))
+			}
+		}
+	}
+}
+
 // cancelNow cancels everything without a request for it, which would wait behind a barrier. False: the kernel cannot; 6.0 can.
 func (r *Ring) cancelNow() bool {
 	if r.fd < 0 {
@@ -480,8 +494,7 @@ func (r *Ring) cancelEach(done []Completion) {
 		}
 		if r.Room() == 0 {
 			_, _ = r.Submit()
-			for r.Reap(done) > 0 {
-			}
+			r.discard(done)
 		}
 		if r.Push(new(Request).Cancel(s.request)) != nil {
 			return

@@ -2,453 +2,243 @@
 
 package main
 
+// `ringway-go bench` from its options to its reports.
+
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"os/exec"
-	"runtime"
-	"runtime/debug"
+	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
-	"text/tabwriter"
 	"time"
-	"unsafe"
 
 	ringway "github.com/ringway-io/ringway/go"
 )
 
-// A contestant opens the file for random reads.
-type contestant struct {
-	name string
-	open func(name string, direct bool) (subject, error)
-}
-
-type subject interface {
-	io.ReaderAt
-	io.Closer
-}
-
-var contestants = []contestant{
-	{"ringway", func(name string, direct bool) (subject, error) {
-		return ringway.OpenFile(name, flags(direct), 0)
-	}},
-	{"os", func(name string, direct bool) (subject, error) {
-		return os.OpenFile(name, flags(direct), 0)
-	}},
-	{"os-128", func(name string, direct bool) (subject, error) {
-		f, err := os.OpenFile(name, flags(direct), 0)
-		return &bounded{f, make(chan struct{}, 128)}, err
-	}},
-	{"seed", openSeed},
-}
-
-func flags(direct bool) int {
-	if direct {
-		return os.O_RDONLY | syscall.O_DIRECT
-	}
-	return os.O_RDONLY
-}
-
-// bounded is os.File with so many reads at once: more threads than that help no device, and Go ends a program with 10 000.
-type bounded struct {
-	*os.File
-	room chan struct{}
-}
-
-func (b *bounded) ReadAt(p []byte, off int64) (int, error) {
-	b.room <- struct{}{}
-	n, err := b.File.ReadAt(p, off)
-	<-b.room
-	return n, err
-}
-
-// job is one cell of the table.
-type job struct {
-	direct     bool
-	goroutines int
-	batch      int
-}
-
-func (j job) String() string {
-	kind := "cached"
-	if j.direct {
-		kind = "direct"
-	}
-	if j.batch > 1 {
-		return fmt.Sprintf("%s batch %d", kind, j.batch)
-	}
-	return fmt.Sprintf("%s %d", kind, j.goroutines)
-}
-
-// result of one run.
-type result struct {
-	ops      float64 // A second.
-	cpu      float64 // Microseconds an operation, user and system, of the whole process.
-	p50, p99 time.Duration
-	threads  int
-	allocs   float64
-}
-
-func bench(args []string) error {
-	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	runtimeEach := set.Duration("runtime", 3*time.Second, "of each run")
-	repeat := set.Int("repeat", 3, "runs of each; medians are shown")
-	direct := set.String("direct", "1,128,1000,100000", "goroutines that read with direct I/O; empty for none")
-	cached := set.String("cached", "1,32,1000", "goroutines that read from the page cache; empty for none")
-	batch := set.Int("batch", 64, "reads of a batch, from the page cache; 0 for none")
-	only := set.String("only", "", "contestants, with commas between them: "+names())
-	size := set.Int64("cached-size", 256<<20, "bytes at the beginning of the file that cached reads go to")
-	one := set.String("one", "", "used by the command itself")
-	if err := set.Parse(args); err != nil {
+func bench(args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parseOptions(args, stdout)
+	if err != nil {
 		return err
 	}
-	if set.NArg() != 1 {
-		return errors.New("which file? It is only read, and wants to be larger than memory's share of it")
+	engine, err := ringway.New(ringway.Options{})
+	if err != nil {
+		return err
 	}
-	file := set.Arg(0)
-	if *one != "" {
-		return runOne(*one, file, *runtimeEach, *size)
+	explained := engine.Explain()
+	if err := engine.Close(); err != nil {
+		return err
 	}
-	var jobs []job
-	for _, n := range numbers(*direct) {
-		jobs = append(jobs, job{true, n, 1})
+	out, err := openOutputs(o)
+	if err != nil {
+		return err
 	}
-	for _, n := range numbers(*cached) {
-		jobs = append(jobs, job{false, n, 1})
+	defer func() { err = errors.Join(err, out.close()) }()
+
+	show := newShow(stderr, o.quiet)
+	t, err := openTarget(o, func(done, all int64) {
+		show.line("writing a scratch file in %s: %d of %d MiB", o.scratch, done>>20, all>>20)
+	})
+	show.clear()
+	if err != nil {
+		return err
 	}
-	if *batch > 1 {
-		jobs = append(jobs, job{false, 1, *batch})
-	}
-	fmt.Println(ringway.Explain())
-	fmt.Printf("%d processors, GOMAXPROCS %d, %s, medians of %d runs of %s, 4 KiB random reads\n\n",
-		runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.Version(), *repeat, *runtimeEach)
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "work\tcontestant\tops/s\tCPU us/op\tp50\tp99\tthreads\tallocs/op\tops ratio\tCPU ratio\t")
-	for _, j := range jobs {
-		chosen := chosenFor(j, *only)
-		runs := make([][]result, len(chosen))
-		for range *repeat { // In turn, so that what else the machine does falls on all of them.
-			for i, c := range chosen {
-				r, err := runChild(c, j, file, *runtimeEach, *size)
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", c.name, j, err)
-				}
-				runs[i] = append(runs[i], r)
+	defer t.file.Close()
+
+	r := &report{Command: append([]string{"ringway-go", "bench"}, args...), Machine: machineOf(t, explained), options: o}
+	for _, w := range o.works {
+		if why := t.cannot(w); why != "" {
+			if !slices.Contains(r.Machine.Remarks, why) {
+				r.Machine.Remarks = append(r.Machine.Remarks, why)
 			}
+			continue
 		}
-		var base result
-		for i := range chosen {
-			if chosen[i].name == "os" || base.ops == 0 {
-				base = median(runs[i])
-			}
+		for _, name := range field(w, o.full, o.only) {
+			r.Cells = append(r.Cells, &cell{Work: w, Contestant: name})
 		}
-		for i, c := range chosen {
-			m := median(runs[i])
-			fmt.Fprintf(out, "%s\t%s\t%.0f\t%.2f\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t\n", j, c.name, m.ops, m.cpu,
-				m.p50.Round(100*time.Nanosecond), m.p99.Round(100*time.Nanosecond), m.threads, m.allocs, m.ops/base.ops, m.cpu/base.cpu)
-		}
-		out.Flush()
+	}
+	if len(r.Cells) == 0 {
+		return fmt.Errorf("nothing is left to be measured: %s", append(r.Machine.Remarks, "none of the contestants does this work")[1])
+	}
+	before := processorsNow()
+	if err := r.runAll(t, show); err != nil {
+		return err
+	}
+	r.Machine.Others = processorsNow().othersSince(before)
+	r.compare()
+	if err := out.write(r, stdout); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(r.Cells, func(c *cell) bool { return len(c.Runs) > 0 }) {
+		return errors.New("none of this could be run here")
 	}
 	return nil
 }
 
-func names() string {
-	var all []string
-	for _, c := range contestants {
-		all = append(all, c.name)
+// cannot says why this target is of no use for a work.
+func (t *target) cannot(w work) string {
+	switch {
+	case w.Kind == ioDirect && !t.direct:
+		return "direct: left out, since this file cannot be read with direct I/O"
+	case w.Kind == ioCommit && !t.scratch:
+		return "commit: left out, since it writes, and FILE is only read"
 	}
-	return strings.Join(all, ",")
+	return ""
 }
 
-// chosenFor leaves out os.File where Go would end the program for want of threads.
-func chosenFor(j job, only string) []contestant {
-	var chosen []contestant
-	for _, c := range contestants {
-		switch {
-		case only != "" && !slices.Contains(strings.Split(only, ","), c.name):
-		case c.name == "os" && j.direct && j.goroutines > 5000:
-		case c.name == "os-128" && (!j.direct || j.goroutines <= 128):
-		case c.name == "seed" && j.batch > 1:
-		default:
-			chosen = append(chosen, c)
+// runAll makes all runs: one work after the other, and of each the rounds, in which the contestants take turns.
+func (r *report) runAll(t *target, show *show) error {
+	o := r.options
+	total := len(r.Cells) * o.rounds
+	show.begin(total, o.ramp+o.runtime)
+	for _, w := range o.works {
+		cells := map[string]*cell{}
+		var names []string
+		for _, c := range r.Cells {
+			if c.Work == w {
+				cells[c.Contestant] = c
+				names = append(names, c.Contestant)
+			}
+		}
+		for round := range o.rounds {
+			for _, name := range turns(names, round) {
+				c := cells[name]
+				show.run("%s, %s", c.Work, name)
+				if c.Refused != "" {
+					continue // Refused once is refused again.
+				}
+				blocks := t.size / block
+				if w.Kind == ioCached || w.Kind == ioBatch {
+					blocks = max(min(blocks, o.cachedSize/block), 1)
+				}
+				done, refused, err := runChild(t.file, order{
+					Work: w, Contestant: name, Runtime: o.runtime, Ramp: o.ramp,
+					// Every run reads elsewhere; those of a round, the same.
+					Seed: o.seed + uint64(round), Blocks: blocks, Numbered: t.scratch,
+				})
+				switch {
+				case err != nil:
+					show.clear()
+					return err
+				case refused != "":
+					c.Refused = refused
+				default:
+					c.Runs = append(c.Runs, done)
+				}
+			}
 		}
 	}
-	return chosen
+	show.clear()
+	return nil
 }
 
-func numbers(list string) []int {
-	var all []int
-	for part := range strings.SplitSeq(list, ",") {
-		if n, err := strconv.Atoi(part); err == nil && n > 0 {
-			all = append(all, n)
+// outputs are where the reports go. Files are opened before anything is measured: a mistyped path must not cost the results.
+type outputs struct{ json, csv *output }
+
+type output struct {
+	file *os.File // nil: standard output.
+}
+
+func openOutputs(o options) (out outputs, err error) {
+	open := func(path string) (*output, error) {
+		switch path {
+		case "":
+			return nil, nil
+		case "-":
+			return &output{}, nil
+		}
+		// Emptied when there is something to put into it.
+		file, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE, 0o666)
+		return &output{file}, err
+	}
+	if out.json, err = open(o.json); err == nil {
+		out.csv, err = open(o.csv)
+	}
+	return out, err
+}
+
+func (out outputs) write(r *report, stdout io.Writer) error {
+	table := true
+	put := func(to *output, write func(io.Writer) error) error {
+		switch {
+		case to == nil:
+			return nil
+		case to.file == nil:
+			table = false
+			return write(stdout)
+		}
+		if err := to.file.Truncate(0); err != nil && !errors.Is(err, os.ErrInvalid) {
+			return err
+		}
+		return write(to.file)
+	}
+	if err := errors.Join(put(out.json, r.writeJSON), put(out.csv, r.writeCSV)); err != nil {
+		return err
+	}
+	if !table {
+		return nil
+	}
+	_, err := io.WriteString(stdout, r.table())
+	return err
+}
+
+func (out outputs) close() error {
+	var all error
+	for _, to := range []*output{out.json, out.csv} {
+		if to != nil && to.file != nil {
+			all = errors.Join(all, to.file.Close())
 		}
 	}
 	return all
 }
 
-func median(runs []result) result {
-	field := func(of func(result) float64) float64 {
-		values := make([]float64, len(runs))
-		for i, r := range runs {
-			values[i] = of(r)
-		}
-		slices.Sort(values)
-		return values[len(values)/2]
+// show tells how far it is: on a terminal in one line that changes, elsewhere in a line before the runs.
+type show struct {
+	to        io.Writer
+	terminal  bool
+	quiet     bool
+	last      string
+	now, runs int
+	began     time.Time
+}
+
+func newShow(to io.Writer, quiet bool) *show {
+	s := &show{to: to, quiet: quiet}
+	if file, ok := to.(*os.File); ok {
+		info, err := file.Stat()
+		s.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
-	return result{
-		ops:     field(func(r result) float64 { return r.ops }),
-		cpu:     field(func(r result) float64 { return r.cpu }),
-		p50:     time.Duration(field(func(r result) float64 { return float64(r.p50) })),
-		p99:     time.Duration(field(func(r result) float64 { return float64(r.p99) })),
-		threads: int(field(func(r result) float64 { return float64(r.threads) })),
-		allocs:  field(func(r result) float64 { return r.allocs }),
+	return s
+}
+
+func (s *show) line(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); s.terminal && !s.quiet && text != s.last {
+		fmt.Fprintf(s.to, "\r%s\x1b[K", clean(text))
+		s.last = text
 	}
 }
 
-// runChild is one run in a process of its own, so that its CPU time is all of it and nobody's threads are left over.
-func runChild(c contestant, j job, file string, each time.Duration, size int64) (result, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return result{}, err
-	}
-	cmd := exec.Command(self, "bench", "-one", fmt.Sprintf("%s,%t,%d,%d", c.name, j.direct, j.goroutines, j.batch),
-		"-runtime", each.String(), "-cached-size", strconv.FormatInt(size, 10), file)
-	cmd.Stderr = os.Stderr
-	text, err := cmd.Output()
-	if err != nil {
-		return result{}, err
-	}
-	var r result
-	_, err = fmt.Sscan(string(text), &r.ops, &r.cpu, &r.p50, &r.p99, &r.threads, &r.allocs)
-	return r, err
-}
-
-const block = 4096
-
-func runOne(what, file string, each time.Duration, size int64) error {
-	fields := strings.Split(what, ",")
-	if len(fields) != 4 {
-		return errors.New("-one is for the command itself")
-	}
-	var j job
-	j.direct = fields[1] == "true"
-	j.goroutines, _ = strconv.Atoi(fields[2])
-	j.batch, _ = strconv.Atoi(fields[3])
-	at := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == fields[0] })
-	if at < 0 {
-		return errors.New("no contestant is called " + fields[0])
-	}
-	debug.SetMaxThreads(50000)
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	blocks := info.Size() / block
-	if !j.direct {
-		blocks = min(blocks, size/block)
-		if err := warm(file, blocks*block); err != nil {
-			return err
-		}
-	}
-	if blocks == 0 {
-		return errors.New("the file is smaller than a block")
-	}
-	f, err := contestants[at].open(file, j.direct)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	r, err := measure(f, j, blocks, each)
-	if err != nil {
-		return err
-	}
-	fmt.Println(r.ops, r.cpu, int64(r.p50), int64(r.p99), r.threads, r.allocs)
-	return nil
-}
-
-// warm has the page cache hold what cached reads go to.
-func warm(file string, size int64) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(io.Discard, io.NewSectionReader(f, 0, size))
-	return err
-}
-
-func aligned(n int) []byte {
-	whole := make([]byte, n+block)
-	skip := -int(uintptr(unsafe.Pointer(&whole[0]))) & (block - 1)
-	return whole[skip : skip+n]
-}
-
-// reader does its reads until it is told to stop.
-func measure(f subject, j job, blocks int64, each time.Duration) (result, error) {
-	var stop atomic.Bool
-	var counting atomic.Bool
-	var ready, done sync.WaitGroup
-	counts := make([]struct {
-		ops     int64
-		latency histogram
-		err     error
-		_       [64]byte
-	}, min(j.goroutines, 64)) // Goroutines share them, each with an atomic only now and then.
-	begin := make(chan struct{})
-	var failure atomic.Pointer[error]
-	ops := new([64]paddedCounter)
-	for g := range j.goroutines {
-		ready.Add(1)
-		done.Add(1)
-		go func() {
-			defer done.Done()
-			random := rand.New(rand.NewPCG(uint64(g), 7))
-			slot := g % len(ops)
-			latency := &counts[g%len(counts)].latency
-			memory := aligned(block * j.batch)
-			batch := make([]ringway.Transfer, j.batch)
-			ready.Done()
-			<-begin
-			for i := 0; !stop.Load(); i++ {
-				var start time.Time
-				timed := i%8 == 0
-				if timed {
-					start = time.Now()
-				}
-				var err error
-				if j.batch == 1 {
-					_, err = f.ReadAt(memory, random.Int64N(blocks)*block)
-				} else {
-					err = readBatch(f, memory, batch, random, blocks)
-				}
-				if err != nil {
-					failed := err
-					failure.CompareAndSwap(nil, &failed)
-					return
-				}
-				ops[slot].Add(int64(j.batch))
-				if timed && counting.Load() {
-					latency.add(time.Since(start))
-				}
-			}
-		}()
-	}
-	ready.Wait()
-	close(begin)
-	total := func() (n int64) {
-		for i := range ops {
-			n += ops[i].Load()
-		}
-		return n
-	}
-	time.Sleep(min(each/4, time.Second)) // What is made once is not counted.
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	counting.Store(true)
-	cpu, count, start := cpuTime(), total(), time.Now()
-	time.Sleep(each)
-	took, count, cpu := time.Since(start), total()-count, cpuTime()-cpu
-	counting.Store(false)
-	threads := threads()
-	runtime.ReadMemStats(&after)
-	stop.Store(true)
-	done.Wait()
-	if err := failure.Load(); err != nil {
-		return result{}, *err
-	}
-	var latency histogram
-	for i := range counts {
-		latency.merge(&counts[i].latency)
-	}
-	return result{
-		ops: float64(count) / took.Seconds(), cpu: float64(cpu.Nanoseconds()) / 1e3 / float64(max(count, 1)),
-		p50: latency.quantile(0.5), p99: latency.quantile(0.99), threads: threads,
-		allocs: float64(after.Mallocs-before.Mallocs) / float64(max(count, 1)),
-	}, nil
-}
-
-func readBatch(f subject, memory []byte, batch []ringway.Transfer, random *rand.Rand, blocks int64) error {
-	for i := range batch {
-		batch[i].P = memory[i*block : (i+1)*block]
-		batch[i].Off = random.Int64N(blocks) * block
-	}
-	if r, ok := f.(*ringway.File); ok {
-		return r.ReadBatch(batch)
-	}
-	for i := range batch {
-		if _, err := f.ReadAt(batch[i].P, batch[i].Off); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-type paddedCounter struct {
-	atomic.Int64
-	_ [56]byte
-}
-
-// histogram of latencies: eight steps to each doubling.
-type histogram struct {
-	counts [512]atomic.Int64
-}
-
-func (h *histogram) add(d time.Duration) { h.counts[stepOf(d)].Add(1) }
-
-func stepOf(d time.Duration) int {
-	n := uint64(max(d, 1))
-	double := 0
-	for n>>double >= 16 {
-		double++
-	}
-	return min(double*8+int(n>>double), 511)
-}
-
-func (h *histogram) merge(other *histogram) {
-	for i := range h.counts {
-		h.counts[i].Add(other.counts[i].Load())
+func (s *show) begin(runs int, each time.Duration) {
+	s.runs, s.began = runs, time.Now()
+	if !s.terminal && !s.quiet {
+		each += 100 * time.Millisecond // A process to start, and to end.
+		fmt.Fprintf(s.to, "%s, each in a process of its own: at least %s\n", plural(runs, "run"), (time.Duration(runs) * each).Round(time.Second))
 	}
 }
 
-func (h *histogram) quantile(q float64) time.Duration {
-	var total, seen int64
-	for i := range h.counts {
-		total += h.counts[i].Load()
+func (s *show) run(format string, args ...any) {
+	s.now++
+	left := ""
+	if s.now > 3 {
+		each := time.Since(s.began) / time.Duration(s.now-1)
+		left = fmt.Sprintf(", %s left", (each * time.Duration(s.runs-s.now+1)).Round(time.Second))
 	}
-	for i := range h.counts {
-		if seen += h.counts[i].Load(); float64(seen) >= q*float64(total) && seen > 0 {
-			if i < 16 {
-				return time.Duration(i)
-			}
-			double := (i - 8) / 8
-			return time.Duration(uint64(i-double*8) << double)
-		}
-	}
-	return 0
+	s.line("run %d of %d%s: %s", s.now, s.runs, left, fmt.Sprintf(format, args...))
 }
 
-// cpuTime is user and system time of the process, all its threads, those that have ended too.
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
+func (s *show) clear() {
+	if s.last != "" {
+		fmt.Fprint(s.to, "\r\x1b[K")
+		s.last = ""
 	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// threads of the process, with the kernel's own that work for it.
-func threads() int {
-	entries, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return 0
-	}
-	return len(entries)
 }

@@ -1,22 +1,88 @@
 //go:build linux
 
-// Command fileserver serves a directory by HTTP, from ringway's files: http.FS takes any fs.FS.
+// Command fileserver serves a directory by HTTP, from ringway's files: [http.FS] takes any fs.FS, and everything that
+// [http.FileServer] has (ranges, conditions, listings, index.html) works as it does on a directory of package os.
 //
-//	go run ./examples/fileserver -dir /srv/data -listen localhost:8080
+//	go run ./examples/fileserver -listen localhost:8080 /srv/data
 package main
 
 import (
+	"context"
+	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"log"
+	"net"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
 )
 
 func main() {
-	dir := flag.String("dir", ".", "what to serve")
-	listen := flag.String("listen", "localhost:8080", "where")
-	flag.Parse()
-	log.Println(ringway.Explain())
-	log.Fatal(http.ListenAndServe(*listen, http.FileServer(http.FS(ringway.DirFS(*dir)))))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "fileserver:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until the context ends, and then lets requests that are under way come to their ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("fileserver", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.Usage = func() {
+		fmt.Fprint(out, "usage: fileserver [flags] [directory]\n\nServes a directory (or this one) by HTTP.\n\n")
+		flags.PrintDefaults()
+	}
+	listen := flags.String("listen", "localhost:8080", "address to listen on; port 0 takes one that is free")
+	backend := flags.String("backend", "", "uring, kaio or threads; the best one that is granted, if empty")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 1 {
+		flags.Usage()
+		return fmt.Errorf("one directory, not %d", flags.NArg())
+	}
+	dir := "."
+	if flags.NArg() == 1 {
+		dir = flags.Arg(0)
+	}
+	if info, err := os.Stat(dir); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	engine, err := ringway.New(ringway.Options{Backend: ringway.Backend(*backend)})
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	logger := log.New(out, "", log.LstdFlags)
+	server := &http.Server{
+		Handler: http.FileServer(http.FS(engine.DirFS(dir))), ErrorLog: logger, ReadHeaderTimeout: 10 * time.Second,
+	}
+	logger.Println(engine.Explain())
+	logger.Printf("serving %s on http://%s", dir, listener.Addr())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	limited, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return server.Shutdown(limited)
 }

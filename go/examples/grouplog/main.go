@@ -1,93 +1,99 @@
 //go:build linux
 
-// Command grouplog is a log that many goroutines append to, and that makes their records durable together: while one batch
-// is on its way to the disk the next one gathers. A batch is one submission, the sync linked behind the write.
+// Command grouplog is a log that many goroutines append to, and that makes their records durable together: while one group
+// is on its way to the disk the next one gathers. A group is one submission, the sync linked behind the write. A process may
+// be killed at any moment: what was acknowledged is there when the log is opened again.
 //
 //	go run ./examples/grouplog -writers 200 -records 50 FILE
+//	go run ./examples/grouplog -list FILE
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
-	"log"
+	"io"
+	"os"
 	"sync"
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
 )
 
-// journal appends records and tells their writers when they are durable.
-type journal struct {
-	file    *ringway.File
-	records chan record
-	commits int
-}
-
-type record struct {
-	bytes   []byte
-	durable chan<- error
-}
-
-// run commits until the channel of records is closed.
-func (j *journal) run() {
-	var end int64
-	for first := range j.records {
-		gathered := []record{first}
-	gather:
-		for len(gathered) < 1000 {
-			select {
-			case r, ok := <-j.records:
-				if !ok {
-					break gather
-				}
-				gathered = append(gathered, r)
-			default:
-				break gather
-			}
-		}
-		batch := make([]ringway.Transfer, len(gathered))
-		for i, r := range gathered {
-			batch[i] = ringway.Transfer{P: r.bytes, Off: end}
-			end += int64(len(r.bytes))
-		}
-		err := j.file.WriteBatch(batch, ringway.DataSync)
-		j.commits++
-		for _, r := range gathered {
-			r.durable <- err
-		}
-	}
-}
-
 func main() {
-	writers := flag.Int("writers", 200, "goroutines")
-	records := flag.Int("records", 50, "of each")
-	flag.Parse()
-	if flag.NArg() != 1 {
-		log.Fatal("which file?")
+	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "grouplog:", err)
+		os.Exit(1)
 	}
-	f, err := ringway.Create(flag.Arg(0))
+}
+
+func run(args []string, out, messages io.Writer) error {
+	flags := flag.NewFlagSet("grouplog", flag.ContinueOnError)
+	flags.SetOutput(messages)
+	flags.Usage = func() {
+		fmt.Fprint(messages, "usage: grouplog [flags] file\n\nAppends records to a log, many at once, each of them durable before the next one of its writer.\n\n")
+		flags.PrintDefaults()
+	}
+	writers := flags.Int("writers", 200, "goroutines that append")
+	records := flags.Int("records", 50, "how many each appends")
+	list := flags.Bool("list", false, "print the records that are there, and append none")
+	tell := flags.Bool("tell", false, "print each record as soon as it is durable")
+	backend := flags.String("backend", "", "uring, kaio or threads; the best one that is granted, if empty")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 || *writers < 1 || *records < 0 {
+		flags.Usage()
+		return errors.New("it takes one file, and a writer at least")
+	}
+	engine, err := ringway.New(ringway.Options{Backend: ringway.Backend(*backend)})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	defer f.Close()
-	j := &journal{file: f, records: make(chan record)}
-	done := make(chan struct{})
-	go func() { j.run(); close(done) }()
-	begin := time.Now()
+	defer engine.Close()
+	if *list {
+		// (open makes a file where there is none, and cuts off what is not whole.)
+		f, err := engine.Open(flags.Arg(0))
+		if err != nil {
+			return err
+		}
+		_, err = replayed(f, func(record []byte) { fmt.Fprintf(out, "%s\n", record) })
+		return errors.Join(err, f.Close())
+	}
+
+	found := 0
+	j, err := open(engine, flags.Arg(0), func([]byte) { found++ })
+	if err != nil {
+		return err
+	}
+	begin, id := time.Now(), os.Getpid()
 	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
 	for w := range *writers {
 		wg.Go(func() {
-			durable := make(chan error, 1)
 			for i := range *records {
-				j.records <- record{fmt.Appendf(nil, "writer %d, record %d\n", w, i), durable}
-				if err := <-durable; err != nil {
-					log.Fatal(err)
+				record := fmt.Appendf(nil, "process %d, writer %d, record %d", id, w, i)
+				err := j.append(record)
+				mu.Lock()
+				if err == nil && *tell {
+					_, err = fmt.Fprintf(out, "%s\n", record)
+				}
+				failed = errors.Join(failed, err)
+				mu.Unlock()
+				if err != nil {
+					return
 				}
 			}
 		})
 	}
 	wg.Wait()
-	close(j.records)
-	<-done
-	fmt.Printf("%d durable records in %d commits, %v\n", *writers**records, j.commits, time.Since(begin).Round(time.Millisecond))
+	if err := errors.Join(failed, j.close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(messages, "%d records were there; %d more in %d commits, %v\n", found, *writers**records, j.commits,
+		time.Since(begin).Round(time.Millisecond))
+	return nil
 }

@@ -1,59 +1,121 @@
 //go:build linux
 
-// Command scan adds up the bytes of a file by many reads at once: as many goroutines as you like, and no thread for each.
+// Command scan adds up the bytes of files by many reads at once: as many goroutines as you like, and no thread for each.
 //
-//	go run ./examples/scan -readers 1000 FILE
+//	go run ./examples/scan -readers 1000 -direct FILE...
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"log"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
 )
 
 func main() {
-	readers := flag.Int("readers", 1000, "goroutines")
-	block := flag.Int("block", 64<<10, "bytes of each read")
-	flag.Parse()
-	if flag.NArg() != 1 {
-		log.Fatal("which file?")
+	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "scan:", err)
+		os.Exit(1)
 	}
-	f, err := ringway.Open(flag.Arg(0))
+}
+
+func run(args []string, out, messages io.Writer) error {
+	flags := flag.NewFlagSet("scan", flag.ContinueOnError)
+	flags.SetOutput(messages)
+	flags.Usage = func() {
+		fmt.Fprint(messages, "usage: scan [flags] file...\n\nAdds up the bytes of each file.\n\n")
+		flags.PrintDefaults()
+	}
+	readers := flags.Int("readers", 1000, "goroutines that read at once")
+	block := flags.Int("block", 64<<10, "bytes of each read")
+	direct := flags.Bool("direct", false, "read with O_DIRECT, past the page cache")
+	backend := flags.String("backend", "", "uring, kaio or threads; the best one that is granted, if empty")
+	verbose := flags.Bool("v", false, "tell of the backend, and how fast it was")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() == 0 || *readers < 1 || *block < 1 {
+		flags.Usage()
+		return errors.New("it takes a file at least, a reader and a byte")
+	}
+	engine, err := ringway.New(ringway.Options{Backend: ringway.Backend(*backend)})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	defer f.Close()
+	defer engine.Close()
+	if *verbose {
+		fmt.Fprintln(messages, engine.Explain())
+	}
+	mode := os.O_RDONLY
+	if *direct {
+		mode |= syscall.O_DIRECT
+	}
+	for _, name := range flags.Args() {
+		begin := time.Now()
+		f, err := engine.OpenFile(name, mode, 0)
+		if err != nil {
+			return err
+		}
+		sum, size, err := scan(f, *readers, *block)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%d  %s\n", sum, name)
+		if *verbose {
+			fmt.Fprintf(messages, "%d bytes at %.0f MB/s\n", size, float64(size)/1e6/time.Since(begin).Seconds())
+		}
+	}
+	return nil
+}
+
+// scan adds up the bytes of a file. The first reader that fails has the others stop.
+func scan(f *ringway.File, readers, block int) (sum uint64, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
-		log.Fatal(err)
+		return 0, 0, err
 	}
-	var next, sum atomic.Int64
+	if !info.Mode().IsRegular() {
+		return 0, 0, fmt.Errorf("%s is not a file", f.Name())
+	}
+	size = info.Size()
+	var next atomic.Int64
+	var total atomic.Uint64
+	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
-	for range *readers {
+	for range min(int64(readers), (size+int64(block)-1)/int64(block)) {
 		wg.Go(func() {
-			p := make([]byte, *block)
-			for {
-				off := next.Add(int64(len(p))) - int64(len(p))
-				if off >= info.Size() {
-					return
+			buffer := ringway.NewBuffer(block) // Where direct I/O can go as it is.
+			defer buffer.Release()
+			p := buffer.Bytes()
+			part := uint64(0)
+			for failed.Load() == nil {
+				off := next.Add(int64(block)) - int64(block)
+				if off >= size {
+					break
 				}
 				n, err := f.ReadAt(p, off)
-				if err != nil && err != io.EOF {
-					log.Fatal(err)
+				if err != nil && err != io.EOF { // The end comes with the last block, which is short.
+					failed.CompareAndSwap(nil, &err)
 				}
-				var part int64
 				for _, b := range p[:n] {
-					part += int64(b)
+					part += uint64(b)
 				}
-				sum.Add(part)
 			}
+			total.Add(part)
 		})
 	}
 	wg.Wait()
-	fmt.Println(sum.Load())
+	if failed := failed.Load(); failed != nil {
+		return 0, 0, *failed
+	}
+	return total.Load(), size, nil
 }

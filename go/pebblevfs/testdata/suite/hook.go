@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package rooted puts Pebble's own tests on the file system that RINGWAY_SUITE_FS names: "os" for Pebble's vfs.Default, or one of
-// ringway's backends. suite_test.go places it in a copy of Pebble, and imports it into each test there. It is vfs.Default
-// then, and what vfs.NewMem makes is a new directory on it.
+// Package ringwayhook puts Pebble's own tests on the file system that RINGWAY_SUITE_FS names: "os" for Pebble's vfs.Default, or one of
+// ringway's backends. suite_test.go places this in a copy of Pebble. The file system is vfs.Default then, and what vfs.NewMem makes
+// is a new directory on it.
 //
 // Whatever passes through is counted, in memory that is shared with suite_test.go.
-package rooted
+package ringwayhook
 
 import (
 	"errors"

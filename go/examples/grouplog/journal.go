@@ -1,0 +1,189 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	ringway "github.com/ringway-io/ringway/go"
+)
+
+// A record in the file is its length and a checksum of its bytes, 4 bytes each, little-endian, and its bytes.
+const header = 8
+
+// longest is the most bytes of a record: more would be a length that was not written.
+const longest = 1 << 20
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// journal is a log that many goroutines append to. What is appended together is written and synced together: while one group
+// is on its way to the disk the next one gathers.
+type journal struct {
+	file    *ringway.File
+	entries chan entry
+	ended   chan struct{}
+
+	mu     sync.RWMutex // Held by who appends; close takes it alone.
+	closed bool
+
+	commits int // Groups. Read it after close.
+}
+
+type entry struct {
+	record  []byte
+	durable chan<- error
+}
+
+// open opens a log, calls replay with every record in it, in their order, and cuts off what a process left that ended while
+// it was writing.
+func open(engine *ringway.Engine, name string, replay func(record []byte)) (*journal, error) {
+	f, err := engine.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	end, err := replayed(f, replay)
+	if err == nil {
+		// Behind the end there may be a part of a group that was never acknowledged.
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		err = f.Sync() // The file's length.
+	}
+	if err == nil {
+		err = syncDir(engine, name) // And its name.
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	j := &journal{file: f, entries: make(chan entry), ended: make(chan struct{})}
+	go j.run(end)
+	return j, nil
+}
+
+// replayed reads a log up to its end: to the first record that is not whole.
+func replayed(f *ringway.File, replay func(record []byte)) (end int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	in := io.NewSectionReader(f, 0, info.Size())
+	var head [header]byte
+	for {
+		record, err := next(in, head[:])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errNoRecord) {
+			return end, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		replay(record)
+		end += header + int64(len(record))
+	}
+}
+
+var errNoRecord = errors.New("this is no record")
+
+func next(in io.Reader, head []byte) ([]byte, error) {
+	if _, err := io.ReadFull(in, head); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint32(head)
+	if n == 0 || n > longest { // Zeroes are what a file system leaves where nothing was written.
+		return nil, errNoRecord
+	}
+	record := make([]byte, n)
+	if _, err := io.ReadFull(in, record); err != nil {
+		return nil, err
+	}
+	if crc32.Checksum(record, table) != binary.LittleEndian.Uint32(head[4:]) {
+		return nil, errNoRecord
+	}
+	return record, nil
+}
+
+// syncDir makes the name of a new file durable.
+func syncDir(engine *ringway.Engine, name string) error {
+	dir, err := engine.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// run commits group after group, until the channel of entries is closed or a commit fails.
+func (j *journal) run(end int64) {
+	defer close(j.ended)
+	var failed error
+	var group []entry
+	var batch []ringway.Transfer
+	for first := range j.entries {
+		group = append(group[:0], first)
+	gather:
+		for len(group) < 1000 {
+			select {
+			case e, ok := <-j.entries:
+				if !ok {
+					break gather
+				}
+				group = append(group, e)
+			default:
+				break gather
+			}
+		}
+		if failed == nil {
+			batch = batch[:0]
+			for _, e := range group {
+				batch = append(batch, ringway.Transfer{P: e.record, Off: end})
+				end += int64(len(e.record))
+			}
+			failed = j.file.WriteBatch(batch, ringway.DataSync)
+			j.commits++
+		}
+		// After a failure nobody knows what is on the disk, also not after another sync: this log takes no more.
+		for _, e := range group {
+			e.durable <- failed
+		}
+	}
+}
+
+var errClosed = errors.New("the log is closed")
+
+// append returns when the record is durable. It is safe for use by many at once, which is what it is for.
+func (j *journal) append(record []byte) error {
+	if len(record) == 0 || len(record) > longest {
+		return fmt.Errorf("a record has 1 to %d bytes, not %d", longest, len(record))
+	}
+	framed := binary.LittleEndian.AppendUint32(make([]byte, 0, header+len(record)), uint32(len(record)))
+	framed = binary.LittleEndian.AppendUint32(framed, crc32.Checksum(record, table))
+	framed = append(framed, record...)
+	durable := make(chan error, 1)
+	j.mu.RLock()
+	if j.closed {
+		j.mu.RUnlock()
+		return errClosed
+	}
+	j.entries <- entry{framed, durable}
+	j.mu.RUnlock()
+	return <-durable
+}
+
+// close waits for what is being appended, and closes the file.
+func (j *journal) close() error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return errClosed
+	}
+	j.closed = true
+	j.mu.Unlock()
+	close(j.entries)
+	<-j.ended
+	return j.file.Close()
+}

@@ -1,0 +1,233 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/suite"
+)
+
+// The test's own binary is the command, when it is asked to be.
+func TestMain(m *testing.M) {
+	if os.Getenv("RINGWAY_TEST_COMMAND") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func command(args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), "RINGWAY_TEST_COMMAND=1")
+	return cmd
+}
+
+var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+
+func each(t *testing.T, test func(t *testing.T, e *ringway.Engine)) {
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			e, err := ringway.New(ringway.Options{Backend: backend})
+			if err != nil {
+				suite.Skip(t, err)
+			}
+			defer e.Close()
+			test(t, e)
+		})
+	}
+}
+
+func list(t *testing.T, name string) []string {
+	t.Helper()
+	var out, messages bytes.Buffer
+	if err := run([]string{"-list", name}, &out, &messages); err != nil {
+		t.Fatal(err, messages.String())
+	}
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+func TestCommand(t *testing.T) {
+	each(t, func(t *testing.T, e *ringway.Engine) {
+		name := filepath.Join(t.TempDir(), "log")
+		var out, messages bytes.Buffer
+		for range 2 {
+			if err := run([]string{"-tell", "-backend", string(e.Backend()), "-writers", "20", "-records", "10", name}, &out, &messages); err != nil {
+				t.Fatal(err)
+			}
+		}
+		told := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		there := list(t, name)
+		slices.Sort(told)
+		slices.Sort(there)
+		if len(there) != 400 || !slices.Equal(told, there) {
+			t.Error(len(there), "records are there,", len(told), "were told of")
+		}
+		if !strings.Contains(messages.String(), "200 records were there; 200 more in ") {
+			t.Error(messages.String())
+		}
+	})
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{}, {"a", "b"}, {"-writers", "0", "a"}, {"-none"}, {"-list", "/none/none"}, {"/none/none"}, {"-backend", "smoke", "a"}} {
+		if err := run(args, io.Discard, io.Discard); err == nil {
+			t.Error("no error for", args)
+		}
+	}
+	var messages bytes.Buffer
+	if err := run([]string{"-help"}, io.Discard, &messages); err == nil || !strings.Contains(messages.String(), "usage: grouplog") {
+		t.Error(err, messages.String())
+	}
+	if out, err := command("-none").CombinedOutput(); err == nil || !bytes.Contains(out, []byte("usage: grouplog")) {
+		t.Errorf("%s %v", out, err)
+	}
+}
+
+// Killed while it writes, again and again: every record that was told of is there, once, and the records of each writer are in
+// their order.
+func TestKilled(t *testing.T) {
+	each(t, func(t *testing.T, e *ringway.Engine) {
+		name := filepath.Join(t.TempDir(), "log")
+		var told []string
+		for round := range 5 {
+			cmd := command("-tell", "-backend", string(e.Backend()), "-writers", "50", "-records", "1000000", name)
+			cmd.Stderr = os.Stderr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewScanner(out)
+			for n := 0; lines.Scan(); n++ {
+				told = append(told, lines.Text())
+				if n == 100+50*round {
+					if err := cmd.Process.Kill(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != -1 {
+				t.Fatal("it was not killed: ", err)
+			}
+			there := map[string]bool{}
+			next := map[string]int{}
+			for _, record := range list(t, name) {
+				var process, writer, i int
+				if n, err := fmt.Sscanf(record, "process %d, writer %d, record %d", &process, &writer, &i); n != 3 {
+					t.Fatal(record, err)
+				}
+				who := fmt.Sprint(process, " ", writer)
+				if there[record] || i != next[who] {
+					t.Fatal("twice, or out of order: ", record)
+				}
+				there[record] = true
+				next[who]++
+			}
+			for _, record := range told {
+				if !there[record] {
+					t.Fatalf("round %d: %s was acknowledged", round, record)
+				}
+			}
+		}
+	})
+}
+
+// Whatever is behind the last whole record is cut off, and the log goes on there.
+func TestTorn(t *testing.T) {
+	record := func(s string) []byte {
+		b := binary.LittleEndian.AppendUint32(nil, uint32(len(s)))
+		return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum([]byte(s), table)), s...)
+	}
+	whole := slices.Concat(record("first"), record("second"))
+	wrong := record("third")
+	wrong[len(wrong)-1]++
+	for what, tail := range map[string][]byte{
+		"nothing": {}, "zeroes": make([]byte, 5000), "a part of a header": {5, 0}, "a part of a record": record("third")[:10],
+		"a wrong checksum": wrong, "an absurd length": {255, 255, 255, 255, 1, 2, 3, 4, 5},
+		"a record behind a torn one": slices.Concat(wrong, record("fourth")),
+	} {
+		t.Run(what, func(t *testing.T) {
+			each(t, func(t *testing.T, e *ringway.Engine) {
+				name := filepath.Join(t.TempDir(), "log")
+				if err := os.WriteFile(name, slices.Concat(whole, tail), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				var seen []string
+				j, err := open(e, name, func(record []byte) { seen = append(seen, string(record)) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := j.append([]byte("next")); err != nil {
+					t.Fatal(err)
+				}
+				if err := j.close(); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(seen, []string{"first", "second"}) || !slices.Equal(list(t, name), []string{"first", "second", "next"}) {
+					t.Error(seen, list(t, name))
+				}
+				if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, slices.Concat(whole, record("next"))) {
+					t.Error("other bytes", err)
+				}
+			})
+		})
+	}
+}
+
+// When a commit fails everybody is told, then and later.
+func TestFailure(t *testing.T) {
+	each(t, func(t *testing.T, e *ringway.Engine) {
+		full, err := e.OpenFile("/dev/full", os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &journal{file: full, entries: make(chan entry), ended: make(chan struct{})}
+		go j.run(0)
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if err := j.append([]byte("lost")); !errors.Is(err, syscall.ENOSPC) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := j.append(nil); err == nil {
+			t.Error("an empty record")
+		}
+		if err := j.append(make([]byte, longest+1)); err == nil {
+			t.Error("a record that is too long")
+		}
+		if err := j.close(); err != nil {
+			t.Error(err)
+		}
+		if err := j.append([]byte("late")); err != errClosed {
+			t.Error(err)
+		}
+		if err := j.close(); err != errClosed {
+			t.Error(err)
+		}
+	})
+}

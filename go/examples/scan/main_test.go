@@ -1,0 +1,91 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/suite"
+)
+
+// The test's own binary is the command, when it is asked to be.
+func TestMain(m *testing.M) {
+	if os.Getenv("RINGWAY_TEST_COMMAND") != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// The sum is that of a plain loop, whatever the number of readers and the size of a read.
+func TestScan(t *testing.T) {
+	dir := t.TempDir()
+	var names []string
+	want := ""
+	for _, size := range []int{0, 1, 4095, 4096, 4097, 1_000_001} {
+		content := make([]byte, size)
+		sum := uint64(0)
+		for i := range content {
+			content[i] = byte(rand.Uint32())
+			sum += uint64(content[i])
+		}
+		name := filepath.Join(dir, fmt.Sprint(size))
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		want += fmt.Sprintf("%d  %s\n", sum, name)
+	}
+	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
+		t.Run(string(backend), func(t *testing.T) {
+			engine, err := ringway.New(ringway.Options{Backend: backend})
+			if err != nil {
+				suite.Skip(t, err)
+			}
+			engine.Close()
+			for _, flags := range [][]string{
+				{}, {"-direct"}, {"-readers=1"}, {"-block=100000", "-v"}, {"-block=1000", "-direct"}, {"-readers=7", "-block=333"},
+			} {
+				var out, messages bytes.Buffer
+				args := append(append([]string{"-backend", string(backend)}, flags...), names...)
+				if err := run(args, &out, &messages); err != nil || out.String() != want {
+					t.Errorf("%v: %s %v; wanted:\n%s", args, out.String(), err, want)
+				}
+				told := strings.Contains(messages.String(), "backend "+string(backend))
+				if told != slices.Contains(flags, "-v") {
+					t.Errorf("%v: %s", args, messages.String())
+				}
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, args := range [][]string{{}, {"/none"}, {t.TempDir()}, {"-readers=0", "x"}, {"-block=0", "x"}, {"-backend=smoke", "x"}, {"-what"}} {
+		if err := run(args, io.Discard, io.Discard); err == nil {
+			t.Error("no error for", args)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "/none")
+	cmd.Env = append(os.Environ(), "RINGWAY_TEST_COMMAND=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "scan: open /none: no such file") {
+		t.Errorf("%s %v", out, err)
+	}
+}
