@@ -2,6 +2,8 @@
 
 package ringway
 
+// Lent and fixed buffers.
+
 import (
 	"bytes"
 	"math/rand/v2"

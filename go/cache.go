@@ -1,5 +1,7 @@
 package ringway
 
+// When a look into the page cache is worth its system call.
+
 import "sync/atomic"
 
 // guess is whether something is worth a try: a read in the page cache, say. After misses in a row fewer and fewer are tried,

@@ -2,6 +2,8 @@
 
 package ringway
 
+// The system calls that package syscall does not have, and those that are made without an engine.
+
 import (
 	"syscall"
 	"unsafe"

@@ -2,6 +2,8 @@
 
 package ringway
 
+// The engine: which backend there is, and why no other.
+
 import (
 	"cmp"
 	"errors"

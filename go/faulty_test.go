@@ -2,6 +2,8 @@
 
 package ringway
 
+// The engine over a queue that fails in every way that the kernel may.
+
 import (
 	"bytes"
 	"math/rand/v2"

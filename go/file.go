@@ -2,6 +2,8 @@
 
 package ringway
 
+// Files: opening, closing, and all that is not a transfer.
+
 import (
 	"context"
 	"errors"

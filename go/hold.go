@@ -1,5 +1,7 @@
 package ringway
 
+// Closing waits for users.
+
 import (
 	"math"
 	"sync/atomic"

@@ -2,4 +2,6 @@
 
 package ringway_test
 
+// Whether the race detector looks on: no.
+
 const raceEnabled = false

@@ -2,6 +2,8 @@
 
 package ringway
 
+// One operation in a shard, and whoever waits for it.
+
 import (
 	"sync"
 	"sync/atomic"

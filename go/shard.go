@@ -2,6 +2,8 @@
 
 package ringway
 
+// How goroutines share a queue.
+
 import (
 	"runtime"
 	"sync"

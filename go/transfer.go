@@ -2,6 +2,8 @@
 
 package ringway
 
+// Reads and writes: which way they go, and what is made of their answers.
+
 import (
 	"cmp"
 	"context"

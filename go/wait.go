@@ -2,6 +2,8 @@
 
 package ringway
 
+// How a goroutine waits for its operations.
+
 import (
 	"context"
 	"syscall"

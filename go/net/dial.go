@@ -2,6 +2,8 @@
 
 package net
 
+// Connecting.
+
 import (
 	"context"
 	"errors"

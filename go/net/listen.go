@@ -2,6 +2,8 @@
 
 package net
 
+// Listening and accepting.
+
 import (
 	"context"
 	"net"

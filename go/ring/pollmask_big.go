@@ -2,6 +2,8 @@
 
 package ring
 
+// The order of the halves of a poll mask.
+
 import "math/bits"
 
 // pollMask: the kernel has the halves of this field the other way round on big-endian machines.
