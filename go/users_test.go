@@ -39,6 +39,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/suite"
 )
 
 // tree is a directory with what makes trouble: links, empty directories, names to escape, a file without permission to write.
@@ -646,6 +647,34 @@ func TestSyncOfOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is synced is on the disk: the page cache has nothing of it that is not.
+func TestSyncsAreSyncs(t *testing.T) {
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		written := []ringway.Transfer{{P: bytesOf(1 << 19)}, {P: bytesOf(1 << 19), Off: 1 << 19}}
+		apart := []ringway.Transfer{written[0], {P: written[1].P, Off: 1 << 20}}
+		plain := func(f *ringway.File) error { return f.WriteBatch(written, ringway.NoSync) }
+		for what, do := range map[string]func(f *ringway.File) error{
+			"Sync":            func(f *ringway.File) error { return errors.Join(plain(f), f.Sync()) },
+			"SyncContext":     func(f *ringway.File) error { return errors.Join(plain(f), f.SyncContext(t.Context())) },
+			"Datasync":        func(f *ringway.File) error { return errors.Join(plain(f), f.Datasync()) },
+			"batch":           func(f *ringway.File) error { return f.WriteBatch(written, ringway.FullSync) },
+			"batch, data":     func(f *ringway.File) error { return f.WriteBatch(written, ringway.DataSync) },
+			"batch of ranges": func(f *ringway.File) error { return f.WriteBatch(apart, ringway.DataSync) },
+		} {
+			name := filepath.Join(t.TempDir(), "file")
+			f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
+			if err := do(f); err != nil {
+				t.Fatal(what, err)
+			}
+			if dirty, told := suite.Dirty(name); !told {
+				t.Log("this kernel does not tell what is dirty")
+			} else if dirty != 0 {
+				t.Errorf("%s: %d pages are dirty", what, dirty)
+			}
+		}
+	})
 }
 
 type failing struct{ err error }
