@@ -331,6 +331,51 @@ func TestReaders(t *testing.T) {
 	})
 }
 
+// Directories are read in parts and to the end, as by package os.
+func TestDirectories(t *testing.T) {
+	dir := tree(t)
+	for _, backend := range backends {
+		e := engine(t, ringway.Options{Backend: backend})
+		for _, n := range []int{-1, 0, 1, 2, 100} {
+			f := open(t, e, dir, os.O_RDONLY)
+			reference, err := os.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 12 {
+				entries, err := f.ReadDir(n)
+				wanted, wantErr := reference.ReadDir(n)
+				same(t, "ReadDir", fmt.Sprint(entries, err), fmt.Sprint(wanted, wantErr))
+			}
+			_, err = f.Seek(0, io.SeekStart)
+			_, wantErr := reference.Seek(0, io.SeekStart)
+			same(t, "Seek", err, wantErr)
+			for range 12 {
+				names, err := f.Readdirnames(n)
+				wanted, wantErr := reference.Readdirnames(n)
+				same(t, "Readdirnames", fmt.Sprint(names, err), fmt.Sprint(wanted, wantErr))
+			}
+			_, _ = f.Seek(0, io.SeekStart)
+			_, _ = reference.Seek(0, io.SeekStart)
+			infos, err := f.Readdir(n)
+			infosWanted, wantErr := reference.Readdir(n)
+			same(t, "Readdir", len(infos), len(infosWanted))
+			same(t, "Readdir", err, wantErr)
+			for i, info := range infos {
+				same(t, "Readdir", described(info), described(infosWanted[i]))
+			}
+			if err := errors.Join(f.Close(), reference.Close()); err != nil {
+				t.Error(err)
+			}
+			for what, err := range map[string]error{"ReadDir": second(f.ReadDir(n)), "Readdir": second(f.Readdir(n)), "Readdirnames": second(f.Readdirnames(n))} {
+				if !errors.Is(err, os.ErrClosed) {
+					t.Error(what, err)
+				}
+			}
+		}
+	}
+}
+
 func TestTemplates(t *testing.T) {
 	dir := tree(t)
 	for _, backend := range backends {
@@ -720,8 +765,12 @@ func TestServed(t *testing.T) {
 		one := func(file io.ReadSeeker) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeContent(w, r, "large.bin", changed, file) })
 		}
-		ours, theirs := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir)))}, []http.Handler{one(reference), http.FileServer(http.Dir(dir))}
-		for i, path := range []string{"/", "/a/large"} {
+		listed := http.FileServer(http.Dir(dir))
+		ours := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir))), http.FileServer(opener{e, dir})}
+		theirs := []http.Handler{one(reference), listed, listed}
+		same(t, "listing", answer(ours[1], "GET", "/", nil), answer(listed, "GET", "/", nil))
+		same(t, "listing", answer(ours[2], "GET", "/", nil), answer(listed, "GET", "/", nil))
+		for i, path := range []string{"/", "/a/large", "/a/large"} {
 			for _, header := range []http.Header{
 				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}}, {"Range": {"bytes=-17"}}, {"Range": {"bytes=40000-"}},
 				{"Range": {"bytes=400000-"}}, {"Range": {"bytes=5-1"}},
@@ -741,6 +790,16 @@ func TestServed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// opener is an http.FileSystem without an fs.FS: a File is an http.File, too.
+type opener struct {
+	engine *ringway.Engine
+	dir    string
+}
+
+func (o opener) Open(name string) (http.File, error) {
+	return o.engine.Open(filepath.Join(o.dir, name))
 }
 
 type served struct {
