@@ -266,7 +266,8 @@ func (s *shard) land(c ring.Completion) {
 		tag.flying, tag.result = nil, c.Result
 		tag.landed <- struct{}{}
 	case cancelled:
-		c.Request.Tag = nil // So that it keeps no connection alive.
+		c.Request.Tag = nil
+		c.Request.Drop() // It keeps nothing alive.
 		s.spare = append(s.spare, c.Request)
 		if c.Result < 0 && tag.flying != nil && tag.stopped() != nil {
 			// The kernel did not find it, or could not stop it there. It may be between two places: look again.

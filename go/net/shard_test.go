@@ -229,7 +229,7 @@ func TestCancelThatFindsNothing(t *testing.T) {
 	b.read.waits(t)
 	b.read.closed.Store(true) // As Close does, but for the cancel.
 	s.mu.Lock()
-	s.land(ring.Completion{Request: &ring.Request{Tag: cancelled{&b.read}}, Result: -int32(syscall.ENOENT)})
+	s.land(ring.Completion{Request: &ring.Request{Tag: cancelled{b.read}}, Result: -int32(syscall.ENOENT)})
 	s.mu.Unlock()
 	if err := comes(t, got); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
