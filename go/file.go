@@ -154,6 +154,24 @@ func (f *File) ReadDir(n int) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
+// Readdir is [os.File.Readdir]: with it a File is an http.File.
+func (f *File) Readdir(n int) (infos []fs.FileInfo, err error) {
+	closed := f.use("readdir", func() error { infos, err = f.file.Readdir(n); return nil })
+	if closed != nil {
+		return nil, closed
+	}
+	return infos, err
+}
+
+// Readdirnames is [os.File.Readdirnames].
+func (f *File) Readdirnames(n int) (names []string, err error) {
+	closed := f.use("readdir", func() error { names, err = f.file.Readdirnames(n); return nil })
+	if closed != nil {
+		return nil, closed
+	}
+	return names, err
+}
+
 // Chmod is [os.File.Chmod].
 func (f *File) Chmod(mode fs.FileMode) error {
 	return f.use("chmod", func() error { return f.file.Chmod(mode) })

@@ -39,6 +39,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/suite"
 )
 
 // tree is a directory with what makes trouble: links, empty directories, names to escape, a file without permission to write.
@@ -328,6 +329,51 @@ func TestReaders(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Directories are read in parts and to the end, as by package os.
+func TestDirectories(t *testing.T) {
+	dir := tree(t)
+	for _, backend := range backends {
+		e := engine(t, ringway.Options{Backend: backend})
+		for _, n := range []int{-1, 0, 1, 2, 100} {
+			f := open(t, e, dir, os.O_RDONLY)
+			reference, err := os.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 12 {
+				entries, err := f.ReadDir(n)
+				wanted, wantErr := reference.ReadDir(n)
+				same(t, "ReadDir", fmt.Sprint(entries, err), fmt.Sprint(wanted, wantErr))
+			}
+			_, err = f.Seek(0, io.SeekStart)
+			_, wantErr := reference.Seek(0, io.SeekStart)
+			same(t, "Seek", err, wantErr)
+			for range 12 {
+				names, err := f.Readdirnames(n)
+				wanted, wantErr := reference.Readdirnames(n)
+				same(t, "Readdirnames", fmt.Sprint(names, err), fmt.Sprint(wanted, wantErr))
+			}
+			_, _ = f.Seek(0, io.SeekStart)
+			_, _ = reference.Seek(0, io.SeekStart)
+			infos, err := f.Readdir(n)
+			infosWanted, wantErr := reference.Readdir(n)
+			same(t, "Readdir", len(infos), len(infosWanted))
+			same(t, "Readdir", err, wantErr)
+			for i, info := range infos {
+				same(t, "Readdir", described(info), described(infosWanted[i]))
+			}
+			if err := errors.Join(f.Close(), reference.Close()); err != nil {
+				t.Error(err)
+			}
+			for what, err := range map[string]error{"ReadDir": second(f.ReadDir(n)), "Readdir": second(f.Readdir(n)), "Readdirnames": second(f.Readdirnames(n))} {
+				if !errors.Is(err, os.ErrClosed) {
+					t.Error(what, err)
+				}
+			}
+		}
+	}
 }
 
 func TestTemplates(t *testing.T) {
@@ -648,6 +694,34 @@ func TestSyncOfOthers(t *testing.T) {
 	}
 }
 
+// What is synced is on the disk: the page cache has nothing of it that is not.
+func TestSyncsAreSyncs(t *testing.T) {
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		written := []ringway.Transfer{{P: bytesOf(1 << 19)}, {P: bytesOf(1 << 19), Off: 1 << 19}}
+		apart := []ringway.Transfer{written[0], {P: written[1].P, Off: 1 << 20}}
+		plain := func(f *ringway.File) error { return f.WriteBatch(written, ringway.NoSync) }
+		for what, do := range map[string]func(f *ringway.File) error{
+			"Sync":            func(f *ringway.File) error { return errors.Join(plain(f), f.Sync()) },
+			"SyncContext":     func(f *ringway.File) error { return errors.Join(plain(f), f.SyncContext(t.Context())) },
+			"Datasync":        func(f *ringway.File) error { return errors.Join(plain(f), f.Datasync()) },
+			"batch":           func(f *ringway.File) error { return f.WriteBatch(written, ringway.FullSync) },
+			"batch, data":     func(f *ringway.File) error { return f.WriteBatch(written, ringway.DataSync) },
+			"batch of ranges": func(f *ringway.File) error { return f.WriteBatch(apart, ringway.DataSync) },
+		} {
+			name := filepath.Join(t.TempDir(), "file")
+			f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
+			if err := do(f); err != nil {
+				t.Fatal(what, err)
+			}
+			if dirty, told := suite.Dirty(name); !told {
+				t.Log("this kernel does not tell what is dirty")
+			} else if dirty != 0 {
+				t.Errorf("%s: %d pages are dirty", what, dirty)
+			}
+		}
+	})
+}
+
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
@@ -691,8 +765,12 @@ func TestServed(t *testing.T) {
 		one := func(file io.ReadSeeker) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeContent(w, r, "large.bin", changed, file) })
 		}
-		ours, theirs := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir)))}, []http.Handler{one(reference), http.FileServer(http.Dir(dir))}
-		for i, path := range []string{"/", "/a/large"} {
+		listed := http.FileServer(http.Dir(dir))
+		ours := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir))), http.FileServer(opener{e, dir})}
+		theirs := []http.Handler{one(reference), listed, listed}
+		same(t, "listing", answer(ours[1], "GET", "/", nil), answer(listed, "GET", "/", nil))
+		same(t, "listing", answer(ours[2], "GET", "/", nil), answer(listed, "GET", "/", nil))
+		for i, path := range []string{"/", "/a/large", "/a/large"} {
 			for _, header := range []http.Header{
 				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}}, {"Range": {"bytes=-17"}}, {"Range": {"bytes=40000-"}},
 				{"Range": {"bytes=400000-"}}, {"Range": {"bytes=5-1"}},
@@ -712,6 +790,16 @@ func TestServed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// opener is an http.FileSystem without an fs.FS: a File is an http.File, too.
+type opener struct {
+	engine *ringway.Engine
+	dir    string
+}
+
+func (o opener) Open(name string) (http.File, error) {
+	return o.engine.Open(filepath.Join(o.dir, name))
 }
 
 type served struct {

@@ -17,7 +17,7 @@ import (
 type Conn struct {
 	socket
 	local, remote net.Addr
-	read, write   direction
+	read, write   *direction
 }
 
 // TCPConn is a TCP connection on a ring.
@@ -33,10 +33,8 @@ const largest = 256 << 10
 
 // newConn takes over a connected descriptor. It is closed with the connection, at the latest when that is forgotten.
 func newConn(fd int, network string, s *shard, local, remote net.Addr) *Conn {
-	c := &Conn{local: local, remote: remote}
+	c := &Conn{local: local, remote: remote, read: newDirection(fd, s), write: newDirection(fd, s)}
 	c.fd, c.network = fd, network
-	c.read.init(fd, s)
-	c.write.init(fd, s)
 	runtime.SetFinalizer(c, (*Conn).Close)
 	return c
 }
@@ -68,7 +66,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 func (c *Conn) recv(p []byte) (int, error) {
-	d := &c.read
+	d := c.read
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	if len(p) == 0 {
@@ -101,7 +99,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 func (c *Conn) send(p []byte) (n int, err error) {
-	d := &c.write
+	d := c.write
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	sending(p)
@@ -124,7 +122,7 @@ func (c *Conn) send(p []byte) (n int, err error) {
 // their buffers.
 func (c *Conn) Close() error {
 	runtime.SetFinalizer(c, nil)
-	return c.fail("close", c.close(&c.read, &c.write))
+	return c.fail("close", c.close(c.read, c.write))
 }
 
 // CloseRead shuts down the reading side: reads end with io.EOF.
@@ -144,15 +142,15 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.
-func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadline(t, &c.read, &c.write) }
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadline(t, c.read, c.write) }
 
 // SetReadDeadline has reads end with os.ErrDeadlineExceeded from t on: those to come and those that wait now. The zero time
 // is none. A read that waits returns when the kernel has let go of its buffer; bytes that came before that are returned.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, &c.read, nil) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, c.read, nil) }
 
 // SetWriteDeadline has writes end with os.ErrDeadlineExceeded from t on: those to come and those that wait now. The zero
 // time is none. What a write has written before that is counted.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, nil, &c.write) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, nil, c.write) }
 
 func (c *Conn) setDeadline(t time.Time, read, write *direction) error {
 	if err := c.begin(); err != nil {
@@ -170,7 +168,7 @@ func (c *Conn) setDeadline(t time.Time, read, write *direction) error {
 
 // SyscallConn gives the descriptor to functions. It is non-blocking, as the standard package's is.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	return raw{&c.socket, &c.read, &c.write, c.local, c.remote}, nil
+	return raw{&c.socket, c.read, c.write, c.local, c.remote}, nil
 }
 
 // File is a duplicate of the descriptor, which the caller closes.

@@ -297,7 +297,7 @@ func (d *Dialer) join(ctx context.Context, c *Conn, family int, to net.Addr) err
 
 // connect does the operation until it has an answer.
 func (c *Conn) connect(prepare func()) error {
-	d := &c.write
+	d := c.write
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	for {

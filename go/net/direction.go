@@ -20,6 +20,8 @@ import (
 // It begins an operation only while nothing stops it, and looks at that under the shard's lock. Whoever stops it says so
 // first, and then, under the same lock, cancels what is in flight. So an operation that has begun is cancelled, and one that
 // has not does not begin.
+//
+// It does not refer to its connection: its timer refers to it, and a circle would keep what is forgotten from being closed.
 type direction struct {
 	fd    int
 	shard *shard
@@ -37,8 +39,8 @@ type direction struct {
 	timer    *time.Timer
 }
 
-func (d *direction) init(fd int, s *shard) {
-	d.fd, d.shard, d.landed = fd, s, make(chan struct{}, 1)
+func newDirection(fd int, s *shard) *direction {
+	return &direction{fd: fd, shard: s, landed: make(chan struct{}, 1)}
 }
 
 // stopped is why no operation may begin, or nil.

@@ -261,13 +261,13 @@ func (s *shard) reap(uintptr) bool {
 
 // land is the end of a request's flight. The lock is held.
 func (s *shard) land(c ring.Completion) {
-	tag := c.Request.Tag
-	c.Request.Tag = nil // It refers to what it is part of, which could not be collected.
-	switch tag := tag.(type) {
+	switch tag := c.Request.Tag.(type) {
 	case *direction:
 		tag.flying, tag.result = nil, c.Result
 		tag.landed <- struct{}{}
 	case cancelled:
+		c.Request.Tag = nil
+		c.Request.Drop() // It keeps nothing alive.
 		s.spare = append(s.spare, c.Request)
 		if c.Result < 0 && tag.flying != nil && tag.stopped() != nil {
 			// The kernel did not find it, or could not stop it there. It may be between two places: look again.

@@ -41,8 +41,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: l.addr, Err: err}
 	}
 	l.shards = e
-	l.accept.init(l.fd, e.shard())
-	runtime.SetFinalizer(l, func(l *Listener) { _ = l.close(&l.accept) })
+	l.accept = newDirection(l.fd, e.shard())
+	runtime.SetFinalizer(l, func(l *Listener) { _ = l.close(l.accept) })
 	return l, nil
 }
 
@@ -52,7 +52,7 @@ type Listener struct {
 	socket
 	addr   net.Addr
 	shards *engine
-	accept direction
+	accept *direction
 	period time.Duration // Of keep-alive, as asked for.
 	config net.KeepAliveConfig
 
@@ -101,7 +101,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 func (l *Listener) next() (net.Conn, error) {
-	d := &l.accept
+	d := l.accept
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	for {
@@ -139,7 +139,7 @@ func (l *Listener) Close() error {
 			_ = syscall.Unlink(name)
 		}
 	})
-	return l.fail("close", l.close(&l.accept))
+	return l.fail("close", l.close(l.accept))
 }
 
 // Addr is the address that it listens on. Do not change it.

@@ -88,6 +88,17 @@ func (d *direction) waits(t *testing.T) {
 	}
 }
 
+// comes is what a channel gives, in time.
+func comes[T any](t *testing.T, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it still waits")
+	}
+	return got
+}
+
 // A ring with room for two, and completions for four: the kernel keeps what does not fit.
 func TestOverflow(t *testing.T) {
 	s := small(t, ring.Options{Entries: 2, CompletionEntries: 4}, true)
@@ -147,7 +158,7 @@ func TestLateTimer(t *testing.T) {
 		if _, err := a.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-got; err != nil {
+		if err := comes(t, got); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,7 +167,7 @@ func TestLateTimer(t *testing.T) {
 		t.Fatal(err)
 	}
 	go read()
-	if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := comes(t, got); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
 }
@@ -218,9 +229,9 @@ func TestCancelThatFindsNothing(t *testing.T) {
 	b.read.waits(t)
 	b.read.closed.Store(true) // As Close does, but for the cancel.
 	s.mu.Lock()
-	s.land(ring.Completion{Request: &ring.Request{Tag: cancelled{&b.read}}, Result: -int32(syscall.ENOENT)})
+	s.land(ring.Completion{Request: &ring.Request{Tag: cancelled{b.read}}, Result: -int32(syscall.ENOENT)})
 	s.mu.Unlock()
-	if err := <-got; !errors.Is(err, net.ErrClosed) {
+	if err := comes(t, got); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
 	}
 }
@@ -255,7 +266,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		if _, err := a.Write([]byte("answer")); err != nil {
 			t.Fatal(err)
 		}
-		if r := <-got; r.n != 6 || r.err != nil {
+		if r := comes(t, got); r.n != 6 || r.err != nil {
 			t.Fatal(errno, r)
 		}
 	}
@@ -383,7 +394,7 @@ func TestConnectUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(fd)
-	if err := <-got; err != nil {
+	if err := comes(t, got); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := late.Write([]byte("x")); err != nil {

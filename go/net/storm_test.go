@@ -473,7 +473,7 @@ func forget(t *testing.T, s stack, l net.Listener) {
 	must(t, err)
 	_, err = c.Write([]byte("x"))
 	must(t, err)
-	must(t, c.SetReadDeadline(past))
+	must(t, c.SetReadDeadline(time.Now().Add(time.Millisecond)))
 	_, err = c.Read(make([]byte, 1))
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
@@ -506,6 +506,36 @@ func TestTurns(t *testing.T) {
 				t.Fatal("a write was broken up")
 			}
 		}
+	})
+}
+
+// Close waits for those who use the descriptor, whose number may be another file's afterwards.
+func TestCloseWaits(t *testing.T) {
+	each(t, func(t *testing.T, s stack, network string) {
+		a, _ := s.pair(t, network)
+		raw, err := a.(syscall.Conn).SyscallConn()
+		must(t, err)
+		closed := make(chan error, 1)
+		must(t, raw.Control(func(fd uintptr) {
+			go func() { closed <- a.Close() }()
+			for { // Until it has begun.
+				if _, err := a.Write(nil); err != nil {
+					break
+				}
+				runtime.Gosched()
+			}
+			time.Sleep(10 * time.Millisecond)
+			select {
+			case err := <-closed:
+				t.Error("closed under a user", err)
+				closed <- err
+			default:
+			}
+			if _, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TYPE); err != nil {
+				t.Error(err)
+			}
+		}))
+		must(t, <-closed)
 	})
 }
 

@@ -65,11 +65,14 @@ func (s stack) client(t *testing.T, l net.Listener) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func body(n int) []byte {
-	p := make([]byte, n)
-	text(p, n)
+// body is n bytes, others for each n.
+func body(n int) []byte { return pattern()[n%97:][:n] }
+
+var pattern = sync.OnceValue(func() []byte {
+	p := make([]byte, 1<<20)
+	text(p, 0)
 	return p
-}
+})
 
 func TestHTTP(t *testing.T) {
 	each(t, func(t *testing.T, s stack, network string) {

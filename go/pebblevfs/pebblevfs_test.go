@@ -428,6 +428,38 @@ func methods(t *testing.T, under vfs.FS) (all []string) {
 	return all
 }
 
+// What is synced is on the disk: the page cache has nothing of it that is not.
+func TestSyncs(t *testing.T) {
+	each(t, func(t *testing.T, under vfs.FS) {
+		for what, sync := range map[string]func(f vfs.File) error{
+			"Sync": vfs.File.Sync, "SyncData": vfs.File.SyncData,
+			"syncing file": func(f vfs.File) error { return vfs.NewSyncingFile(f, vfs.SyncingFileOptions{}).Sync() },
+		} {
+			name := filepath.Join(t.TempDir(), "file")
+			f, err := under.Create(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+			before, told := suite.Dirty(name)
+			if err := sync(f); err != nil {
+				t.Fatal(what, err)
+			}
+			after, _ := suite.Dirty(name)
+			if !told {
+				t.Log("this kernel does not tell what is dirty")
+			} else if after != 0 {
+				t.Errorf("%s: %d pages were dirty, %d are", what, before, after)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // fill writes for ever, and tells of each key after its commit was acknowledged.
 func fill(dir string) error {
 	engine, err := ringway.New(ringway.Options{})
@@ -465,7 +497,7 @@ func fill(dir string) error {
 
 // A process that is killed while it writes, flushes and compacts: opened again, every key that was acknowledged is there,
 // and nothing that was never written. What the kernel has it keeps when a process is killed, so this is about order and
-// about what a new process makes of files that end anywhere; whether a sync is one, no test can tell that leaves the machine on.
+// about what a new process makes of files that end anywhere. Whether a sync is one is for TestSyncs.
 func TestCrash(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -85,7 +85,7 @@ func (r *Ring) RegisterFileRange(first, n int) error {
 }
 
 // UpdateFiles replaces a part of the table, from the index first on; -1 empties a place. Requests in flight keep the file that
-// they began with.
+// they began with. If one of the descriptors is refused (EBADF), those before it have been replaced.
 func (r *Ring) UpdateFiles(first int, fds []int) error {
 	if first < 0 {
 		return refused(syscall.EINVAL)
@@ -98,8 +98,8 @@ func (r *Ring) UpdateFiles(first int, fds []int) error {
 	}
 	update := filesUpdate{offset: uint32(first), fds: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(table))))}
 	n, err := r.register(registerFilesUpdate, unsafe.Pointer(&update), len(table))
-	if err == nil && n < len(table) {
-		return refused(syscall.EBADF) // The kernel stopped at the first that is no descriptor.
+	if err == nil && 0 < n && n < len(table) {
+		return r.UpdateFiles(first+n, fds[n:]) // The kernel stopped at one that it refuses, and now says why.
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func (r *Ring) RegisterBuffersSparse(n int) error {
 }
 
 // UpdateBuffers replaces a part of the table, from the index first on; nil empties a place. Requests in flight must not use
-// these places: EBUSY. Kernel 5.13.
+// these places: EBUSY. If one of the buffers is refused (ENOMEM), those before it have been replaced. Kernel 5.13.
 func (r *Ring) UpdateBuffers(first int, buffers [][]byte) error {
 	if first < 0 || first > len(r.buffers) || len(buffers) > len(r.buffers)-first || len(buffers) == 0 {
 		return refused(syscall.EINVAL)
@@ -184,8 +184,8 @@ func (r *Ring) UpdateBuffers(first int, buffers [][]byte) error {
 		old.pin()
 		pinned[i].pinner.Unpin()
 	}
-	if err == nil && n < len(buffers) {
-		return refused(syscall.EFAULT)
+	if err == nil && 0 < n && n < len(buffers) {
+		return r.UpdateBuffers(first+n, buffers[n:]) // The kernel stopped at one that it refuses, and now says why.
 	}
 	return err
 }
