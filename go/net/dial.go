@@ -2,8 +2,6 @@
 
 package net
 
-// Connecting.
-
 import (
 	"context"
 	"errors"

@@ -2,8 +2,6 @@
 
 package net
 
-// Listening and accepting.
-
 import (
 	"context"
 	"net"

@@ -2,6 +2,4 @@
 
 package net
 
-// Whether the race detector looks on: no.
-
 const RaceEnabled = false

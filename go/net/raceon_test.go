@@ -2,6 +2,4 @@
 
 package net
 
-// Whether the race detector looks on: yes.
-
 const RaceEnabled = true
