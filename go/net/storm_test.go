@@ -439,7 +439,7 @@ func TestThreadsThatEnd(t *testing.T) {
 // A connection that the program has forgotten is closed.
 func TestForgotten(t *testing.T) {
 	each(t, func(t *testing.T, s stack, network string) {
-		l, err := s.listen(t.Context(), net.ListenConfig{}, network, map[string]string{"tcp": "127.0.0.1:0", "unix": fmt.Sprint("@", t.Name())}[network])
+		l, err := s.listen(t.Context(), net.ListenConfig{}, network, map[string]string{"tcp": "127.0.0.1:0", "unix": fmt.Sprintf("@%s-%d", t.Name(), os.Getpid())}[network])
 		must(t, err)
 		forget(t, s, l)
 		c, err := l.Accept()
