@@ -120,6 +120,12 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // ReadDir is [os.File.ReadDir].
 func (f *File) ReadDir(n int) ([]fs.DirEntry, error) { return f.file.ReadDir(n) }
 
+// Readdir is [os.File.Readdir].
+func (f *File) Readdir(n int) ([]fs.FileInfo, error) { return f.file.Readdir(n) }
+
+// Readdirnames is [os.File.Readdirnames].
+func (f *File) Readdirnames(n int) ([]string, error) { return f.file.Readdirnames(n) }
+
 // Chmod is [os.File.Chmod].
 func (f *File) Chmod(mode fs.FileMode) error { return f.file.Chmod(mode) }
 
