@@ -17,7 +17,8 @@ import (
 // from scratch: nothing of an earlier use remains, except Tag.
 //
 // A request is in flight from Push to its last completion. To prepare or modify it then panics. Afterwards it can be
-// prepared and pushed again; a request that is pushed twice without being prepared anew does the same thing twice.
+// prepared and pushed again; a request that is pushed twice without being prepared anew does the same thing twice. (One that
+// is about another request, such as a cancel, forgets that one with its completion, and then finds none.)
 type Request struct {
 	// Tag is for the program's own use. The ring does not look at it.
 	Tag any
@@ -116,6 +117,10 @@ func (q *Request) pin() {
 func (q *Request) release() {
 	q.pinner.Unpin()
 	q.ring = nil
+	if q.other != nil {
+		// A cancel that is kept for later keeps nobody alive; pushed again as it is, it finds nobody.
+		q.other, q.sqe.addr = nil, ^uint64(0)
+	}
 }
 
 // Drop forgets what the request refers to, so that a pool of idle requests keeps no buffers alive. The tag stays. It panics

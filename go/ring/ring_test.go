@@ -891,6 +891,9 @@ func TestCancelOfAnotherRing(t *testing.T) {
 	ends := collect(t, r, early, cancel)
 	equal(t, ends[0].Err(), error(syscall.ECANCELED))
 	equal(t, ends[1].Err(), nil)
+	// Once it has completed it knows of nobody, and keeps nobody alive.
+	equal(t, cancel.other, nil)
+	equal(t, run(t, r, cancel)[0].Err(), error(syscall.ENOENT))
 	_, _ = syscall.Write(writing, []byte("xy"))
 	equal(t, collect(t, r, a)[0].Result, 1)
 	equal(t, collect(t, other, b)[0].Result, 1)
