@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
+	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -148,7 +149,7 @@ func TestFixedBuffers(t *testing.T) {
 		return &watching{q, ops}
 	}})
 	if err != nil {
-		t.Skip("skipped:", err)
+		skip.Test(t, err)
 	}
 	defer e.Close()
 	if e.fixed == nil {
@@ -157,7 +158,7 @@ func TestFixedBuffers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_DIRECT, 0o600)
 	if err != nil {
-		t.Skip("skipped: this file system has no direct I/O:", err)
+		skip.Test(t, "this file system has no direct I/O: ", err)
 	}
 	defer f.Close()
 	ours, fresh := e.NewBuffer(8192), alignedSlice(8192, pageSize)

@@ -154,33 +154,21 @@ func (d *fileDoor) open(r *caseRun) error {
 		o.Threads = int(caseNumber(n))
 	}
 	if plan := r.options["faults"]; plan != "" {
+		f := &faulty{random: rand.New(rand.NewPCG(uint64(len(plan)), 7))}
 		o.Rings = 1
 		o.wrap = func(q queue) queue {
-			return &kicked{faulty{queue: q, random: rand.New(rand.NewPCG(uint64(len(plan)), 7))}, d}
+			f.queue = q
+			return f
 		}
+		defer func() {
+			if d.engine != nil && len(d.engine.shards) > 0 {
+				f.shard = d.engine.shards[0]
+			}
+		}()
 	}
 	var err error
 	d.engine, err = New(o)
 	return err
-}
-
-// kicked is a faulty queue whose late answers are not too late: somebody reaps again.
-type kicked struct {
-	faulty
-	door *fileDoor
-}
-
-func (k *kicked) reap(done []*request) []*request {
-	done = k.faulty.reap(done)
-	if len(k.late) > 0 {
-		time.AfterFunc(100*time.Microsecond, func() {
-			s := k.door.engine.shards[0]
-			s.mu.Lock()
-			s.again = true
-			s.turn()
-		})
-	}
-	return done
 }
 
 func (d *fileDoor) close() error {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
@@ -34,7 +35,7 @@ func engine(t testing.TB, o ringway.Options) *ringway.Engine {
 	if err != nil {
 		var refused *ringway.Refusal
 		if errors.As(err, &refused) {
-			t.Skip("skipped:", err)
+			skip.Test(t, err)
 		}
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func open(t testing.TB, e *ringway.Engine, name string, flag int) *ringway.File 
 	f, err := e.OpenFile(name, flag, 0o600)
 	if err != nil {
 		if flag&syscall.O_DIRECT != 0 && errors.Is(err, syscall.EINVAL) {
-			t.Skip("skipped: this file system has no direct I/O")
+			skip.Test(t, "this file system has no direct I/O")
 		}
 		t.Fatal(err)
 	}
@@ -513,7 +514,7 @@ func TestPreallocateAndAdvise(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
 		if err := f.Preallocate(0, 1<<20); errors.Is(err, syscall.EOPNOTSUPP) {
-			t.Skip("skipped: this file system has no fallocate")
+			skip.Test(t, "this file system has no fallocate")
 		} else if err != nil {
 			t.Fatal(err)
 		}
@@ -562,4 +563,19 @@ func TestClosedEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// To write nothing is a question whether one may write.
+func TestWriteNothing(t *testing.T) {
+	name := fileWith(t, []byte("content"))
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if n, err := f.Write(nil); n != 0 || !errors.Is(err, syscall.EBADF) {
+			t.Fatal(n, err)
+		}
+	})
 }

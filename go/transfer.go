@@ -441,7 +441,7 @@ func (f *File) Write(p []byte) (n int, err error) {
 		return 0, f.fail("write", os.ErrClosed)
 	}
 	defer f.hold.end()
-	if !f.storage {
+	if !f.storage || len(p) == 0 {
 		return f.file.Write(p)
 	}
 	f.cursor.Lock()

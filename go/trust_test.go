@@ -23,6 +23,7 @@ import (
 	"unsafe"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // TestMain lets this program be its own child, under limits and filters.
@@ -194,7 +195,7 @@ func TestNothingLeaks(t *testing.T) {
 			once := func() {
 				e, err := ringway.New(ringway.Options{Backend: backend, AlwaysRing: true, Rings: 2})
 				if err != nil {
-					t.Skip("skipped:", err)
+					skip.Test(t, err)
 				}
 				f, err := e.Open(name)
 				if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	ringway "github.com/ringway-io/ringway/go"
-	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/internal/skip"
 	ringwayparquet "github.com/ringway-io/ringway/go/parquet"
 )
 
@@ -229,7 +229,7 @@ func TestSameRows(t *testing.T) {
 			t.Run(string(backend)+"/"+way, func(t *testing.T) {
 				engine, err := ringway.New(ringway.Options{Backend: backend, AlwaysRing: true})
 				if err != nil {
-					suite.Skip(t, err)
+					skip.Test(t, err)
 				}
 				defer engine.Close()
 				groups := 0

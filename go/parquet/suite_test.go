@@ -7,6 +7,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
 )
 
@@ -37,7 +38,7 @@ func TestLibrarysOwn(t *testing.T) {
 			t.Run(string(backend)+"/"+way, func(t *testing.T) {
 				engine, err := ringway.New(ringway.Options{Backend: backend})
 				if err != nil {
-					suite.Skip(t, err)
+					skip.Test(t, err)
 				}
 				engine.Close()
 				begin := time.Now()

@@ -29,6 +29,7 @@ import (
 	"github.com/cockroachdb/pebble/vfs"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
 	"github.com/ringway-io/ringway/go/pebblevfs"
 )
@@ -59,7 +60,7 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 		t.Run(string(c.backend)+"/"+c.name, func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: c.backend})
 			if err != nil {
-				suite.Skip(t, err)
+				skip.Test(t, err)
 			}
 			before := descriptors(t)
 			test(t, pebblevfs.New(engine, c.options...))
@@ -528,7 +529,7 @@ func TestCrash(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
 			if err != nil {
-				suite.Skip(t, err)
+				skip.Test(t, err)
 			}
 			defer engine.Close()
 			dir := t.TempDir()

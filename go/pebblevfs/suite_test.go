@@ -14,6 +14,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
 )
 
@@ -98,7 +99,7 @@ func (o *own) run(t *testing.T, m *suite.Module, fs string, args ...string) suit
 func (o *own) test(t *testing.T, m *suite.Module, backend ringway.Backend) {
 	engine, err := ringway.New(ringway.Options{Backend: backend})
 	if err != nil {
-		suite.Skip(t, err)
+		skip.Test(t, err)
 	}
 	engine.Close()
 	args := append(o.skip.Flag(o.slow...), o.brief...)

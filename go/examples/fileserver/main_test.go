@@ -24,7 +24,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
-	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // site is a directory to serve.
@@ -125,7 +125,7 @@ func TestSameAnswers(t *testing.T) {
 	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
 		t.Run(string(backend), func(t *testing.T) {
 			if engine, err := ringway.New(ringway.Options{Backend: backend}); err != nil {
-				suite.Skip(t, err)
+				skip.Test(t, err)
 			} else {
 				engine.Close()
 			}

@@ -20,7 +20,7 @@ import (
 	"testing"
 
 	ringway "github.com/ringway-io/ringway/go"
-	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // The test's own binary is the command, when it is asked to be.
@@ -49,7 +49,7 @@ func each(t *testing.T, test func(t *testing.T, e *ringway.Engine)) {
 		t.Run(string(backend), func(t *testing.T) {
 			e, err := ringway.New(ringway.Options{Backend: backend})
 			if err != nil {
-				suite.Skip(t, err)
+				skip.Test(t, err)
 			}
 			defer e.Close()
 			test(t, e)

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	ringway "github.com/ringway-io/ringway/go"
-	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // The test's own binary is the command, when it is asked to be.
@@ -51,7 +51,7 @@ func TestScan(t *testing.T) {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
 			if err != nil {
-				suite.Skip(t, err)
+				skip.Test(t, err)
 			}
 			engine.Close()
 			for _, flags := range [][]string{

@@ -217,12 +217,3 @@ func (s Skips) Control(t *testing.T, r Result) {
 
 // Long tells whether there is time for everything.
 func Long() bool { return os.Getenv("RINGWAY_LONG") != "" }
-
-// Skip tells why a test is skipped. Where everything has to run that is a failure.
-func Skip(t *testing.T, why ...any) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatal(append([]any{"skipped, with CI set:"}, why...)...)
-	}
-	t.Skip(append([]any{"skipped:"}, why...)...)
-}
