@@ -5,7 +5,7 @@ package pebblevfs_test
 // Pebble's own tests on this file system. They are those of the Pebble that this module asks for, copied to a temporary folder.
 // There vfs.Default is ours, and what vfs.NewMem makes is a directory on ours, since most of Pebble's tests are on that.
 // What is skipped fails in the same way on a directory of Pebble's own vfs.Default: RINGWAY_LONG=1 asks it whether that is
-// still so, and runs everything on every backend, in some fifteen minutes.
+// still so, and runs everything on every backend, in ten to thirty minutes, by the disk.
 
 import (
 	"fmt"
