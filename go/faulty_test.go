@@ -202,25 +202,94 @@ func TestPace(t *testing.T) {
 
 func TestGuess(t *testing.T) {
 	var g guess
-	tries := func(n int) (tried int) {
+	ways := func(n int) (count [3]int) {
 		for range n {
-			if g.worth() {
-				tried++
+			w := g.way()
+			count[w]++
+			if w == look {
 				g.miss()
 			}
 		}
-		return tried
+		return count
 	}
-	if tries(3) != 3 {
+	if ways(3)[look] != 3 {
 		t.Fatal("a few misses say nothing")
 	}
-	if n := tries(10_000); n < 4 || n > 60 {
+	if n := ways(10_000)[look]; n < 4 || n > 60 {
 		t.Fatal("many do:", n)
 	}
 	g.hit()
 	g.skip.Store(0)
-	if tries(3) != 3 {
+	if ways(3)[look] != 3 {
 		t.Fatal("a hit makes up for them")
+	}
+
+	for range enough {
+		if g.way() == plain {
+			t.Fatal("too early to be certain")
+		}
+		g.skip.Store(0)
+		g.hit()
+	}
+	var count [3]int
+	for range 100 * glance {
+		count[g.way()]++
+	}
+	if count[away] > 0 || count[look] < 50 || count[look] > 200 {
+		t.Fatalf("one read in %d looks: %v", glance, count)
+	}
+	g.miss()
+	if g.way() != look {
+		t.Fatal("a miss ends certainty")
+	}
+}
+
+// What is believed to be in the page cache and is not, is read all the same, and then no longer believed.
+func TestEvicted(t *testing.T) {
+	e, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	f, err := e.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	content := make([]byte, 4<<20)
+	for i := range content {
+		content[i] = byte(i >> 12)
+	}
+	if n, err := f.WriteAt(content, 0); n != len(content) || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 4096)
+	all := func(rounds int) {
+		for i := range rounds {
+			page := i * 7 % 1024
+			if n, err := f.ReadAt(p, int64(page)<<12); n != len(p) || err != nil || p[0] != byte(page) || p[4095] != byte(page) {
+				t.Fatal(page, n, err)
+			}
+		}
+	}
+	all(2 * enough)
+	if f.cache.hits.Load() < enough {
+		skip.Test(t, "this file system does not tell what is cached")
+	}
+	for _, advice := range []Advice{Random, DontNeed} { // Random: no reading ahead.
+		if err := f.Advise(0, 0, advice); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, errno := readCached(f.fd, p, 2<<20); errno == 0 {
+		skip.Test(t, "this file system has nothing but its page cache")
+	}
+	all(200)
+	if f.cache.hits.Load() >= enough {
+		t.Fatal("still certain")
 	}
 }
 
