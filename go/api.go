@@ -41,9 +41,10 @@ type Options struct {
 	// InFlight is the most transfers that the kernel has at once, over all rings; the others wait in order. What is beyond the
 	// device's queue (usually 256) costs many times as much. 0 means 192.
 	InFlight int
-	// Threads is the most blocking system calls at once, of what no ring or KAIO context carries; 0 means 64.
+	// Threads is the most blocking system calls at once, of what no ring or KAIO context carries, such as buffered writes; 0
+	// means 64. A quarter as many syncs may be under way beside them.
 	Threads int
-	// IOWQWorkers caps the kernel threads of each ring that do what cannot be done without blocking, as an fsync; 0 leaves
+	// IOWQWorkers caps the kernel threads of each ring that do what cannot be done without blocking, such as an fsync; 0 leaves
 	// the kernel's own limit.
 	IOWQWorkers int
 	// FixedBuffers is how many bytes of memory are registered with each ring, so that the kernel need not look their pages up

@@ -6,6 +6,8 @@ import (
 	"context"
 	"os"
 	"sync"
+	"syscall"
+	"unsafe"
 )
 
 // ReadBatch reads several ranges together: one submission, and one wait for all of them. Each has its own answer; the error
@@ -63,7 +65,10 @@ func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Dura
 			_, err := f.file.WriteAt(nil, 0)
 			return err
 		}
-		if end != NoSync && f.engine.backend == Uring && f.follow(batch) {
+		switch follow := len(batch) > 1 && f.follow(batch); {
+		case follow && !f.direct:
+			f.writeOne(batch)
+		case follow && end != NoSync && f.engine.backend == Uring:
 			if done, err := f.commit(ctx, batch, end); done {
 				return err
 			}
@@ -189,6 +194,30 @@ func (f *File) follow(batch []Transfer) bool {
 	}
 	return at-batch[0].Off <= maxTransfer
 }
+
+// writeOne writes a batch that is one range by one plain call, as far as that goes: a copy into the page cache.
+func (f *File) writeOne(batch []Transfer) {
+	v := vectors.Get().(*[]syscall.Iovec)
+	for i := range batch {
+		looked(batch[i].P)
+		*v = append(*v, syscall.Iovec{Base: unsafe.SliceData(batch[i].P)})
+		(*v)[i].SetLen(len(batch[i].P))
+	}
+	f.engine.call()
+	n, _ := writeVectors(f.fd, *v, batch[0].Off) // What is left over is written one by one, and has its own error.
+	f.engine.done()
+	clear(*v)
+	*v = (*v)[:0]
+	vectors.Put(v)
+	written := n
+	for i := range batch {
+		batch[i].N = min(written, len(batch[i].P))
+		written -= batch[i].N
+	}
+}
+
+// vectors are used again.
+var vectors = sync.Pool{New: func() any { return new([]syscall.Iovec) }}
 
 // commit is a vectored write with the sync linked behind it: one submission. False: it did not come about as a whole, and
 // batch tells how far the write went.

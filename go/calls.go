@@ -52,6 +52,21 @@ func blocking(kind kind, fd int, p []byte, off int64) (n int, err error) {
 	}
 }
 
+// writeVectors is pwritev(2).
+func writeVectors(fd int, v []syscall.Iovec, off int64) (int, error) {
+	for {
+		n, _, errno := syscall.Syscall6(syscall.SYS_PWRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)),
+			uintptr(off), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case syscall.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
 // mapRegion is fresh memory, in whole pages.
 func mapRegion(n int) ([]byte, error) {
 	if raceEnabled {

@@ -28,6 +28,7 @@ type Engine struct {
 	rings    []*uring // Below the shards, if the backend is uring.
 	next     atomic.Uint32
 	calls    chan struct{} // A token for each blocking call under way.
+	syncs    chan struct{} // The same for syncs, which take long and are not to be in the others' way.
 	options  Options
 	refusals []*Refusal
 	granted  []string
@@ -54,7 +55,7 @@ func New(o Options) (*Engine, error) {
 	if o.Threads <= 0 {
 		o.Threads = 64
 	}
-	e := &Engine{options: o, calls: make(chan struct{}, o.Threads)}
+	e := &Engine{options: o, calls: make(chan struct{}, o.Threads), syncs: make(chan struct{}, max(o.Threads/4, 1))}
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
 	for _, backend := range ladder {
 		if err = e.make(backend); err == nil {

@@ -242,14 +242,17 @@ func (f *File) sync(ctx context.Context, kind kind) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if len(f.engine.shards) > 0 && (f.storage || f.dir) && !f.engine.closed.Load() {
+	// A ring or KAIO has a thread of the kernel's do it, which costs more than one of ours; but that can be given up.
+	e := f.engine
+	cancels := ctx.Done() != nil || e.options.AlwaysRing
+	if cancels && len(e.shards) > 0 && (f.storage || f.dir) && !e.closed.Load() {
 		result, err := f.engine.fly(ctx, newRequest(kind, f.fd, nil, 0))
 		if err != nil || result != cannotCarry {
 			return err
 		}
 	}
-	f.engine.call()
-	defer f.engine.done()
+	e.syncs <- struct{}{}
+	defer func() { <-e.syncs }()
 	return f.descriptor(func(fd int) error {
 		for {
 			var err error
