@@ -21,7 +21,7 @@ SETUP := ./scripts/setup.sh
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help bench compare probe build c rocksdb install install-command install-c install-rocksdb test check fmt doc soak storm loom fuzz sanitize clean
+.PHONY: help go-bench bench compare probe build c rocksdb install install-command install-c install-rocksdb test check fmt doc soak storm loom fuzz sanitize clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -96,6 +96,9 @@ doc: ## the documentation of the library crates, in target/doc
 	@$(SETUP) rust cc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p ringway -p ringway-core --all-features --no-deps
 
+go-bench: ## the Go door beside os.File, readers by the thousand, in about a minute; ARGS=-full for all of it
+	$(GO_DOOR) bench ARGS="$(ARGS)"
+
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
 	@$(SETUP) rust cc
 	$(CARGO) run --release -p ringway-trial --bin soak -- $(SOAK)
@@ -120,6 +123,7 @@ fuzz: ## each fuzz target for FUZZ=60 seconds
 		mkdir -p $$found; \
 		$(CARGO) fuzz run $$target $$found corpus/$$target -- -max_total_time=$(FUZZ); \
 	done
+	$(GO_DOOR) fuzz FUZZ=$(FUZZ)
 
 # What is in flight when a queue goes is leaked on purpose, so leaks are not looked for. ThreadSanitizer knows only locks
 # that were compiled for it: the standard library is built anew.

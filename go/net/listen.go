@@ -2,6 +2,8 @@
 
 package net
 
+// Listening and accepting.
+
 import (
 	"context"
 	"net"
@@ -12,14 +14,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// ListenConfig is net.ListenConfig, with the same fields: Control, KeepAlive, KeepAliveConfig.
-type ListenConfig net.ListenConfig
-
-// Listen is net.Listen: for tcp, tcp4, tcp6 and unix with a listener on a ring, a *[Listener].
-func Listen(network, address string) (net.Listener, error) {
-	return new(ListenConfig).Listen(context.Background(), network, address)
-}
 
 // Listen is Listen of net.ListenConfig. The context is for the resolution of the address alone.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {

@@ -2,4 +2,6 @@
 
 package net
 
+// Whether the race detector looks on: no.
+
 const RaceEnabled = false

@@ -2,4 +2,6 @@
 
 package net
 
+// Whether the race detector looks on: yes.
+
 const RaceEnabled = true
