@@ -20,9 +20,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/filter"
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
@@ -229,14 +229,13 @@ func TestNothingLeaks(t *testing.T) {
 
 // filtered is a child that has some system calls refused, and reads.
 func filtered() error {
-	runtime.LockOSThread()
 	var refused []uint32
 	for _, call := range strings.Fields(os.Getenv("REFUSED")) {
 		refused = append(refused, map[string]uint32{
 			"io_uring_setup": 425, "io_uring_enter": 426, "io_setup": uint32(syscall.SYS_IO_SETUP), "io_submit": uint32(syscall.SYS_IO_SUBMIT),
 		}[call])
 	}
-	if err := refuse(refused); err != nil {
+	if err := filter.Refuse(refused...); err != nil {
 		return err
 	}
 	e, err := ringway.New(ringway.Options{})
@@ -274,39 +273,6 @@ func filtered() error {
 		}
 	}
 	return e.Close()
-}
-
-// refuse has system calls answer EPERM in all threads, by a seccomp filter. The goroutine is locked to its thread.
-func refuse(calls []uint32) error {
-	type instruction struct {
-		code   uint16
-		jt, jf uint8
-		k      uint32
-	}
-	const load, jumpEqual, give = 0x20, 0x15, 0x06
-	const allow, refused = 0x7fff0000, 0x00050000 | uint32(syscall.EPERM)
-	program := []instruction{{load, 0, 0, 0}} // The number of the call is at 0.
-	for _, call := range calls {
-		program = append(program, instruction{jumpEqual, 0, 1, call}, instruction{give, 0, 0, refused})
-	}
-	program = append(program, instruction{give, 0, 0, allow})
-	filter := struct {
-		len  uint16
-		_    [6]byte
-		code *instruction
-	}{len: uint16(len(program)), code: &program[0]}
-	const noNewPrivs, setModeFilter, allThreads = 38, 1, 1
-	if _, _, errno := syscall.Syscall6(syscall.SYS_PRCTL, noNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
-		return errno
-	}
-	sysSeccomp := uintptr(277)
-	if runtime.GOARCH == "amd64" {
-		sysSeccomp = 317
-	}
-	if _, _, errno := syscall.Syscall(sysSeccomp, setModeFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 func TestFilters(t *testing.T) {

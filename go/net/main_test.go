@@ -14,12 +14,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/filter"
 	ringnet "github.com/ringway-io/ringway/go/net"
 )
 
@@ -29,12 +28,10 @@ const patience = 30 * time.Second
 // TestMain lets this program run its tests as a child that a filter keeps from io_uring.
 func TestMain(m *testing.M) {
 	if os.Getenv("RINGWAY_TEST_FILTER") != "" {
-		runtime.LockOSThread()
-		if err := refuse(425); err != nil { // io_uring_setup
+		if err := filter.Refuse(425); err != nil { // io_uring_setup
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		runtime.UnlockOSThread()
 	}
 	if os.Getenv("RINGWAY_TEST_EXPLAIN") != "" {
 		fmt.Println(ringnet.Explain())
@@ -45,39 +42,6 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
-}
-
-// refuse has a system call answer EPERM in all threads, by a seccomp filter. The goroutine is locked to its thread.
-func refuse(call uint32) error {
-	type instruction struct {
-		code   uint16
-		jt, jf uint8
-		k      uint32
-	}
-	const load, jumpEqual, give = 0x20, 0x15, 0x06
-	program := []instruction{
-		{load, 0, 0, 0}, // The number of the call is at 0.
-		{jumpEqual, 0, 1, call},
-		{give, 0, 0, 0x00050000 | uint32(syscall.EPERM)},
-		{give, 0, 0, 0x7fff0000},
-	}
-	filter := struct {
-		len  uint16
-		_    [6]byte
-		code *instruction
-	}{len: uint16(len(program)), code: &program[0]}
-	const noNewPrivs, setModeFilter, allThreads = 38, 1, 1
-	if _, _, errno := syscall.Syscall6(syscall.SYS_PRCTL, noNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
-		return errno
-	}
-	sysSeccomp := uintptr(277)
-	if runtime.GOARCH == "amd64" {
-		sysSeccomp = 317
-	}
-	if _, _, errno := syscall.Syscall(sysSeccomp, setModeFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // child runs this program again.

@@ -1,0 +1,46 @@
+//go:build linux
+
+// Package filter has this process's system calls refused, as sandboxes do, for tests.
+package filter
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+// Refuse has system calls, told by their numbers, answer EPERM in all threads from now on, by a seccomp filter.
+func Refuse(calls ...uint32) error {
+	// What allows an ordinary user to do so is a property of the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	type instruction struct {
+		code   uint16
+		jt, jf uint8
+		k      uint32
+	}
+	const load, jumpEqual, give = 0x20, 0x15, 0x06
+	const allow, refused = 0x7fff0000, 0x00050000 | uint32(syscall.EPERM)
+	program := []instruction{{load, 0, 0, 0}} // The number of the call is at 0.
+	for _, call := range calls {
+		program = append(program, instruction{jumpEqual, 0, 1, call}, instruction{give, 0, 0, refused})
+	}
+	program = append(program, instruction{give, 0, 0, allow})
+	filter := struct {
+		len  uint16
+		_    [6]byte
+		code *instruction
+	}{len: uint16(len(program)), code: &program[0]}
+	const noNewPrivs, setModeFilter, allThreads = 38, 1, 1
+	if _, _, errno := syscall.Syscall6(syscall.SYS_PRCTL, noNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	sysSeccomp := uintptr(277)
+	if runtime.GOARCH == "amd64" {
+		sysSeccomp = 317
+	}
+	if _, _, errno := syscall.Syscall(sysSeccomp, setModeFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
+		return errno
+	}
+	return nil
+}
