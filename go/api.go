@@ -123,6 +123,7 @@ var (
 	_ io.ReaderFrom   = (*File)(nil)
 	_ io.WriterTo     = (*File)(nil)
 	_ io.StringWriter = (*File)(nil)
+	_ syscall.Conn    = (*File)(nil)
 	_ fs.ReadDirFile  = (*File)(nil)
 )
 

@@ -106,6 +106,14 @@ func (f *File) Fd() uintptr { return f.file.Fd() }
 // File is the os.File below. Do not close it.
 func (f *File) File() *os.File { return f.file }
 
+// SyscallConn is [os.File.SyscallConn].
+func (f *File) SyscallConn() (syscall.RawConn, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	return f.file.SyscallConn()
+}
+
 // Close is [os.File.Close].
 func (f *File) Close() error {
 	if f == nil {

@@ -118,6 +118,18 @@ func (f *File) Fd() uintptr { return f.file.Fd() }
 // File is the os.File below. Do not close it.
 func (f *File) File() *os.File { return f.file }
 
+// SyscallConn is [os.File.SyscallConn]: by it package net sends a file by sendfile(2). What is opened for direct I/O has none,
+// since whoever knows the descriptor alone does not know what has to be aligned.
+func (f *File) SyscallConn() (syscall.RawConn, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	if f.direct {
+		return nil, f.fail("syscallconn", syscall.EOPNOTSUPP)
+	}
+	return f.file.SyscallConn()
+}
+
 // Close closes the file, after all that use it are done: operations of other goroutines run to their ends, and new ones
 // answer [os.ErrClosed].
 func (f *File) Close() error {
