@@ -3,24 +3,24 @@ package ringway
 // Memory that ringway lends: aligned for direct I/O, and outside Go's heap, where the kernel needs nothing pinned.
 
 import (
+	"context"
 	"math/bits"
-	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
 // pageSize is an alignment that direct I/O accepts everywhere.
 const pageSize = 4096
 
-// Buffer is memory that ringway lends until [Buffer.Release]. One that is forgotten goes back when it is collected, which
-// may be late.
+// Buffer is memory that ringway lends until [Buffer.Release]. It lies outside Go's heap, so the collector does not know who
+// uses it: one that is forgotten is not lent again, and its memory is lost to the process.
 type Buffer struct {
-	p       []byte
-	lent    block
-	cleanup runtime.Cleanup
+	p    []byte
+	lent block
 }
 
-// Bytes is the memory. It is the caller's until Release.
+// Bytes is the memory. It is the caller's until Release, whether or not the Buffer is still referred to.
 func (b *Buffer) Bytes() []byte { return b.p }
 
 // Len is how many bytes there are.
@@ -31,7 +31,6 @@ func (b *Buffer) Release() {
 	if b.lent.memory == nil {
 		panic("ringway: a buffer was released twice")
 	}
-	b.cleanup.Stop()
 	lent := b.lent
 	b.p, b.lent = nil, block{}
 	lent.giveBack()
@@ -48,10 +47,38 @@ func NewBuffer(n int) *Buffer {
 // there is room.
 func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.lend(n), n) }
 
-func newBuffer(lent block, n int) *Buffer {
-	b := &Buffer{p: lent.memory[:n:n], lent: lent}
-	b.cleanup = runtime.AddCleanup(b, block.giveBack, lent)
-	return b
+func newBuffer(lent block, n int) *Buffer { return &Buffer{p: lent.memory[:n:n], lent: lent} }
+
+// orAbandon gives what get does, or the context's cause as soon as it ends: then what get gives later is released.
+func orAbandon(ctx context.Context, get func() (*Buffer, error)) (*Buffer, error) {
+	if ctx.Done() == nil {
+		return get()
+	}
+	type answer struct {
+		buffer *Buffer
+		err    error
+	}
+	answers := make(chan answer, 1)
+	var over atomic.Bool // One of the two has ended.
+	go func() {
+		buffer, err := get()
+		switch {
+		case !over.Swap(true):
+			answers <- answer{buffer, err}
+		case buffer != nil:
+			buffer.Release()
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.buffer, a.err
+	case <-ctx.Done():
+		if over.Swap(true) {
+			a := <-answers
+			return a.buffer, a.err
+		}
+		return nil, context.Cause(ctx)
+	}
 }
 
 // lend is NewBuffer for those who surely give the block back.

@@ -6,10 +6,10 @@ package ringway
 
 import (
 	"bytes"
+	"context"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -106,22 +106,34 @@ func TestBufferReleases(t *testing.T) {
 	}
 }
 
-// A buffer that is forgotten comes back.
-func TestBufferForgotten(t *testing.T) {
+// What is read for somebody who has gone goes back.
+func TestBufferAbandoned(t *testing.T) {
 	lent := func() int {
 		unfixed.mu.Lock()
 		defer unfixed.mu.Unlock()
 		return unfixed.lent
 	}
 	before := lent()
-	func() {
-		for range 10 {
-			NewBuffer(5000).Bytes()[0] = 1
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		reading, gone := make(chan struct{}), make(chan struct{})
+		go func() {
+			<-reading
+			cancel()
+		}()
+		b, err := orAbandon(ctx, func() (*Buffer, error) {
+			b := NewBuffer(5000)
+			close(reading)
+			<-gone
+			return b, nil
+		})
+		close(gone)
+		if b != nil || err != context.Canceled {
+			t.Fatal(b, err)
 		}
-	}()
-	for range 200 {
-		runtime.GC()
-		if lent() <= before {
+	}
+	for range 500 {
+		if lent() == before {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

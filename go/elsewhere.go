@@ -229,7 +229,7 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
-// context ends it returns at once: the buffer stays ringway's until the read is done.
+// context ends it returns at once: the buffer stays ringway's until the read is done. Release what it gives.
 func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if err := f.ready(ctx, "read"); err != nil {
 		return nil, err
@@ -237,28 +237,20 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if off < 0 || n < 0 {
 		return nil, &fs.PathError{Op: "readat", Path: f.Name(), Err: errNegative}
 	}
-	type answer struct {
-		buffer *Buffer
-		err    error
-	}
-	answers := make(chan answer, 1)
-	go func() {
+	b, err := orAbandon(ctx, func() (*Buffer, error) {
 		buffer := f.engine.NewBuffer(n)
 		n, err := f.file.ReadAt(buffer.p, off)
 		if err != nil && err != io.EOF {
 			buffer.Release()
-			buffer = nil
-		} else {
-			buffer.p = buffer.p[:n]
+			return nil, err
 		}
-		answers <- answer{buffer, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.buffer, a.err
-	case <-ctx.Done():
-		return nil, &fs.PathError{Op: "read", Path: f.Name(), Err: context.Cause(ctx)}
+		buffer.p = buffer.p[:n]
+		return buffer, err
+	})
+	if err != nil && err == context.Cause(ctx) {
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 	}
+	return b, err
 }
 
 // ReadBatch reads several ranges, one after the other. Each has its own answer; the error is the first of theirs, the end of

@@ -567,8 +567,11 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
-// context ends it returns at once: the buffer stays ringway's until the kernel has let go of it.
+// context ends it returns at once: the buffer stays ringway's until the kernel has let go of it. Release what it gives.
 func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
 	if off < 0 || n < 0 {
 		return nil, f.fail("readat", errNegative)
 	}
@@ -583,25 +586,8 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 			return buffer, nil
 		}
 	}
-	if ctx.Done() == nil {
-		return f.readInto(ctx, buffer, off)
-	}
-	type answer struct {
-		buffer *Buffer
-		err    error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		buffer, err := f.readInto(ctx, buffer, off)
-		answers <- answer{buffer, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.buffer, a.err
-	case <-ctx.Done():
-		// The goroutine ends when the kernel has let go; nobody else has the buffer, which is then collected.
-		return nil, f.fail("read", context.Cause(ctx))
-	}
+	b, err := orAbandon(ctx, func() (*Buffer, error) { return f.readInto(ctx, buffer, off) })
+	return b, f.fail("read", err)
 }
 
 func (f *File) readInto(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
