@@ -36,18 +36,23 @@ func New(o Options) (*Engine, error) {
 	for _, backend := range ladder {
 		switch backend {
 		case Uring:
-			e.refusals = append(e.refusals, refusal.New(refusal.Uring, syscall.ENOSYS))
+			e.refusals = append(e.refusals, refused(refusal.Uring))
 		case KAIO:
-			e.refusals = append(e.refusals, refusal.New(refusal.KAIO, syscall.ENOSYS))
+			e.refusals = append(e.refusals, refused(refusal.KAIO))
 		}
 	}
 	if len(e.refusals) == len(ladder) {
 		return nil, e.refusals[0]
 	}
 	if o.FixedBuffers > 0 {
-		e.refusals = append(e.refusals, refusal.New(refusal.FixedBuffers, syscall.EOPNOTSUPP))
+		e.refusals = append(e.refusals, refused(refusal.FixedBuffers))
 	}
 	return e, nil
+}
+
+func refused(feature string) *Refusal {
+	return &Refusal{Feature: feature, Errno: syscall.ENOSYS, Meaning: "this package has rings on Linux alone, on amd64, arm64, loong64 and riscv64",
+		Mend: "nothing to do: operations work without it"}
 }
 
 // Backend is the one that the engine has.
