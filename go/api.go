@@ -87,7 +87,7 @@ func (o *Options) ladder() ([]Backend, error) {
 	case Uring, KAIO, Threads:
 		return []Backend{o.Backend}, nil
 	}
-	return nil, fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads", Variable, o.Backend)
+	return nil, refusal.NoBackend(Variable, string(o.Backend))
 }
 
 var errNegative = errors.New("negative offset")
@@ -159,6 +159,18 @@ func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error
 		return nil, err
 	}
 	return e.NewFile(file)
+}
+
+// fail wraps an error as package os does. The end of a file is none.
+func (f *File) fail(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return err
+	}
+	return &fs.PathError{Op: op, Path: f.Name(), Err: err}
 }
 
 // Advice is what a program will do with a range of a file: posix_fadvise(2).

@@ -209,10 +209,14 @@ func (f *File) writeOne(batch []Transfer) {
 	clear(*v)
 	*v = (*v)[:0]
 	vectors.Put(v)
-	written := n
+	divide(batch, n)
+}
+
+// divide tells the parts of a batch that is one range how much of each was written, of n bytes in all.
+func divide(batch []Transfer, n int) {
 	for i := range batch {
-		batch[i].N = min(written, len(batch[i].P))
-		written -= batch[i].N
+		batch[i].N = min(n, len(batch[i].P))
+		n -= batch[i].N
 	}
 }
 
@@ -240,10 +244,6 @@ func (f *File) commit(ctx context.Context, batch []Transfer, end Durability) (bo
 	if err != nil {
 		return false, nil // Once more, one by one: each has its own error.
 	}
-	left := int(n)
-	for i := range batch {
-		batch[i].N = min(max(left, 0), len(batch[i].P))
-		left -= batch[i].N
-	}
+	divide(batch, max(int(n), 0))
 	return int(n) == total && syncErr == nil && synced == 0, nil
 }

@@ -7,6 +7,8 @@ package ringway
 import (
 	"syscall"
 	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/race"
 )
 
 const (
@@ -69,7 +71,7 @@ func writeVectors(fd int, v []syscall.Iovec, off int64) (int, error) {
 
 // mapRegion is fresh memory, in whole pages.
 func mapRegion(n int) ([]byte, error) {
-	if raceEnabled {
+	if race.Enabled {
 		// The race detector knows Go's heap alone.
 		return alignedSlice(n, pageSize), nil
 	}
@@ -77,7 +79,7 @@ func mapRegion(n int) ([]byte, error) {
 }
 
 func unmapRegion(region []byte) {
-	if !raceEnabled {
+	if !race.Enabled {
 		_ = syscall.Munmap(region)
 	}
 }

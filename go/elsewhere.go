@@ -97,7 +97,7 @@ func (f *File) ready(ctx context.Context, op string) error {
 	default:
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+	return f.fail(op, err)
 }
 
 var always = context.Background()
@@ -156,7 +156,7 @@ func (f *File) Preallocate(off, n int64) error {
 	if err := f.ready(always, "preallocate"); err != nil {
 		return err
 	}
-	return &fs.PathError{Op: "preallocate", Path: f.Name(), Err: syscall.EOPNOTSUPP}
+	return f.fail("preallocate", syscall.EOPNOTSUPP)
 }
 
 // Advise does nothing: it is advice.
@@ -240,7 +240,7 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		return nil, err
 	}
 	if off < 0 || n < 0 {
-		return nil, &fs.PathError{Op: "readat", Path: f.Name(), Err: errNegative}
+		return nil, f.fail("readat", errNegative)
 	}
 	b, err := orAbandon(ctx, func() (*Buffer, error) {
 		buffer := f.engine.NewBuffer(n)
@@ -252,10 +252,7 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		buffer.p = buffer.p[:n]
 		return buffer, err
 	})
-	if err != nil && err == context.Cause(ctx) {
-		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
-	}
-	return b, err
+	return b, f.fail("read", err)
 }
 
 // ReadBatch reads several ranges, one after the other. Each has its own answer; the error is the first of theirs, the end of

@@ -5,7 +5,6 @@ package ringway
 // The engine: which backend there is, and why no other.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -93,27 +92,36 @@ func (e *Engine) make(backend Backend) error {
 	return nil
 }
 
-// fix registers memory with all rings, or with none.
+// fix has fixed buffers, or a refusal.
 func (e *Engine) fix() {
 	err := error(syscall.EOPNOTSUPP)
 	if e.backend == Uring {
-		var fixed *arena
-		if fixed, err = newFixedArena((min(e.options.FixedBuffers, mostFixed) + pageSize - 1) &^ (pageSize - 1)); err == nil {
-			for _, u := range e.rings {
-				err = cmp.Or(err, u.fix(fixed.only))
-			}
-			if err == nil {
-				e.fixed = fixed
-				e.granted = append(e.granted, refusal.FixedBuffers)
-				return
-			}
-			for _, u := range e.rings {
+		err = e.register()
+	}
+	if err != nil {
+		e.refusals = append(e.refusals, refusal.New(refusal.FixedBuffers, refusal.Errno(err)))
+		return
+	}
+	e.granted = append(e.granted, refusal.FixedBuffers)
+}
+
+// register registers memory with all rings, or with none.
+func (e *Engine) register() error {
+	fixed, err := newFixedArena((min(e.options.FixedBuffers, mostFixed) + pageSize - 1) &^ (pageSize - 1))
+	if err != nil {
+		return err
+	}
+	for i, u := range e.rings {
+		if err := u.fix(fixed.only); err != nil {
+			for _, u := range e.rings[:i] {
 				u.unfix()
 			}
 			fixed.retire()
+			return err
 		}
 	}
-	e.refusals = append(e.refusals, refusal.New(refusal.FixedBuffers, errnoIn(err)))
+	e.fixed = fixed
+	return nil
 }
 
 // mostFixed is what the kernel takes as one registered buffer.
@@ -141,30 +149,22 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		_ = q.close()
 		return nil, refusal.New(feature, errno)
 	}
-	if u, ok := q.(*uring); ok {
-		if len(e.rings) == 0 {
-			e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
-		}
-		e.rings = append(e.rings, u)
-	}
+	u, ring := q.(*uring)
 	if e.options.wrap != nil {
 		q = e.options.wrap(q)
 	}
 	s, err := newShard(q, fd, inFlight)
 	if err != nil {
 		_ = q.close()
-		return nil, refusal.New(feature, errnoIn(err))
+		return nil, refusal.New(feature, refusal.Errno(err))
+	}
+	if ring {
+		if len(e.rings) == 0 {
+			e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
+		}
+		e.rings = append(e.rings, u)
 	}
 	return s, nil
-}
-
-// errnoIn is the errno below an error, or EIO.
-func errnoIn(err error) syscall.Errno {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return syscall.EIO
 }
 
 // realRead reads something through a queue as it will be used: to have set one up proves nothing, since some sandboxes
@@ -172,7 +172,7 @@ func errnoIn(err error) syscall.Errno {
 func realRead(q queue) syscall.Errno {
 	sample, err := sampleFile()
 	if err != nil {
-		return errnoIn(err)
+		return refusal.Errno(err)
 	}
 	defer sample.Close()
 	const size = 4096

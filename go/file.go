@@ -7,7 +7,6 @@ package ringway
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"sync"
@@ -66,18 +65,6 @@ func (e *Engine) NewFile(file *os.File) (*File, error) {
 		return nil, &fs.PathError{Op: "open", Path: f.name, Err: err}
 	}
 	return f, nil
-}
-
-// fail wraps an error as package os does. The end of a file is none.
-func (f *File) fail(op string, err error) error {
-	if err == nil || err == io.EOF {
-		return err
-	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return err
-	}
-	return &fs.PathError{Op: op, Path: f.name, Err: err}
 }
 
 // use runs something with the descriptor held open.

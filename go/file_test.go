@@ -24,6 +24,7 @@ import (
 	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
@@ -504,7 +505,7 @@ func TestNoAllocations(t *testing.T) {
 		writes := testing.AllocsPerRun(500, func() { _, _ = f.WriteAt(p, 4096) })
 		close(stop)
 		wg.Wait()
-		if !raceEnabled && (reads != 0 || writes != 0) {
+		if !race.Enabled && (reads != 0 || writes != 0) {
 			t.Fatalf("%v allocations for a read, %v for a write", reads, writes)
 		}
 	})

@@ -4,8 +4,6 @@ package ringway
 
 // Without the race detector there is nobody to tell of what the kernel does.
 
-const raceEnabled = false
-
 // written tells the race detector that the kernel has written to p.
 func written([]byte) {}
 

@@ -10,8 +10,6 @@ import (
 // The race detector does not see the kernel. It is told here, so that it finds the programs that share a buffer between
 // operations.
 
-const raceEnabled = true
-
 func written(p []byte) {
 	if len(p) > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))

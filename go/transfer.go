@@ -18,21 +18,7 @@ import (
 
 // ReadAt is [os.File.ReadAt]: n < len(p) comes with an error, at the end of the file with io.EOF. With direct I/O neither
 // the offset nor the buffer needs an alignment; where they have none, ringway reads what encloses it and copies.
-func (f *File) ReadAt(p []byte, off int64) (int, error) {
-	// What is to be expected of a cached read, without more ado.
-	if f != nil && f.storage && !f.direct && off >= 0 && len(p) > 0 && f.hold.begin() {
-		n, ok := f.tryCached(p, off)
-		f.hold.end()
-		if ok && n == len(p) {
-			return n, nil
-		}
-		if ok && n > 0 {
-			m, err := f.readAt(always, p[n:], off+int64(n))
-			return n + m, err
-		}
-	}
-	return f.readAt(always, p, off)
-}
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.readAt(always, p, off) }
 
 // ReadAtContext is ReadAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel has
 // let go of p. A read that the device has begun runs to its end.

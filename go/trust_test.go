@@ -23,6 +23,7 @@ import (
 
 	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/filter"
+	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
@@ -382,7 +383,7 @@ func crowd() error {
 }
 
 func TestCrowd(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("skipped: the race detector takes 8128 goroutines at most, and -short is for less")
 	}
 	dir := t.TempDir()

@@ -5,6 +5,7 @@ package ringway
 import (
 	"syscall"
 
+	"github.com/ringway-io/ringway/go/internal/refusal"
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -46,10 +47,8 @@ func (u *uring) fix(memory []byte) error {
 }
 
 func (u *uring) unfix() {
-	if u.fixed != nil {
-		_ = u.ring.UnregisterBuffers()
-		u.fixed = nil
-	}
+	_ = u.ring.UnregisterBuffers()
+	u.fixed = nil
 }
 
 func (u *uring) room() int { return u.ring.Room() }
@@ -139,7 +138,7 @@ func (u *uring) submit(light bool) bool {
 			return false
 		case err != nil:
 			// The kernel takes none of it (a filter that came later, say): plain system calls do.
-			u.errno = errnoIn(err)
+			u.errno = refusal.Errno(err)
 			for _, q := range u.ring.Withdraw() {
 				u.refuse(q)
 			}

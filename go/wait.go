@@ -59,11 +59,10 @@ func (e *Engine) flyWith(ctx context.Context, w *waiter, all []*request) error {
 	n := 0
 	for _, r := range all {
 		r.waiter = w
-		n++
 		if linked := r.linked(); linked != nil {
 			linked.waiter = w
-			n++
 		}
+		n += r.count()
 	}
 	if n == 0 {
 		return nil

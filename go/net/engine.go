@@ -5,7 +5,6 @@ package net
 // Which rings there are, and why none.
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -46,7 +45,7 @@ func newEngine() *engine {
 	case ringway.KAIO, ringway.Threads:
 		return &engine{explain: "package net, since " + ringway.Variable + " is " + asked}
 	default:
-		return &engine{err: fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads", ringway.Variable, asked)}
+		return &engine{err: refusal.NoBackend(ringway.Variable, asked)}
 	}
 	e := new(engine)
 	for range min(runtime.GOMAXPROCS(0), most) {
@@ -108,9 +107,7 @@ func newShard() (*shard, error) {
 		}
 	}
 	_ = r.Close()
-	errno := syscall.EIO
-	errors.As(err, &errno)
-	return nil, refusal.New(refusal.Uring, errno)
+	return nil, refusal.New(refusal.Uring, refusal.Errno(err))
 }
 
 // trial does what sockets will do: to have set up a ring proves nothing, since some sandboxes grant that and refuse every
@@ -212,8 +209,7 @@ func (s *shard) enter() {
 			return
 		case err != nil && err != ring.ErrReap:
 			// The kernel takes none of it: a filter that came later, say.
-			errno := syscall.EIO
-			errors.As(err, &errno)
+			errno := refusal.Errno(err)
 			for _, q := range s.ring.Withdraw() {
 				s.land(ring.Completion{Request: q, Result: -int32(errno)})
 			}

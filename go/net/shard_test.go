@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/readable"
 	"github.com/ringway-io/ringway/go/ring"
 )
@@ -273,7 +274,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	if RaceEnabled {
+	if race.Enabled {
 		t.Skip("skipped: the race detector allocates")
 	}
 	need(t)

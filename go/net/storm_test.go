@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/race"
 	ringnet "github.com/ringway-io/ringway/go/net"
 )
 
@@ -323,7 +324,7 @@ func TestCrowd(t *testing.T) {
 		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	}
 	count := 4000
-	if testing.Short() || ringnet.RaceEnabled {
+	if testing.Short() || race.Enabled {
 		count = 800
 	}
 	if room := int(min(limit.Cur, 1<<20)) - 200; 2*count > room {

@@ -6,6 +6,7 @@
 package refusal
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"syscall"
@@ -47,6 +48,18 @@ func (r *Refusal) Error() string {
 		text += "; mend: " + r.Mend
 	}
 	return text
+}
+
+// Errno is the one below an error, or EIO.
+func Errno(err error) syscall.Errno {
+	errno := syscall.EIO
+	errors.As(err, &errno)
+	return errno
+}
+
+// NoBackend is the error of a name that is no backend's, in the variable that forces one.
+func NoBackend(variable, name string) error {
+	return fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads", variable, name)
 }
 
 // Unwrap gives the errno, for errors.Is.
