@@ -65,7 +65,7 @@ func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Dura
 			_, err := f.file.WriteAt(nil, 0)
 			return err
 		}
-		switch follow := len(batch) > 1 && f.follow(batch); {
+		switch follow := f.follow(batch) && !f.engine.closed.Load(); {
 		case follow && !f.direct:
 			f.writeOne(batch)
 		case follow && end != NoSync && f.engine.backend == Uring:

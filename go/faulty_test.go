@@ -6,6 +6,7 @@ package ringway
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -292,6 +293,42 @@ func TestEvicted(t *testing.T) {
 	all(200)
 	if f.cache.hits.Load() >= enough {
 		t.Fatal("still certain")
+	}
+}
+
+// A batch that is one range is one submission with its sync, if it is one write too; and after the engine's end it is an error.
+func TestCommitOfOne(t *testing.T) {
+	e, err := New(Options{Backend: Uring, Rings: 1})
+	if err != nil {
+		skip.Test(t, err)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	for _, direct := range []int{syscall.O_DIRECT, 0} {
+		f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|direct, 0o600)
+		if err != nil {
+			skip.Test(t, "no direct I/O here: ", err)
+		}
+		defer f.Close()
+		batch := []Transfer{{P: alignedSlice(pageSize, pageSize)}}
+		before := e.Stats().Pushed
+		if err := f.WriteBatch(batch, DataSync); err != nil || batch[0].N != pageSize {
+			t.Fatal(err, batch[0].N)
+		}
+		if n := e.Stats().Pushed - before; direct != 0 && n != 2 || direct == 0 && n != 0 {
+			t.Errorf("%d operations went to the ring", n)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := e.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	batch := []Transfer{{P: make([]byte, 1)}, {P: make([]byte, 1), Off: 1}}
+	if err := f.WriteBatch(batch, NoSync); !errors.Is(err, ErrEngineClosed) || batch[0].N != 0 {
+		t.Error(err, batch[0].N)
 	}
 }
 
