@@ -43,7 +43,7 @@ pub mod refusal;
 mod slots;
 mod split;
 
-pub use backend::faulty::FaultPlan;
+pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};

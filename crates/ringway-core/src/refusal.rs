@@ -8,7 +8,7 @@ mod errno;
 pub mod limits;
 
 pub use errno::errno_name;
-pub(crate) use errno::errno_of;
+pub(crate) use errno::{errno_from_name, errno_of};
 use limits::{Capability, Limits};
 use std::fmt;
 

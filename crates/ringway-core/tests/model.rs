@@ -20,8 +20,19 @@ fn skip(error: &BuildError) {
 
 fn faults() -> impl Strategy<Value = Faults> {
     let rate = || prop_oneof![Just(0), 1u16..400];
-    (any::<u64>(), rate(), rate(), rate(), rate(), rate()).prop_map(
-        |(seed, short, errors, retryable, delay, reorder)| Faults { seed, short, errors, retryable, delay, reorder },
+    // Each answer that starves beside something that waits for ever takes 50 ms.
+    let starve = prop_oneof![Just(0), 1u16..100];
+    (any::<u64>(), rate(), rate(), rate(), rate(), rate(), starve, rate()).prop_map(
+        |(seed, short, errors, retryable, delay, reorder, starve, sync_errors)| Faults {
+            seed,
+            short,
+            errors,
+            retryable,
+            delay,
+            reorder,
+            starve,
+            sync_errors,
+        },
     )
 }
 

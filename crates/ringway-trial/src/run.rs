@@ -46,6 +46,10 @@ pub struct Faults {
     pub delay: u16,
     /// [`FaultPlan::reorder`]
     pub reorder: u16,
+    /// [`FaultPlan::starve`]
+    pub starve: u16,
+    /// [`FaultPlan::sync_errors`]
+    pub sync_errors: u16,
 }
 
 impl Faults {
@@ -56,6 +60,8 @@ impl Faults {
             .retryable(self.retryable)
             .delay(self.delay, 4)
             .reorder(self.reorder)
+            .starve(self.starve)
+            .sync_errors(self.sync_errors)
     }
 }
 

@@ -1,6 +1,10 @@
-//! Wraps another backend and injects what kernels and devices do on a bad day, from a seed: short transfers,
-//! errors, answers that ask to be tried again, late answers and answers out of order. For tests of what stands
-//! above.
+//! Wraps another backend and injects what kernels and devices do on a bad day: short transfers, errors, answers
+//! that ask for a retry, late answers, answers that starve, and answers out of order. A [`FaultPlan`] says which, by
+//! rates from a seed or for single steps. For tests of what stands above.
+
+mod plan;
+
+pub use plan::{FaultPlan, FaultStep, Late};
 
 use super::eventfd::{Epoll, EventFd};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
@@ -8,107 +12,26 @@ use crate::file::Traits;
 use crate::op::{Kind, Raw, Readv, Shape, Writev};
 use crate::refusal::Refusal;
 use crate::slots::Token;
+use plan::{Fault, Steps};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What is to go wrong, and how often. Rates are per thousand; by itself a plan does nothing.
-///
-/// The same plan gives the same faults to the same sequence of operations.
-///
-/// ```
-/// # use ringway_core::{op, FaultPlan, File, Options};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let plan = FaultPlan::new(7).short(500).retryable(200).delay(300, 4).reorder(500);
-/// let mut queue = Options::new().faults(plan).build()?;
-/// let file = File::open("/etc/passwd")?;
-/// queue.push(op::read(&file, vec![0; 64], 0).exact())?;
-/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(64));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FaultPlan {
-    seed: u64,
-    short: u16,
-    errors: u16,
-    retryable: u16,
-    delay: u16,
-    longest_delay: u32,
-    reorder: u16,
-}
-
-impl FaultPlan {
-    /// Nothing goes wrong yet; the seed decides what will.
-    pub fn new(seed: u64) -> Self {
-        Self { seed, ..Self::default() }
-    }
-
-    /// Transfers are cut: to at least one byte, for direct I/O to whole blocks of 4 KiB, and vectored ones between
-    /// two buffers.
-    pub fn short(self, per_thousand: u16) -> Self {
-        Self { short: per_thousand, ..self }
-    }
-
-    /// Operations on files and paths fail with EIO, those that need room on the device also with ENOSPC, and are not
-    /// carried out.
-    pub fn errors(self, per_thousand: u16) -> Self {
-        Self { errors: per_thousand, ..self }
-    }
-
-    /// Operations answer EINTR, EAGAIN or an ECANCELED that nobody asked for, and are not carried out. At 1000 or
-    /// more nothing is ever carried out.
-    pub fn retryable(self, per_thousand: u16) -> Self {
-        Self { retryable: per_thousand, ..self }
-    }
-
-    /// Answers are held back while the backend is entered up to `longest` times. (Nothing is held back from who would
-    /// wait for it in vain.)
-    pub fn delay(self, per_thousand: u16, longest: u32) -> Self {
-        Self { delay: per_thousand, longest_delay: longest, ..self }
-    }
-
-    /// Answers that come together are shuffled.
-    pub fn reorder(self, per_thousand: u16) -> Self {
-        Self { reorder: per_thousand, ..self }
-    }
-}
-
-impl FromStr for FaultPlan {
-    type Err = String;
-
-    /// The methods' names with their numbers: `seed=7 short=500 errors=10 retryable=200 delay=300/4 reorder=500`, in any order, parted
-    /// by spaces or commas.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut plan = Self::default();
-        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-            let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no fault: name=number"))?;
-            let invalid = |_| format!("`{value}` is no number for the fault {name}");
-            let rate = || value.parse::<u16>().map_err(invalid);
-            plan = match name {
-                "seed" => Self { seed: value.parse().map_err(invalid)?, ..plan },
-                "short" => plan.short(rate()?),
-                "errors" => plan.errors(rate()?),
-                "retryable" => plan.retryable(rate()?),
-                "reorder" => plan.reorder(rate()?),
-                "delay" => {
-                    let (rate, longest) = value.split_once('/').ok_or("a delay is rate/enters, such as 300/4")?;
-                    plan.delay(rate.parse().map_err(invalid)?, longest.parse().map_err(invalid)?)
-                }
-                _ => return Err(format!("`{name}` is no fault: seed, short, errors, retryable, delay or reorder")),
-            };
-        }
-        Ok(plan)
-    }
-}
 
 /// Direct transfers are cut at multiples of it: the largest block that devices have.
 const BLOCK: u64 = 4096;
 
 /// As long as this the inner backend is waited for while something is held back.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// After so long without a job or an answer, everything but the starving answers counts as done for a caller that
+/// polls.
+const POLLED_AT_REST: Duration = Duration::from_millis(5);
+
+/// The same where the inner backend still has jobs: they may wait for what follows from a starving answer, or for
+/// ever.
+const AT_REST: Duration = Duration::from_millis(50);
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 #[derive(Debug)]
@@ -139,25 +62,38 @@ impl Random {
 /// An answer that is held back.
 struct Held {
     event: Event,
-    /// How often more `enter` goes without it.
-    enters: u32,
+    late: Late,
+    /// The time limit of its operation: it is not held back beyond that.
+    deadline: Option<Instant>,
+}
+
+/// What becomes of the answer of a job that the inner backend has.
+struct Fate {
+    late: Option<Late>,
+    deadline: Option<Instant>,
+    /// Given in place of the answer.
+    errno: Option<i32>,
 }
 
 pub(crate) struct Faulty {
     inner: Box<dyn Backend>,
     plan: FaultPlan,
+    /// Counts jobs, for the plan's single steps.
+    steps: Steps,
     /// Decides what becomes of a job, in the order in which they are carried.
     fates: Random,
     /// Decides on the order of answers: apart, since that many come together depends on time.
     orders: Random,
     /// Jobs that the inner backend has not answered.
     in_inner: usize,
-    /// For how many `enter`s these will be held back, once they are answered.
-    delays: HashMap<Token, u32>,
+    /// Jobs of these whose answer is not passed on as it comes.
+    fated: HashMap<Token, Fate>,
     held: Vec<Held>,
+    /// When the last job was taken or the last answer given.
+    moved: Instant,
     /// The inner backend's answers before they are looked through.
     answers: Vec<Event>,
-    /// Readable while something is held.
+    /// Readable while something is held that will come by itself.
     eventfd: EventFd,
     /// What [`Backend::poll_fd`] gave out: readable when the inner backend's descriptor or `eventfd` is.
     epoll: Option<Epoll>,
@@ -168,19 +104,21 @@ impl Faulty {
     pub fn new(inner: Box<dyn Backend>, plan: FaultPlan) -> io::Result<Self> {
         Ok(Self {
             inner,
+            steps: Steps::default(),
             fates: Random(plan.seed),
             orders: Random(!plan.seed),
             plan,
             in_inner: 0,
-            delays: HashMap::new(),
+            fated: HashMap::new(),
             held: Vec::new(),
+            moved: Instant::now(),
             answers: Vec::new(),
             eventfd: EventFd::new()?,
             epoll: None,
         })
     }
 
-    /// The errno that a job is answered with at once, if it is.
+    /// The errno that a job is answered with by chance, if it is.
     fn failure(&mut self, raw: &Raw) -> Option<i32> {
         let kind = raw.kind();
         if kind == Kind::Close {
@@ -188,6 +126,9 @@ impl Faulty {
         }
         if self.fates.hits(self.plan.retryable) {
             return Some(self.fates.one_of(&[libc::EINTR, libc::EAGAIN, libc::ECANCELED]));
+        }
+        if raw.is_sync() && self.fates.hits(self.plan.syncs) {
+            return Some(self.fates.one_of(&[libc::EIO, libc::ENOSPC]));
         }
         if matches!(kind, Kind::Nop | Kind::Timeout | Kind::Poll) || !self.fates.hits(self.plan.errors) {
             return None;
@@ -199,8 +140,8 @@ impl Faulty {
     }
 
     /// A shorter transfer in the place of this one.
-    fn cut(&mut self, job: &Job) -> Raw {
-        if !job.raw.is_transfer() || !self.fates.hits(self.plan.short) {
+    fn cut(&mut self, job: &Job, fault: &Fault) -> Raw {
+        if !job.raw.is_transfer() || !(fault.cut || self.fates.hits(self.plan.short)) {
             return job.raw;
         }
         let shorter = match job.raw {
@@ -220,22 +161,20 @@ impl Faulty {
         if len(&shorter) == 0 { job.raw } else { shorter }
     }
 
-    fn delay(&mut self) -> u32 {
-        if self.fates.hits(self.plan.delay) {
-            1 + self.fates.below(u64::from(self.plan.longest_delay.max(1))) as u32
+    /// How late an answer comes by chance.
+    fn lateness(&mut self) -> Option<Late> {
+        if self.fates.hits(self.plan.starve) {
+            Some(Late::Last)
+        } else if self.fates.hits(self.plan.delay) {
+            Some(Late::Enters(1 + self.fates.below(u64::from(self.plan.longest_delay.max(1))) as u32))
         } else {
-            0
+            None
         }
     }
 
-    fn hold(&mut self, event: Event, enters: u32) {
-        self.held.push(Held { event, enters });
-        self.tell();
-    }
-
-    /// Keeps the descriptor right: readable while something is held.
+    /// Keeps the descriptor right: readable while something is held that will come by itself.
     fn tell(&self) {
-        if self.epoll.is_some() && !self.held.is_empty() {
+        if self.epoll.is_some() && self.held.iter().any(|held| held.late != Late::Forever) {
             self.eventfd.signal();
         }
     }
@@ -244,19 +183,56 @@ impl Faulty {
     fn enter_inner(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
         let mut answers = std::mem::take(&mut self.answers);
         let entered = self.inner.enter(want, until, &mut answers);
-        for event in answers.drain(..) {
+        for mut event in answers.drain(..) {
             if event.answer == Answer::Expired {
                 events.push(event);
                 continue;
             }
             self.in_inner -= 1;
-            match self.delays.remove(&event.token) {
-                Some(enters) => self.held.push(Held { event, enters }),
+            let fate = self.fated.remove(&event.token);
+            if let Some(errno) = fate.as_ref().and_then(|fate| fate.errno) {
+                event.answer = Answer::Result(-i64::from(errno));
+            }
+            match fate.and_then(|fate| Some((fate.late?, fate.deadline))) {
+                Some((late, deadline)) => self.held.push(Held { event, late, deadline }),
                 None => events.push(event),
             }
         }
         self.answers = answers;
         entered
+    }
+
+    /// Gives what has been held back for long enough.
+    fn release_due(&mut self, events: &mut Vec<Event>) {
+        let now = Instant::now();
+        self.held.retain_mut(|held| {
+            let due = held.late == Late::Enters(0) || held.deadline.is_some_and(|deadline| deadline <= now);
+            if due {
+                events.push(held.event);
+            } else if let Late::Enters(enters) = &mut held.late {
+                *enters -= 1;
+            }
+            !due
+        });
+    }
+
+    /// Gives up to `missing` answers that are held back for some enters: nobody waits for them in vain.
+    fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
+        self.held.retain(|held| {
+            let stays = missing == 0 || !matches!(held.late, Late::Enters(_));
+            if !stays {
+                missing -= 1;
+                events.push(held.event);
+            }
+            stays
+        });
+    }
+
+    /// Gives the oldest answer that is held back until everything else is done.
+    fn release_last(&mut self, events: &mut Vec<Event>) {
+        if let Some(at) = self.held.iter().position(|held| held.late == Late::Last) {
+            events.push(self.held.remove(at).event);
+        }
     }
 }
 
@@ -277,19 +253,27 @@ fn is_direct(job: &Job) -> bool {
 
 impl Backend for Faulty {
     unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
-        if let Some(errno) = self.failure(&job.raw) {
-            let delay = self.delay();
-            self.hold(Event { token: job.token, answer: Answer::Result(-i64::from(errno)) }, delay);
-            return Ok(());
+        let fault = self.steps.fault(&self.plan, job);
+        let errno = fault.errno.or_else(|| self.failure(&job.raw));
+        // A close has closed the descriptor, whatever it answers, unless it was not begun.
+        let begun = job.raw.kind() == Kind::Close && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
+        if let Some(errno) = errno.filter(|_| !begun) {
+            let late = fault.late.or_else(|| self.lateness()).unwrap_or(Late::Enters(0));
+            let event = Event { token: job.token, answer: Answer::Result(-i64::from(errno)) };
+            self.held.push(Held { event, late, deadline: job.deadline });
+            self.tell();
+        } else {
+            let raw = self.cut(job, &fault);
+            // SAFETY: the caller's promise for the whole of what `job.raw` points at covers a part of it.
+            unsafe { self.inner.carry(&Job { raw, ..*job }) }?;
+            self.in_inner += 1;
+            let late = fault.late.or_else(|| self.lateness());
+            if late.is_some() || errno.is_some() {
+                self.fated.insert(job.token, Fate { late, deadline: job.deadline, errno });
+            }
         }
-        let raw = self.cut(job);
-        // SAFETY: the caller's promise for the whole of what `job.raw` points at covers a part of it.
-        unsafe { self.inner.carry(&Job { raw, ..*job }) }?;
-        self.in_inner += 1;
-        match self.delay() {
-            0 => {}
-            enters => _ = self.delays.insert(job.token, enters),
-        }
+        self.steps.taken(&self.plan, job);
+        self.moved = Instant::now();
         Ok(())
     }
 
@@ -299,14 +283,9 @@ impl Backend for Faulty {
         if self.epoll.is_some() {
             self.eventfd.drain();
         }
-        self.held.retain_mut(|held| {
-            let due = held.enters == 0;
-            if due {
-                events.push(held.event);
-            }
-            held.enters = held.enters.saturating_sub(1);
-            !due
-        });
+        if !self.held.is_empty() {
+            self.release_due(events);
+        }
         let missing = enough.saturating_sub(events.len());
         let entered = if self.held.is_empty() {
             self.enter_inner(missing, until, events)
@@ -317,8 +296,25 @@ impl Backend for Faulty {
             let patience = Instant::now() + PATIENCE;
             self.enter_inner(missing, Some(until.map_or(patience, |until| until.min(patience))), events)
         };
-        let missing = enough.saturating_sub(events.len()).min(self.held.len());
-        events.extend(self.held.drain(..missing).map(|held| held.event));
+        let missing = enough.saturating_sub(events.len());
+        self.release_delayed(missing, events);
+        if events.len() > before {
+            self.moved = Instant::now();
+        } else if !self.held.is_empty() {
+            let rest = match (self.in_inner, missing) {
+                (0, 0) => POLLED_AT_REST,
+                (0, _) => Duration::ZERO,
+                _ => AT_REST,
+            };
+            if self.moved.elapsed() >= rest {
+                self.release_last(events);
+            }
+            if events.len() == before && missing > 0 && self.in_inner == 0 {
+                // Only a cancel releases what is held, or the threads beside have something.
+                let left = until.map_or(PATIENCE, |until| until.saturating_duration_since(Instant::now()));
+                std::thread::sleep(left.min(PATIENCE));
+            }
+        }
         if self.orders.hits(self.plan.reorder) {
             let batch = &mut events[before..];
             for last in (1..batch.len()).rev() {
@@ -329,11 +325,16 @@ impl Backend for Faulty {
         entered
     }
 
-    /// What is held has been answered; its answer comes.
+    /// What is held has been answered: its answer comes with the next enter.
     fn cancel(&mut self, token: Token) {
-        if self.held.iter().all(|held| held.event.token != token) {
-            self.inner.cancel(token);
+        if let Some(held) = self.held.iter_mut().find(|held| held.event.token == token) {
+            held.late = Late::Enters(0);
+            return self.tell();
         }
+        if let Some(fate) = self.fated.get_mut(&token) {
+            fate.late = None;
+        }
+        self.inner.cancel(token);
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
@@ -568,24 +569,87 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_read_from_text() {
-        let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
-        assert_eq!(plan, Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900)));
-        assert_eq!("".parse(), Ok(FaultPlan::default()));
-        for text in ["short", "short=", "short=x", "short=65536", "delay=3", "delay=3/x", "shorts=1", "seed=-1"] {
-            assert!(text.parse::<FaultPlan>().is_err(), "{text}");
+    fn single_steps_fail_are_cut_and_come_last() {
+        let jobs = [
+            job(0, read(100)),
+            job(1, Fsync { fd: -1, data_only: false }),
+            job(2, read(100)),
+            job(3, Fsync { fd: -1, data_only: true }),
+            job(4, read(100)),
+            job(5, Close { fd: -1 }),
+        ];
+        let plan = FaultPlan::new(1)
+            .fail(FaultStep::Kind(Kind::Fsync, 0), libc::ENOSPC)
+            .fail(FaultStep::Fdatasync(0), libc::EIO)
+            .cut(FaultStep::Job(2))
+            .late(FaultStep::Kind(Kind::Read, 0), Late::Last)
+            .fail(FaultStep::Kind(Kind::Read, 2), 0)
+            .late(FaultStep::Kind(Kind::Read, 2), Late::Last)
+            .fail(FaultStep::Job(5), libc::EINTR);
+        let done = run(plan, &jobs);
+        assert_eq!(
+            done[4..],
+            [(4, 0), (0, 100)],
+            "the starving ones come last; one that is not carried out starves first"
+        );
+        let done: BTreeMap<u64, i64> = done.into_iter().collect();
+        assert!((1..100).contains(&done[&2]), "{done:?}");
+        assert_eq!([done[&1], done[&3], done[&5]], [-28, -5, -4]);
+    }
+
+    /// Pieces and retries of one operation count as its jobs, among those of others.
+    #[test]
+    fn jobs_are_counted_by_operation() {
+        let key = |index| crate::slots::Key { index, generation: std::num::NonZeroU32::MIN };
+        let of = |index, piece| Job { token: Token::new(key(index), piece), ..job(0, read(100)) };
+        let plan = FaultPlan::new(1).fail(FaultStep::Piece { operation: 1, job: 2 }, libc::EIO);
+        let jobs = [of(7, 0), of(3, 0), of(7, 1), of(3, 1), of(7, 2), of(3, 2), of(3, 3)];
+        let failed: Vec<u64> =
+            run(plan, &jobs).into_iter().filter(|(_, result)| *result < 0).map(|(token, _)| token).collect();
+        assert_eq!(failed, [of(3, 2).token.0]);
+    }
+
+    #[test]
+    fn what_starves_for_ever_waits_for_its_cancel() {
+        let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(1), Late::Forever));
+        let mut events = Vec::new();
+        let fd = faulty.poll_fd().unwrap();
+        let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];
+        (0..3).for_each(|number| carry(&mut faulty, &job(number, Nop)));
+        let soon = || Some(Instant::now() + Duration::from_millis(20));
+        for _ in 0..3 {
+            faulty.enter(3, soon(), &mut events).unwrap();
         }
+        assert_eq!(events.iter().map(|event| event.token.0).collect::<Vec<_>>(), [0, 2]);
+        assert!(!readable(), "it does not come by itself");
+        faulty.cancel(Token(1));
+        assert!(readable());
+        faulty.enter(1, None, &mut events).unwrap();
+        assert_eq!((events[2].token, result(&events[2])), (Token(1), 0));
+    }
+
+    #[test]
+    fn nothing_starves_beyond_its_time_limit() {
+        let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(0), Late::Forever));
+        let mut events = Vec::new();
+        carry(&mut faulty, &Job { deadline: Some(Instant::now() + PATIENCE), ..job(0, Nop) });
+        while events.is_empty() {
+            faulty.enter(1, None, &mut events).unwrap();
+        }
+        assert_eq!(events[0].token, Token(0));
     }
 
     fn plans() -> impl Strategy<Value = FaultPlan> {
         let rate = || prop_oneof![Just(0u16), Just(1000), 0u16..1000];
-        (any::<u64>(), rate(), rate(), rate(), rate(), 0u32..10, rate()).prop_map(
-            |(seed, short, errors, retryable, delay, longest, reorder)| {
+        let rates = (rate(), rate(), rate(), rate(), rate(), rate());
+        (any::<u64>(), rates, 0u32..10).prop_map(
+            |(seed, (short, errors, retryable, delay, starve, reorder), longest)| {
                 FaultPlan::new(seed)
                     .short(short)
                     .errors(errors)
                     .retryable(retryable)
                     .delay(delay, longest)
+                    .starve(starve)
                     .reorder(reorder)
             },
         )
@@ -609,13 +673,21 @@ mod tests {
                     }
                     let before = events.len();
                     faulty.enter(*want, None, &mut events).unwrap();
-                    assert!(events.len() - before >= (*want).min(carried as usize - before));
+                    assert!(plan.starve > 0 || events.len() - before >= (*want).min(carried as usize - before));
                 }
-                faulty.enter(carried as usize, None, &mut events).unwrap();
+                while events.len() < carried as usize {
+                    let before = events.len();
+                    faulty.enter(carried as usize - before, None, &mut events).unwrap();
+                    assert!(events.len() > before);
+                }
                 let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
                 numbers.sort();
                 assert_eq!(numbers, Vec::from_iter(0..carried));
-                assert!(faulty.in_inner == 0 && faulty.held.is_empty() && faulty.delays.is_empty());
+                assert!(faulty.in_inner == 0 && faulty.held.is_empty() && faulty.fated.is_empty());
+                if plan.starve > 0 {
+                    // How long it starves depends on time; what it answers does not.
+                    events.sort_by_key(|event| event.token.0);
+                }
                 events
             };
             prop_assert_eq!(play(), play());

@@ -187,6 +187,11 @@ macro_rules! operations {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
+
+            /// The one with this name.
+            pub(crate) fn from_name(name: &str) -> Option<Self> {
+                [$(Self::$name,)*].into_iter().find(|kind| kind.name() == name)
+            }
         }
 
         impl Raw {

@@ -141,6 +141,11 @@ pub const fn errno_name(errno: i32) -> Option<&'static str> {
     })
 }
 
+/// The error number with this name, as [`errno_name`] gives it.
+pub(crate) fn errno_from_name(name: &str) -> Option<i32> {
+    (1..=libc::EHWPOISON).find(|errno| errno_name(*errno) == Some(name))
+}
+
 /// The error number; EIO for an error that did not come from the kernel.
 pub(crate) fn errno_of(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
@@ -160,5 +165,7 @@ mod tests {
         assert_eq!(errno_name(0), None);
         assert_eq!(errno_name(-1), None);
         assert_eq!(errno_name(512), None);
+        assert_eq!(errno_from_name("EHWPOISON"), Some(libc::EHWPOISON));
+        assert_eq!(errno_from_name("EWOULDBLOCK"), None);
     }
 }

@@ -110,8 +110,10 @@ fn make(seed: u64) -> (Script, Conditions) {
     let backend = BACKENDS[random.number() as usize % 10 % BACKENDS.len()];
     let direct = random.number().is_multiple_of(2);
     let mut rate = || if random.number().is_multiple_of(2) { 0 } else { (random.number() % 300) as u16 };
-    let (short, errors, retryable, delay, reorder) = (rate(), rate(), rate(), rate(), rate());
-    let faults = Faults { seed, short, errors, retryable, delay, reorder };
+    let [short, errors, retryable, delay, reorder, starve, sync_errors] = std::array::from_fn(|_| rate());
+    // Each answer that starves beside something that waits for ever takes 50 ms.
+    let starve = starve / 4;
+    let faults = Faults { seed, short, errors, retryable, delay, reorder, starve, sync_errors };
     let faults = random.number().is_multiple_of(2).then_some(faults);
     let length = 20 + random.number() % 1500;
     (Script::decode(&random.bytes(length as usize)), Conditions { backend, direct, faults })

@@ -148,11 +148,13 @@ impl Run<'_> {
         let op = &self.ops[number];
         let faulty = self.conditions.faults.is_some_and(|faults| faults.errors > 0)
             && !matches!(op.kind, Kind::Nop | Kind::Timeout | Kind::Poll | Kind::Close);
+        let sync_fails = self.conditions.faults.is_some_and(|faults| faults.sync_errors > 0)
+            && matches!(op.kind, Kind::Fsync | Kind::SyncRange);
         match errno {
             libc::ECANCELED => op.cancelled || chain != Chain::Whole,
             libc::ETIMEDOUT => op.may_time_out,
-            libc::EIO => faulty,
-            libc::ENOSPC => faulty && matches!(op.kind, Kind::Write | Kind::Writev | Kind::Fallocate),
+            libc::EIO => faulty || sync_fails,
+            libc::ENOSPC => sync_fails || (faulty && matches!(op.kind, Kind::Write | Kind::Writev | Kind::Fallocate)),
             _ => false,
         }
     }
