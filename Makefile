@@ -4,6 +4,8 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
+# Those of the directories of an installation that are given: a relative one is taken from where make runs, here and in the Makefiles below.
+INSTALL_TO = $(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $($(name)),$(name)=$(abspath $($(name)))))
 # How long `make soak` runs, and each fuzz target in `make fuzz`, and `make storm`.
 SOAK ?= 10m
 FUZZ ?= 60
@@ -61,13 +63,13 @@ install: install-command install-c ## the command and the C door (not RocksDB's)
 install-command: ## the command alone
 	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
 		$(SETUP) rust cc && $(CARGO) build --release -p ringway-cli --bin ringway; fi
-	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringway
+	install -D -m 755 $(BINARY) $(abspath $(DESTDIR))$(abspath $(PREFIX))/bin/ringway
 
 install-c: ## the C door alone: libraries, headers, pkg-config and CMake files, manual pages
-	$(C_DOOR) install DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR))) PREFIX=$(PREFIX)
+	$(C_DOOR) install $(INSTALL_TO)
 
 install-rocksdb: ## the FileSystem for RocksDB: its shared object and its header
-	$(ROCKSDB) install DESTDIR=$(if $(DESTDIR),$(abspath $(DESTDIR))) PREFIX=$(PREFIX)
+	$(ROCKSDB) install $(INSTALL_TO)
 
 # The doc tests run on each backend: they are what a reader tries first.
 test: check ## every test

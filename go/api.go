@@ -158,7 +158,72 @@ func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error
 	if err != nil {
 		return nil, err
 	}
-	return e.NewFile(file)
+	f, err := e.NewFile(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return f, nil
+}
+
+// CreateTemp is [os.CreateTemp], on the default engine.
+func CreateTemp(dir, pattern string) (*File, error) {
+	e, err := Default()
+	if err != nil {
+		return nil, &fs.PathError{Op: "createtemp", Path: pattern, Err: err}
+	}
+	return e.CreateTemp(dir, pattern)
+}
+
+// CreateTemp is [os.CreateTemp].
+func (e *Engine) CreateTemp(dir, pattern string) (*File, error) {
+	file, err := os.CreateTemp(dir, pattern)
+	if err != nil {
+		return nil, err
+	}
+	f, err := e.NewFile(file)
+	if err != nil {
+		// Nobody would learn its name.
+		return nil, errors.Join(err, file.Close(), os.Remove(file.Name()))
+	}
+	return f, nil
+}
+
+// ReadFile is [os.ReadFile], on the default engine.
+func ReadFile(name string) ([]byte, error) {
+	e, err := Default()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return e.ReadFile(name)
+}
+
+// ReadFile is [os.ReadFile].
+func (e *Engine) ReadFile(name string) ([]byte, error) {
+	f, err := e.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.readWhole()
+}
+
+// WriteFile is [os.WriteFile], on the default engine.
+func WriteFile(name string, data []byte, perm fs.FileMode) error {
+	e, err := Default()
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return e.WriteFile(name, data, perm)
+}
+
+// WriteFile is [os.WriteFile]: it makes or truncates the file, and what is written is neither atomic nor synced.
+func (e *Engine) WriteFile(name string, data []byte, perm fs.FileMode) error {
+	f, err := e.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return cmp.Or(err, f.Close())
 }
 
 // fail wraps an error as package os does. The end of a file is none.

@@ -128,28 +128,100 @@ func (f *File) Close() error {
 }
 
 // Stat is [os.File.Stat].
-func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
+func (f *File) Stat() (fs.FileInfo, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	return f.file.Stat()
+}
 
 // ReadDir is [os.File.ReadDir].
-func (f *File) ReadDir(n int) ([]fs.DirEntry, error) { return f.file.ReadDir(n) }
+func (f *File) ReadDir(n int) ([]fs.DirEntry, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	return f.file.ReadDir(n)
+}
 
 // Readdir is [os.File.Readdir].
-func (f *File) Readdir(n int) ([]fs.FileInfo, error) { return f.file.Readdir(n) }
+func (f *File) Readdir(n int) ([]fs.FileInfo, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	return f.file.Readdir(n)
+}
 
 // Readdirnames is [os.File.Readdirnames].
-func (f *File) Readdirnames(n int) ([]string, error) { return f.file.Readdirnames(n) }
+func (f *File) Readdirnames(n int) ([]string, error) {
+	if f == nil {
+		return nil, os.ErrInvalid
+	}
+	return f.file.Readdirnames(n)
+}
 
 // Chmod is [os.File.Chmod].
-func (f *File) Chmod(mode fs.FileMode) error { return f.file.Chmod(mode) }
+func (f *File) Chmod(mode fs.FileMode) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.Chmod(mode)
+}
+
+// Chown is [os.File.Chown].
+func (f *File) Chown(uid, gid int) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.Chown(uid, gid)
+}
+
+// Chdir is [os.File.Chdir].
+func (f *File) Chdir() error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.Chdir()
+}
 
 // Truncate is [os.File.Truncate].
-func (f *File) Truncate(size int64) error { return f.file.Truncate(size) }
+func (f *File) Truncate(size int64) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.Truncate(size)
+}
 
 // Seek is [os.File.Seek].
-func (f *File) Seek(offset int64, whence int) (int64, error) { return f.file.Seek(offset, whence) }
+func (f *File) Seek(offset int64, whence int) (int64, error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	return f.file.Seek(offset, whence)
+}
 
 // SetDeadline is [os.File.SetDeadline].
-func (f *File) SetDeadline(t time.Time) error { return f.file.SetDeadline(t) }
+func (f *File) SetDeadline(t time.Time) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.SetDeadline(t)
+}
+
+// SetReadDeadline is [os.File.SetReadDeadline].
+func (f *File) SetReadDeadline(t time.Time) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is [os.File.SetWriteDeadline].
+func (f *File) SetWriteDeadline(t time.Time) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.SetWriteDeadline(t)
+}
 
 // Preallocate answers EOPNOTSUPP: what it is on Linux, other systems do not have.
 func (f *File) Preallocate(off, n int64) error {
@@ -261,6 +333,9 @@ func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(alw
 
 // ReadBatchContext is ReadBatch, until the context ends.
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
 	for i := range batch {
 		t := &batch[i]
 		t.N, t.Err = f.ReadAtContext(ctx, t.P, t.Off)
@@ -276,6 +351,9 @@ func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 
 // WriteBatchContext is WriteBatch, until the context ends.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
 	for i := range batch {
 		t := &batch[i]
 		t.N, t.Err = f.WriteAtContext(ctx, t.P, t.Off)

@@ -5,9 +5,9 @@ package ringway
 // The engine: which backend there is, and why no other.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -170,13 +170,12 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 // realRead reads something through a queue as it will be used: to have set one up proves nothing, since some sandboxes
 // grant that and refuse every operation.
 func realRead(q queue) syscall.Errno {
-	sample, err := sampleFile()
+	sample, want, err := openSample()
 	if err != nil {
 		return refusal.Errno(err)
 	}
 	defer sample.Close()
-	const size = 4096
-	page := alignedSlice(size, size)
+	page := alignedSlice(len(want), len(want))
 	r := newRequest(read, int(sample.Fd()), page, 0)
 	q.push(r)
 	deadline := time.Now().Add(5 * time.Second)
@@ -197,31 +196,34 @@ func realRead(q queue) syscall.Errno {
 		return syscall.EINVAL
 	case r.result < 0:
 		return errnoOf(r.result)
-	case r.result != size || string(page) != sampleText:
+	case int(r.result) != len(want) || !bytes.Equal(page, want):
 		return syscall.EIO
 	}
 	r.free()
 	return 0
 }
 
-// sampleText is a page with bytes that no kernel would invent.
-var sampleText = strings.Repeat("ringway ", 512)
-
-// sampleFile has no name, so nothing is left behind.
-func sampleFile() (*os.File, error) {
-	f, err := inMemory()
-	if err != nil {
-		// A sandbox may lack memfd_create.
-		if f, err = os.CreateTemp("", "ringway-sample-"); err != nil {
-			return nil, err
+// openSample opens a file that a queue can be tried with: at least a page long, and what its first page holds. It is the
+// program's own, so that nothing has to be written: under RLIMIT_FSIZE a write of one page may fail with EFBIG and send SIGXFSZ.
+// A file in memory stands in where the program cannot be read (no /proc, or a program that may only be executed).
+func openSample() (*os.File, []byte, error) {
+	want := make([]byte, 4096)
+	f, err := os.Open("/proc/self/exe")
+	if err == nil {
+		if _, err = f.ReadAt(want, 0); err == nil {
+			return f, want, nil
 		}
-		_ = os.Remove(f.Name())
-	}
-	if _, err := io.WriteString(f, sampleText); err != nil {
 		f.Close()
-		return nil, err
 	}
-	return f, nil
+	if f, err = inMemory(); err != nil {
+		return nil, nil, err
+	}
+	copy(want, bytes.Repeat([]byte("ringway "), len(want)/8)) // Bytes that no kernel would invent.
+	if _, err := f.Write(want); err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, want, nil
 }
 
 func inMemory() (*os.File, error) {

@@ -176,6 +176,16 @@ func (f *File) Chmod(mode fs.FileMode) error {
 	return f.use("chmod", func() error { return f.file.Chmod(mode) })
 }
 
+// Chown is [os.File.Chown].
+func (f *File) Chown(uid, gid int) error {
+	return f.use("chown", func() error { return f.file.Chown(uid, gid) })
+}
+
+// Chdir is [os.File.Chdir].
+func (f *File) Chdir() error {
+	return f.use("chdir", func() error { return f.file.Chdir() })
+}
+
 // Truncate is [os.File.Truncate].
 func (f *File) Truncate(size int64) error {
 	return f.use("truncate", func() error { return f.file.Truncate(size) })
@@ -192,8 +202,30 @@ func (f *File) Seek(offset int64, whence int) (at int64, err error) {
 	return at, err
 }
 
-// SetDeadline is [os.File.SetDeadline], which files on disk do not have; [File.ReadAtContext] has one for each read.
-func (f *File) SetDeadline(t time.Time) error { return f.file.SetDeadline(t) }
+// SetDeadline is [os.File.SetDeadline]: pipes and sockets have deadlines, and files on disk answer [os.ErrNoDeadline].
+// [File.ReadAtContext] and [File.WriteAtContext] have a context for each operation.
+func (f *File) SetDeadline(t time.Time) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.SetDeadline(t)
+}
+
+// SetReadDeadline is [os.File.SetReadDeadline].
+func (f *File) SetReadDeadline(t time.Time) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is [os.File.SetWriteDeadline].
+func (f *File) SetWriteDeadline(t time.Time) error {
+	if f == nil {
+		return os.ErrInvalid
+	}
+	return f.file.SetWriteDeadline(t)
+}
 
 // Preallocate has the disk's blocks for a range allocated, without a change of its content, and the file grow if it ends
 // before. A file system that cannot answers EOPNOTSUPP.

@@ -133,16 +133,6 @@ func (f *FS) Sub(dir string) (fs.FS, error) {
 	return &FS{f.engine, at}, nil
 }
 
-// ReadFile is [os.ReadFile], on the default engine.
-func ReadFile(name string) ([]byte, error) {
-	f, err := Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.readWhole()
-}
-
 // readWhole reads to the end, which may lie elsewhere than the size tells: files below /proc have none.
 func (f *File) readWhole() ([]byte, error) {
 	const least = 512

@@ -52,6 +52,7 @@ type shard struct {
 	waiting     int        // Operations among them: a request with a linked one is two.
 	cancels     []*request // To be asked for.
 	pace        pace
+	room        int  // What the queue takes before the next submission, as of the last round.
 	promised    bool // The reaper has woken goroutines, and comes back after they have run.
 	expected    int  // How many those are: they will have more to submit.
 	turnstile   bool // Somebody is in it.
@@ -66,7 +67,7 @@ type shard struct {
 
 // newShard takes over the queue. fd is readable when there is something to reap.
 func newShard(q queue, fd, inFlight int) (*shard, error) {
-	s := &shard{queue: q, pace: pace{cap: inFlight}}
+	s := &shard{queue: q, pace: pace{cap: inFlight}, room: q.room()}
 	var err error
 	s.reaper, err = readable.Start(fd, s.reap)
 	return s, err
@@ -134,22 +135,50 @@ func (s *shard) unlink(r *request) {
 	s.waiting -= r.count()
 }
 
-// due tells whether somebody should go through the turnstile.
+// due tells whether somebody should go through the turnstile. A queue that is full is no reason: it has room again with its
+// completions, and the reaper hears of those.
 func (s *shard) due() bool {
-	return s.again || len(s.cancels) > 0 || s.flush && s.waiting > 0 && s.pace.room() > 0 ||
-		s.pace.due(s.waiting, s.expected)
+	ready := min(s.waiting, s.room)
+	return s.again || len(s.cancels) > 0 || s.flush && ready > 0 && s.pace.room() > 0 || s.pace.due(ready, s.expected)
 }
+
+// maxRounds bounds what one goroutine does for the others: some 100 us. A goroutine of the shard's own goes on from there.
+const maxRounds = 16
 
 // turn goes through the turnstile if it is time and nobody is in it. The lock is held when it is called, and free when it
 // returns.
 func (s *shard) turn() {
 	if !s.turnstile && !s.closed {
 		s.turnstile = true
-		for s.due() {
-			s.round()
+		if s.rounds() {
+			go s.takeOver()
+		} else {
+			s.turnstile = false
 		}
-		s.turnstile = false
 	}
+	s.mu.Unlock()
+}
+
+// rounds makes rounds while they are due, and no more than the bound; true: the next one is due. The lock is held.
+func (s *shard) rounds() bool {
+	for range maxRounds {
+		if !s.due() {
+			return false
+		}
+		s.round()
+	}
+	return s.due()
+}
+
+// takeOver makes the rounds that are left, for a goroutine that has made as many as it should. The turnstile is its own.
+func (s *shard) takeOver() {
+	s.mu.Lock()
+	for s.rounds() {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
+	s.turnstile = false
 	s.mu.Unlock()
 }
 
@@ -178,8 +207,10 @@ func (s *shard) round() {
 	}
 	over := len(done)
 	finished, retries := sift(done)
+	room := s.queue.room()
 
 	s.mu.Lock()
+	s.room = room
 	s.pace.completed(over)
 	s.stats.Submissions++
 	s.stats.Retries += uint64(len(retries))
@@ -223,7 +254,7 @@ const lightBytes = 256 << 10
 // take is a group, as much as there is room for; how many requests that is with those linked, and whether they are light.
 func (s *shard) take() (taken []*request, count int, light bool) {
 	taken = s.taken[:0]
-	room := min(s.pace.room(), s.queue.room())
+	room := min(s.pace.room(), s.room)
 	bytes := 0
 	light = true
 	for r := s.first; r != nil && count < room; r = s.first {

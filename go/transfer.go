@@ -473,8 +473,12 @@ func (f *File) WriteString(s string) (int, error) {
 	return f.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
-// readerAlone hides what would make io.Copy call the method that calls it.
-type readerAlone struct{ io.Reader }
+// source is a file as package net and others know how to send one: with its descriptor, and without WriteTo, which would be
+// called again.
+type source struct{ f *File }
+
+func (s source) Read(p []byte) (int, error)            { return s.f.Read(p) }
+func (s source) SyscallConn() (syscall.RawConn, error) { return s.f.SyscallConn() }
 
 // ReadFrom is [os.File.ReadFrom]: what the kernel can copy by itself it does. To a direct file it writes full buffers, however
 // little r gives at once, so that the whole length alone has to be aligned.
@@ -532,7 +536,8 @@ func (f *File) gather(r io.Reader) (n int64, err error) {
 // copied is how much is copied at once.
 const copied = 256 << 10
 
-// WriteTo is [os.File.WriteTo]: what the kernel can copy by itself it does.
+// WriteTo is [os.File.WriteTo]: what the kernel can copy by itself it does. A writer that has ReadFrom (a connection, an
+// http.ResponseWriter) is given the file with its descriptor, and may send it by sendfile(2).
 func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
@@ -549,7 +554,7 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	buffer := f.engine.lend(copied)
 	defer buffer.giveBack()
-	return io.CopyBuffer(w, readerAlone{f}, buffer.memory)
+	return io.CopyBuffer(w, source{f}, buffer.memory)
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the

@@ -43,6 +43,8 @@ var children = map[string]func() error{
 	"default":  defaultRefused,
 	"filtered": filtered,
 	"crowd":    crowd,
+
+	"smallFiles": smallFiles,
 }
 
 // run starts a child; its output.
@@ -315,7 +317,12 @@ func defaultRefused() error {
 	return nil
 }
 
-func TestDefaultRefused(t *testing.T) { runChild(t, "default", nil, "RINGWAY_BACKEND=nonsense") }
+// Queues of tests are no backends that a user's environment could ask for: with one of those, writes would vanish.
+func TestDefaultRefused(t *testing.T) {
+	for _, name := range []string{"nonsense", "null", "faulty", "Uring"} {
+		runChild(t, "default", nil, ringway.Variable+"="+name)
+	}
+}
 
 // crowd is a child with 100 000 goroutines that read, and little that it may lock.
 func crowd() error {
@@ -392,27 +399,31 @@ func TestCrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := runChild(t, "crowd", func(cmd *exec.Cmd) {
-		if os.Getuid() != 0 {
-			return
+		if os.Getuid() == 0 {
+			runAsNobody(t, dir, cmd) // Root may lock as much as it likes.
 		}
-		// Root may lock as much as it likes. The program and the file have to be within the user's reach.
-		binary := filepath.Join(dir, "child")
-		program, err := os.ReadFile(cmd.Path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(binary, program, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
-			if err := os.Chmod(at, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cmd.Path, cmd.Args[0] = binary, binary
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}, "FILE="+name)
 	t.Log(out)
+}
+
+// runAsNobody has a child run as an ordinary user. The program and the folder have to be within the user's reach.
+func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
+	t.Helper()
+	binary := filepath.Join(dir, "child")
+	program, err := os.ReadFile(cmd.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(binary, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd.Path, cmd.Args[0] = binary, binary
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
 
 // Opening and closing, all the time, beside those that read.

@@ -56,7 +56,9 @@ const (
 func NewAhead(file Source) *Ahead { return &Ahead{file: file} }
 
 // Fetch reads the chunks of some leaf columns of a row group (of all, if none is named) in one batch, in the place of what
-// was fetched before. Nobody may read from Ahead meanwhile. Where it fails nothing is in memory, and reads go to the file.
+// was fetched before. It takes as much memory as those chunks are long, which is at most the file's size. Chunks that lie outside
+// of the file are an error. Nobody may read from Ahead meanwhile. Where Fetch fails nothing is in memory, and reads go to the
+// file.
 func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 	a.Release()
 	groups := file.Metadata().RowGroups
@@ -79,7 +81,14 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 		if at := chunk.DictionaryPageOffset; at > 0 && at < begin {
 			begin = at
 		}
-		wanted = append(wanted, part{begin: begin &^ (page - 1), end: (begin + chunk.TotalCompressedSize + page - 1) &^ (page - 1)})
+		// What the file says of itself is not to be trusted: memory is taken for what can be there, and for nothing else.
+		if size := file.Size(); begin < 0 || chunk.TotalCompressedSize < 0 || begin > size ||
+			chunk.TotalCompressedSize > size-begin {
+			return fmt.Errorf("column %d of row group %d: %d bytes at %d, in a file of %d", i, group, chunk.TotalCompressedSize,
+				begin, size)
+		}
+		end := begin + chunk.TotalCompressedSize
+		wanted = append(wanted, part{begin: begin &^ (page - 1), end: (end + page - 1) &^ (page - 1)})
 	}
 	slices.SortFunc(wanted, func(x, y part) int { return cmp.Compare(x.begin, y.begin) })
 	for _, w := range wanted {
@@ -124,7 +133,7 @@ func (a *Ahead) ReadAt(p []byte, off int64) (int, error) {
 		at-- // The one that begins before.
 	}
 	if at >= 0 {
-		if part := &a.parts[at]; off+int64(len(p)) <= part.begin+part.got {
+		if part := &a.parts[at]; off-part.begin <= part.got-int64(len(p)) {
 			return copy(p, part.buffer.Bytes()[off-part.begin:]), nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -54,7 +55,7 @@ type child struct {
 }
 
 // rows writes a file of several row groups, each with several pages a column.
-func rows(t *testing.T, w io.Writer) {
+func rows(t testing.TB, w io.Writer) {
 	t.Helper()
 	writer := parquet.NewGenericWriter[row](w, parquet.PageBufferSize(2000), parquet.WriteBufferSize(0), parquet.DataPageVersion(2))
 	r := rand.New(rand.NewPCG(1, 2))
@@ -98,7 +99,7 @@ func rows(t *testing.T, w io.Writer) {
 }
 
 // wide writes a file with many columns and little in each.
-func wide(t *testing.T, w io.Writer) {
+func wide(t testing.TB, w io.Writer) {
 	t.Helper()
 	group := parquet.Group{}
 	for i := range 300 {
@@ -128,7 +129,7 @@ func wide(t *testing.T, w io.Writer) {
 func files(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, write := range map[string]func(*testing.T, io.Writer){"rows": rows, "wide": wide} {
+	for name, write := range map[string]func(testing.TB, io.Writer){"rows": rows, "wide": wide} {
 		var b bytes.Buffer
 		write(t, &b)
 		if err := os.WriteFile(filepath.Join(dir, name+".parquet"), b.Bytes(), 0o600); err != nil {
@@ -375,4 +376,67 @@ func TestFetchErrors(t *testing.T) {
 	if _, err := content(file.RowGroups()[0]); err != nil {
 		t.Error("what cannot be fetched can be read:", err)
 	}
+}
+
+// measured counts the bytes that a batch asks for.
+type measured struct {
+	*ringway.File
+	bytes int64
+}
+
+func (m *measured) ReadBatch(batch []ringway.Transfer) error {
+	for i := range batch {
+		m.bytes += int64(len(batch[i].P))
+	}
+	return m.File.ReadBatch(batch)
+}
+
+// Whatever a file says of where its chunks lie: no more memory is taken than the file is long, and what lies outside of it is an
+// error.
+func FuzzHostileMetadata(f *testing.F) {
+	var b bytes.Buffer
+	rows(f, &b)
+	name := filepath.Join(f.TempDir(), "rows")
+	if err := os.WriteFile(name, b.Bytes(), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	source, err := ringway.Open(name)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { source.Close() })
+	length := int64(b.Len())
+	for _, number := range []int64{0, 1, -1, 4096, length, length + 1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 4095, 1 << 40} {
+		for _, other := range []int64{0, 4, -1, length, 1 << 40, math.MaxInt64} {
+			f.Add(number, other, number, other)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data, dictionary, size, off int64) {
+		m := &measured{File: source}
+		ahead := ringwayparquet.NewAhead(m)
+		defer ahead.Release()
+		file, err := parquet.OpenFile(ahead, length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunk := &file.Metadata().RowGroups[0].Columns[3].MetaData
+		chunk.DataPageOffset, chunk.DictionaryPageOffset, chunk.TotalCompressedSize = data, dictionary, size
+		err = ahead.Fetch(file, 0)
+		if m.bytes > length+8192 {
+			t.Fatalf("%d bytes were asked for, of %d", m.bytes, length)
+		}
+		begin := data
+		if dictionary > 0 && dictionary < begin {
+			begin = dictionary
+		}
+		if inside := begin >= 0 && size >= 0 && begin <= length && size <= length-begin; inside != (err == nil) {
+			t.Fatalf("%d bytes at %d of %d: %v", size, begin, length, err)
+		}
+		p, want := make([]byte, 100), make([]byte, 100)
+		n, err := ahead.ReadAt(p, off)
+		wantN, wantErr := bytes.NewReader(b.Bytes()).ReadAt(want, off)
+		if n != wantN || (err == nil) != (wantErr == nil) || !bytes.Equal(p[:n], want[:n]) {
+			t.Fatalf("reading at %d: %d, %v, not %d, %v", off, n, err, wantN, wantErr)
+		}
+	})
 }

@@ -1,7 +1,9 @@
 //go:build linux
 
-// Package pebblevfs is a vfs.FS for Pebble whose files are ringway's: what reads a table, or waits for the log or a table to
-// be on the disk, keeps no thread waiting.
+// Package pebblevfs is a vfs.FS for Pebble whose files are ringway's. Reads of tables that are not in the page cache share
+// submissions and keep no thread waiting; with [DirectTables], so do all reads of tables. Cached reads, writes and syncs are plain
+// system calls, as in vfs.Default; at most [ringway.Options].Threads calls that block are under way at once, and a quarter as many
+// syncs.
 //
 //	engine, err := ringway.Default()
 //	...

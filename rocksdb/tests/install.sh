@@ -23,4 +23,21 @@ if [ -n "$shown" ]; then
 	printf 'install: FAILED: the shared object shows more than its header:\n%s\n' "$shown"
 	exit 1
 fi
+# A relative directory is taken from where make runs: here, or the project's root.
+for from in . ..; do
+	target=install
+	[ "$from" = . ] || target=install-rocksdb
+	relative=$(realpath -m --relative-to="$from" "$dir/relative")
+	"$make" --no-print-directory -C "$from" $target PREFIX="$relative" DESTDIR= >"$dir/log" || {
+		cat "$dir/log"
+		exit 1
+	}
+	for file in include/ringway_rocksdb.h lib/libringway_rocksdb.so.0; do
+		test -f "$dir/relative/$file" || {
+			echo "install: FAILED: make -C $from $target PREFIX=$relative does not install $file there"
+			exit 1
+		}
+	done
+	rm -rf "$dir/relative"
+done
 echo "install: passed"

@@ -102,5 +102,22 @@ man -M "$destdir$prefix/share/man" -w 7 ringway >/dev/null
 change uninstall
 left=$(find "$destdir" ! -type d)
 [ -z "$left" ] || { echo "uninstall leaves $left" >&2; exit 1; }
+
+# A relative directory is taken from where make runs: the project's root, or here.
+root=$(cd "$here/../.." && pwd)
+for from in "$root" "$here"; do
+    target=install-c
+    [ "$from" = "$root" ] || target=install
+    relative=$(realpath -m --relative-to="$from" "$scratch/relative")
+    ${MAKE:-make} --no-print-directory -C "$from" $target PREFIX="$relative" LIBDIR="$relative/lib/here" DESTDIR= >relative.log 2>&1 || {
+        cat relative.log >&2
+        exit 1
+    }
+    for file in "$scratch/relative/include/ringway.h" "$scratch/relative/lib/here/libringway.a" "$scratch/relative/lib/here/libioqueue.a"; do
+        [ -f "$file" ] || { echo "make -C $from $target PREFIX=$relative does not install $file" >&2; exit 1; }
+    done
+    grep -qx "libdir=$scratch/relative/lib/here" "$scratch/relative/lib/here/pkgconfig/ringway.pc"
+    rm -rf "$scratch/relative"
+done
 cd / && rm -rf "$scratch"
 echo "check-install: passed"

@@ -1,11 +1,13 @@
 //! Knowing that this process is a fork of the one that made a queue.
 //!
 //! A ring's memory and a context's requests stay the parent's; a child that used them would corrupt
-//! both. `getpid` for each push would cost a system call, so a page that the kernel wipes in the child tells
-//! (`MADV_WIPEONFORK`, 4.14); without it, `getpid` does.
+//! both. A process id does not tell the two apart: in PID namespaces of their own both may be 1. So the
+//! mark belongs to the address space: a page that the kernel wipes in a child (`MADV_WIPEONFORK`, 4.14),
+//! from which reading it is one load. Threads, and children that share the memory (`vfork(2)`,
+//! `CLONE_VM`), share the mark.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// The process in which it was made: what belongs to a process can tell that it is in a fork of it.
 ///
@@ -25,30 +27,62 @@ impl Home {
         Self { mark: mark() }
     }
 
-    /// True in the process that made it. Mostly one load, no system call.
+    /// True in the process that made it. One load, no system call.
     #[inline]
     pub fn is_here(&self) -> bool {
         mark() == self.mark
     }
 }
 
-/// A number of this process that a fork of it does not share.
+/// A number of this process that none of its ancestors has.
 #[inline]
 fn mark() -> u32 {
-    match PAGE.get_or_init(wiped_page) {
+    // SAFETY: null, or a page that `make_page` made: aligned, never unmapped, and used as this atomic alone.
+    match unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         Some(page) => match page.load(Ordering::Relaxed) {
-            0 => {
-                let pid = std::process::id();
-                page.store(pid, Ordering::Relaxed);
-                pid
-            }
-            pid => pid,
+            0 => set(page),
+            mark => mark,
         },
-        None => std::process::id(),
+        None => set(make_page()),
     }
 }
 
-static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+/// Where the mark is; null before it is first asked for.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// The marks that this process and its ancestors have given out: a child goes on counting.
+static GIVEN_OUT: AtomicU32 = AtomicU32::new(0);
+
+/// Stands in for the page where the kernel wipes none (gVisor). Emptied by `fork(3)`; a child of the bare
+/// system call is not noticed there.
+static UNWIPED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn empty() {
+    UNWIPED.store(0, Ordering::Relaxed);
+}
+
+/// Marks this process, unless another of its threads has done so meanwhile.
+#[cold]
+fn set(page: &AtomicU32) -> u32 {
+    let mark = GIVEN_OUT.fetch_add(1, Ordering::Relaxed) + 1;
+    page.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(mark)
+}
+
+/// The page; one page at most is lost when threads do this at the same time. (Without a lock: a child may be
+/// forked meanwhile, in which nobody would open it.)
+#[cold]
+fn make_page() -> &'static AtomicU32 {
+    let made = ptr::from_ref(wiped_page().unwrap_or_else(|| {
+        // SAFETY: the handler stores a number, which any process may do at any time.
+        unsafe { libc::pthread_atfork(None, None, Some(empty)) };
+        &UNWIPED
+    }));
+    match PAGE.compare_exchange(ptr::null_mut(), made.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: both are made above, by this thread or another, and live for ever.
+        Ok(_) => unsafe { &*made },
+        Err(other) => unsafe { &*other },
+    }
+}
 
 /// A page that is zero in every new process. It is never given back.
 fn wiped_page() -> Option<&'static AtomicU32> {
@@ -56,7 +90,7 @@ fn wiped_page() -> Option<&'static AtomicU32> {
     // SAFETY: a new private mapping, wherever the kernel likes.
     let page = unsafe {
         libc::mmap(
-            std::ptr::null_mut(),
+            ptr::null_mut(),
             LEN,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
@@ -69,6 +103,8 @@ fn wiped_page() -> Option<&'static AtomicU32> {
     }
     // SAFETY: the mapping was made above, with this length.
     if unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } != 0 {
+        // SAFETY: as above, and nobody has seen it.
+        unsafe { libc::munmap(page, LEN) };
         return None;
     }
     // SAFETY: the page is aligned, zeroed, never unmapped, and used as this atomic alone.

@@ -40,6 +40,7 @@ pub mod op;
 pub mod probe;
 mod queue;
 pub mod refusal;
+mod signals;
 mod slots;
 mod split;
 
@@ -51,6 +52,7 @@ pub use fork::Home;
 pub use op::{OpenOptions, Operation};
 pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, SqPoll, Stats};
 pub use refusal::Refusal;
+pub use signals::with_signals_blocked;
 pub use slots::Counts;
 
 /// The programs in the documentation compile and run.

@@ -147,10 +147,14 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
     match facts.kind {
         Kind::Regular | Kind::Block => Some(options.custom_flags(libc::O_DIRECT).open(path)),
         Kind::Directory => {
-            // A directory that takes no unnamed file (read only, not ours, network) leaves nothing to try.
+            // A directory that takes no unnamed file (read only, not ours, network), or a limit of file
+            // sizes that takes no block, leaves nothing to try.
             let file =
                 options.write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT).mode(0o600).open(path).ok()?;
             let block = sample::pages(block_of(facts.direct));
+            if !sample::may_write(block.len()) {
+                return None;
+            }
             file.write_all_at(&block, 0).ok()?;
             Some(Ok(file))
         }

@@ -6,11 +6,13 @@
 
 mod common;
 
-use common::{KAIO, URING, become_ordinary, limit_memlock, refuse};
+use common::{KAIO, URING, become_ordinary, is_root, limit_memlock, refuse};
 use ringway_core::probe::{self, Machine, Uring};
 use ringway_core::refusal::{Feature, Refusal};
+use ringway_core::{BackendKind, Options};
 use std::env;
 use std::fs::{self, File};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Runs `body` in a process of its own.
@@ -335,5 +337,58 @@ fn paths() {
 
         let error = probe::path(&directory.path().join("none")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    });
+}
+
+const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+
+/// Lowers the soft limit, or takes it back.
+fn limit_file_size(bytes: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit is a live value that is only read.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0, "{}", io::Error::last_os_error());
+}
+
+fn granted() -> [bool; 3] {
+    KINDS.map(|kind| Options::new().backend(kind).build().is_ok())
+}
+
+/// Under `RLIMIT_FSIZE` a write beyond the limit raises SIGXFSZ, which kills the program. Making a queue and probing
+/// the machine write nothing that could, and find the same backends as without the limit.
+fn same_backends_under_every_limit() {
+    let unlimited = granted();
+    let unasked = Options::new().build().unwrap().explain().refusals;
+    let machine = probe::machine();
+    for disposition in [libc::SIG_DFL, libc::SIG_IGN] {
+        for bytes in [0, 1, 4095] {
+            limit_file_size(bytes);
+            // SAFETY: neither disposition runs code of this program.
+            unsafe { libc::signal(libc::SIGXFSZ, disposition) };
+            assert_eq!(granted(), unlimited, "{bytes} bytes");
+            assert_eq!(Options::new().build().unwrap().explain().refusals, unasked, "{bytes} bytes");
+            let limited = probe::machine();
+            assert_eq!(limited.uring, machine.uring, "{bytes} bytes");
+            assert_eq!(limited.kaio, machine.kaio, "{bytes} bytes");
+            assert_eq!(limited.threads, machine.threads, "{bytes} bytes");
+            // A file of its own in a directory is the only thing that cannot be read without being written.
+            assert_eq!(probe::path(&std::env::temp_dir()).unwrap().direct_read, None);
+            limit_file_size(libc::RLIM_INFINITY);
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes() {
+    in_child("a_limit_of_file_sizes", same_backends_under_every_limit);
+}
+
+#[test]
+fn a_limit_of_file_sizes_of_an_ordinary_user() {
+    if !is_root() {
+        return println!("left out: the test above ran as an ordinary user");
+    }
+    in_child("a_limit_of_file_sizes_of_an_ordinary_user", || {
+        become_ordinary();
+        same_backends_under_every_limit();
     });
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command grouplog is a log that many goroutines append to, and that makes their records durable together: while one group
-// is on its way to the disk the next one gathers. A group is one submission, the sync linked behind the write. A process may
-// be killed at any moment: what was acknowledged is there when the log is opened again.
+// is on its way to the disk the next one gathers. A group is one vectored write and one sync, whatever the number of records. A
+// process may be killed at any moment: what was acknowledged is there when the log is opened again.
 //
 //	go run ./examples/grouplog -writers 200 -records 50 FILE
 //	go run ./examples/grouplog -list FILE

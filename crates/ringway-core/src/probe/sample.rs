@@ -1,43 +1,50 @@
 //! What trials read, and the memory they read it into.
 
 use crate::AlignedBuffer;
-use std::fs::{File, OpenOptions};
+use crate::refusal::limits::Limit;
+use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 
 /// Bytes of the sample, and what [`pages`] are aligned to.
 pub(crate) const PAGE: usize = 4096;
 
-/// Zeroed memory aligned for any direct I/O: `bytes`, rounded up to whole pages.
+/// Memory aligned for any direct I/O: `bytes`, rounded up to whole pages. It is filled with a pattern,
+/// so that a read that transfers nothing is noticed.
 pub(crate) fn pages(bytes: usize) -> AlignedBuffer {
-    AlignedBuffer::new(bytes.next_multiple_of(PAGE), PAGE)
+    let mut pages = AlignedBuffer::new(bytes.next_multiple_of(PAGE), PAGE);
+    pages.fill(0xa5);
+    pages
 }
 
-/// A file of one page with bytes that no kernel would invent. It has no name, so nothing is left behind.
+/// A file whose first page is known.
 pub(crate) struct Sample {
     file: File,
     bytes: Vec<u8>,
 }
 
 impl Sample {
-    /// In memory, or in the directory for temporary files where a sandbox has no `memfd_create` (kernel 3.17).
+    /// A nameless file in memory. Where `RLIMIT_FSIZE` allows no page, a write to it would raise
+    /// SIGXFSZ, which kills the program; there, and where a sandbox has no `memfd_create`, it is the
+    /// program's own executable, or `/dev/zero`.
     ///
     /// # Errors
     ///
     /// EMFILE and its like where not even one descriptor is free.
     pub(crate) fn new() -> io::Result<Self> {
-        let file = match in_memory() {
-            Err(error) if error.raw_os_error() != Some(libc::EMFILE) => OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_TMPFILE)
-                .mode(0o600)
-                .open(std::env::temp_dir())?,
-            other => other?,
-        };
-        let bytes: Vec<u8> = b"ringway ".iter().copied().cycle().take(PAGE).collect();
-        file.write_all_at(&bytes, 0)?;
+        match in_memory() {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                let executable = File::open("/proc/self/exe").and_then(Self::of);
+                executable.or_else(|_| Self::of(File::open("/dev/zero")?))
+            }
+            other => Self::of(other?),
+        }
+    }
+
+    fn of(file: File) -> io::Result<Self> {
+        let mut bytes = vec![0; PAGE];
+        file.read_exact_at(&mut bytes, 0)?;
         Ok(Self { file, bytes })
     }
 
@@ -51,14 +58,26 @@ impl Sample {
     }
 }
 
+/// True where a file of `len` bytes can be written without SIGXFSZ.
+pub(crate) fn may_write(len: usize) -> bool {
+    Limit::of_file_size().soft.is_none_or(|most| most >= len as u64)
+}
+
+/// A page of bytes that no kernel would invent.
 fn in_memory() -> io::Result<File> {
+    if !may_write(PAGE) {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
     // SAFETY: the name is a C string that the kernel copies; nothing else is touched.
     let fd = unsafe { libc::memfd_create(c"ringway-probe".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor was just made and belongs to nobody else.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    let file = unsafe { File::from_raw_fd(fd) };
+    let bytes: Vec<u8> = b"ringway ".iter().copied().cycle().take(PAGE).collect();
+    file.write_all_at(&bytes, 0)?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -74,11 +93,14 @@ mod tests {
 
     #[test]
     fn wrong_bytes_are_found() {
-        let sample = Sample::new().unwrap();
-        let mut pages = pages(PAGE);
-        assert!(sample.check(&pages).is_err());
-        sample.file().read_at(&mut pages, 0).unwrap();
-        assert!(sample.check(&pages).is_ok());
-        assert!(sample.check(&pages[1..]).is_err());
+        let executable = Sample::of(File::open("/proc/self/exe").unwrap());
+        let zeros = Sample::of(File::open("/dev/zero").unwrap());
+        for sample in [Sample::new(), executable, zeros].map(Result::unwrap) {
+            let mut pages = pages(PAGE);
+            assert!(sample.check(&pages).is_err());
+            sample.file().read_at(&mut pages, 0).unwrap();
+            assert!(sample.check(&pages).is_ok());
+            assert!(sample.check(&pages[1..]).is_err());
+        }
     }
 }

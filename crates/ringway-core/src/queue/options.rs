@@ -30,12 +30,13 @@ pub enum BackendKind {
     Kaio,
     /// Threads that make blocking calls.
     Threads,
-    /// Nothing is done, and all of it succeeds: what the queue itself costs. Never chosen unasked.
+    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and benchmarks;
+    /// only code chooses it, never the environment.
     Null,
 }
 
 impl BackendKind {
-    /// The name as in `RINGWAY_BACKEND`.
+    /// The name; but for `null`, as in `RINGWAY_BACKEND`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uring => "uring",
@@ -55,11 +56,13 @@ impl fmt::Display for BackendKind {
 impl FromStr for BackendKind {
     type Err = String;
 
+    /// The name of a backend that does what it is asked: text comes from the environment and from users,
+    /// and so [`Null`](Self::Null) is chosen in code alone.
     fn from_str(name: &str) -> Result<Self, String> {
-        [Self::Uring, Self::Kaio, Self::Threads, Self::Null]
+        [Self::Uring, Self::Kaio, Self::Threads]
             .into_iter()
             .find(|kind| kind.name() == name)
-            .ok_or_else(|| format!("`{name}` is no backend: uring, kaio, threads or null"))
+            .ok_or_else(|| format!("`{name}` is not a backend; the accepted values are uring, kaio, threads"))
     }
 }
 

@@ -25,6 +25,11 @@ impl Limit {
     /// No limit at all.
     pub const UNLIMITED: Self = Self { soft: None, hard: None };
 
+    /// `RLIMIT_FSIZE`: a write beyond it raises SIGXFSZ.
+    pub(crate) fn of_file_size() -> Self {
+        Self::of_this_process(libc::RLIMIT_FSIZE)
+    }
+
     fn of_this_process(resource: Resource) -> Self {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: `limit` is a live rlimit that getrlimit writes and nobody else sees. It fails only for an unknown

@@ -182,6 +182,7 @@ const CASES: &[Case] = cases! {
         errors::no_space_left,
         large::on_a_loop_device,
         process::no_room_for_kaio,
+        process::fork_of_the_same_number,
     }
 };
 

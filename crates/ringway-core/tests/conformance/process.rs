@@ -146,6 +146,34 @@ pub fn fork(world: &World) {
     }
 }
 
+/// The first process of a PID namespace forks the first one of another: both are number 1.
+pub fn fork_of_the_same_number(world: &World) {
+    if !is_root() {
+        return skip("only root may make a PID namespace");
+    }
+    // SAFETY: the call takes a number; it decides about children to come.
+    let unshare = || assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+    unshare();
+    let status = forked(|| {
+        assert_eq!(std::process::id(), 1);
+        let mut queue = world.queue();
+        assert_eq!(queue.result(op::nop()), Ok(0));
+        unshare();
+        let status = forked(|| {
+            assert_eq!(std::process::id(), 1);
+            assert_eq!(queue.push(op::nop()).unwrap_err().reason(), Reason::Forked);
+            assert_eq!(queue.reap(1).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+            assert_eq!(world.queue().result(op::nop()), Ok(0));
+            let status = forked(|| assert_eq!(world.queue().result(op::nop()), Ok(0)));
+            assert_eq!(status, 0);
+        });
+        assert_eq!(status, 0);
+        // (No thread can be started here any more; what there is goes on.)
+        assert!(queue.push(op::nop()).is_ok());
+    });
+    assert_eq!(status, 0);
+}
+
 /// Where the kernel, or a filter, does not know openat2.
 pub fn without_openat2(world: &World) {
     refuse(&[libc::SYS_openat2], libc::ENOSYS);
@@ -267,7 +295,8 @@ pub fn the_environment_chooses(world: &World) {
     let mine = world.kind.name();
     for (value, expected) in [
         (mine, mine),
-        ("null", "null"),
+        ("null", "invalid"),
+        ("faulty", "invalid"),
         ("", unasked),
         ("io_uring", "invalid"),
         ("URING", "invalid"),

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Reasons for which a case may be skipped where `CI` is set; any other one fails there.
-const EXPECTED_SKIPS: &[&str] = &["only root may mount", "only root may set a sysctl", "processors"];
+const EXPECTED_SKIPS: &[&str] =
+    &["only root may mount", "only root may set a sysctl", "only root may make a PID namespace", "processors"];
 
 /// Says why something is not tested.
 pub fn skip(why: &str) {

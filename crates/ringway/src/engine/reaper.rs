@@ -6,7 +6,7 @@
 //! With nothing in flight it sleeps.
 
 use super::shard::{Place, Shard};
-use ringway_core::Home;
+use ringway_core::{Home, with_signals_blocked};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,7 +40,8 @@ impl Reaper {
             home: Home::here(),
         });
         let this = reaper.clone();
-        std::thread::Builder::new().name("ringway".into()).spawn(move || this.run(&shards))?;
+        let thread = std::thread::Builder::new().name("ringway".into());
+        with_signals_blocked(|| thread.spawn(move || this.run(&shards)))?;
         Ok(reaper)
     }
 

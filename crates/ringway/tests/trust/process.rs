@@ -189,6 +189,38 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
     );
 }
 
+/// A signal of the program's that a thread of the engine's took would interrupt nobody, or run a handler there.
+#[test]
+fn threads_take_no_signals() {
+    in_child(
+        "process::threads_take_no_signals",
+        |_| {},
+        || {
+            for kind in granted() {
+                let engine = Engine::builder().backend(kind).build().unwrap();
+                works(&engine);
+                let mut seen = Vec::new();
+                for task in std::fs::read_dir("/proc/self/task").unwrap() {
+                    let task = task.unwrap().path();
+                    // One may end while it is looked at.
+                    let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
+                    let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
+                    if !name.starts_with("ringway") {
+                        continue;
+                    }
+                    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+                    let blocked = u64::from_str_radix(blocked, 16).unwrap();
+                    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGPROF, libc::SIGXFSZ] {
+                        assert!(blocked & 1 << (signal - 1) != 0, "{kind}: {name} takes signal {signal}");
+                    }
+                    seen.push(name.trim().to_owned());
+                }
+                assert!(seen.contains(&"ringway".to_owned()), "{kind}: {seen:?}");
+            }
+        },
+    );
+}
+
 /// What every engine must do, however little it was granted.
 fn works(engine: &Engine) {
     let dir = scratch_here();

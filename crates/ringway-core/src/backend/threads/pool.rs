@@ -8,6 +8,7 @@ use super::watch::{self, Watch};
 use crate::backend::eventfd::EventFd;
 use crate::backend::{Answer, Event, FileKind, Job};
 use crate::op::Raw;
+use crate::signals::with_signals_blocked;
 use crate::slots::Token;
 use std::collections::VecDeque;
 use std::io;
@@ -479,23 +480,6 @@ fn start(shared: &Arc<Shared>, role: Role) {
     state.tell_unattended(&mut wakes);
     drop(state);
     carry_out(shared, &mut wakes);
-}
-
-/// A thread inherits its signal mask: the program's signals are for the program's own threads.
-fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
-    // SAFETY: a signal set is plain bits, which sigfillset sets before they are used.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both sets live on this stack for the length of the calls.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-    }
-    let result = run();
-    // SAFETY: `before` was filled in by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    result
 }
 
 /// The life of a worker. It puts a result down and takes its next task in one hold of the lock.

@@ -1,0 +1,165 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// How many rounds a goroutine makes for others, and how many an operation takes. Counted, on queues without a kernel.
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// goroutine is what the runtime calls the one that asks.
+func goroutine() string {
+	var stack [64]byte
+	return string(bytes.Fields(stack[:runtime.Stack(stack[:], false)])[1])
+}
+
+// instant completes everything as soon as it is submitted.
+type instant struct {
+	pushed []*request
+	after  func() // Of each submission.
+}
+
+func (q *instant) room() int        { return largest }
+func (q *instant) push(r *request)  { q.pushed = append(q.pushed, r) }
+func (q *instant) cancel(*request)  {}
+func (q *instant) submit(bool) bool { q.after(); return true }
+func (q *instant) reap(done []*request) []*request {
+	done = append(done, q.pushed...)
+	q.pushed = q.pushed[:0]
+	return done
+}
+func (q *instant) why() syscall.Errno { return 0 }
+func (q *instant) ready(uintptr)      {}
+func (q *instant) close() error       { return nil }
+
+// Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, and another
+// goes on from there.
+func TestRoundsAreBounded(t *testing.T) {
+	const total = 5000
+	var s *shard
+	var mu sync.Mutex
+	rounds := map[string]int{}
+	left := total
+	over := make(chan struct{})
+	q := &instant{after: func() {
+		mu.Lock()
+		rounds[goroutine()]++
+		left--
+		last := left == 0
+		mu.Unlock()
+		if last {
+			close(over)
+		}
+		if left > 0 {
+			s.submit(true, newRequest(read, 0, nil, 0)) // As another goroutine does meanwhile.
+		}
+	}}
+	fds := make([]int, 2)
+	if err := syscall.Pipe(fds); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[1])
+	defer syscall.Close(fds[0])
+	s, err := newShard(q, fds[0], 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.submit(true, newRequest(read, 0, nil, 0))
+	mu.Lock()
+	mine := rounds[goroutine()]
+	mu.Unlock()
+	if mine == 0 || mine > maxRounds {
+		t.Errorf("%d rounds for others, where %d are the most", mine, maxRounds)
+	}
+	select {
+	case <-over:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody went on")
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// narrow is a queue that has less room than was asked for, as a KAIO context where fs.aio-max-nr is short.
+type narrow struct {
+	queue
+	inFlight, most int
+	submissions    atomic.Int64
+}
+
+func (q *narrow) room() int { return min(q.queue.room(), q.most-q.inFlight) }
+
+func (q *narrow) push(r *request) {
+	q.inFlight += r.count()
+	q.queue.push(r)
+}
+
+func (q *narrow) submit(light bool) bool {
+	q.submissions.Add(1)
+	return q.queue.submit(light)
+}
+
+func (q *narrow) reap(done []*request) []*request {
+	before := len(done)
+	done = q.queue.reap(done)
+	q.inFlight -= len(done) - before
+	return done
+}
+
+// A queue smaller than the pace would have it: those that wait for room wait, and nobody spins.
+func TestNarrowQueue(t *testing.T) {
+	for _, backend := range []Backend{Uring, KAIO} {
+		q := &narrow{most: 32}
+		e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192, wrap: func(inner queue) queue {
+			q.queue = inner
+			return q
+		}})
+		if err != nil {
+			skip.Test(t, err)
+		}
+		name := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		if err != nil {
+			skip.Test(t, "no direct I/O here: ", err)
+		}
+		const readers, each = 128, 50
+		var wg sync.WaitGroup
+		for g := range readers {
+			wg.Go(func() {
+				p := alignedSlice(pageSize, pageSize)
+				for i := range each {
+					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize || err != nil {
+						t.Error(n, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		n := q.submissions.Load()
+		t.Logf("%s: %.2f rounds an operation", backend, float64(n)/(readers*each))
+		if n > 2*readers*each {
+			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
