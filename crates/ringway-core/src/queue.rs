@@ -21,7 +21,7 @@ use crate::backend::{Backend, Event};
 use crate::error::{PushError, Reason};
 use crate::fork::Home;
 use crate::op::{CURSOR, Fault, Operation};
-use crate::slots::{Counts, Key, Slots};
+use crate::slots::{Counts, Key, Slots, State};
 use carry::Asks;
 use fixed::Fixed;
 use flight::Flight;
@@ -279,11 +279,11 @@ impl Queue {
         Ok(Completions { queue: self })
     }
 
-    /// Submits what was pushed, waits until at least `at_least` completions of operations with such user data are there, and hands out all
-    /// of those that are, to `take`. The others stay for the next reap, in their order.
+    /// Submits what was pushed, waits until at least `at_least` completions of operations with such user data are there, and gives all
+    /// of those that are to `take`. The others stay for the next reap, in their order.
     ///
-    /// For who reads some ranges and waits for them on a queue that others use as well. So many must be in flight: in place of those that are
-    /// not it waits for the others.
+    /// For a caller that reads some ranges and waits for them on a queue that others use as well. It waits for its own operations
+    /// alone, and never for more than are in flight.
     ///
     /// Errors: as for [`submit`](Self::submit).
     pub fn reap_those(
@@ -292,27 +292,44 @@ impl Queue {
         mut is_one: impl FnMut(u64) -> bool,
         mut take: impl FnMut(Completion),
     ) -> io::Result<()> {
-        let mut missing = at_least;
+        let mut missing = at_least.saturating_sub(self.deliver_those(&mut is_one, &mut take));
         loop {
-            let before = self.ready;
-            self.advance(before + missing, None)?;
-            let mut moved = self.ready > before;
-            for _ in 0..self.done.len() {
-                let Some(key) = self.done.pop_front() else { break };
-                if self.slots.get(key).is_some_and(|flight| !is_one(flight.operation.user_data)) {
-                    self.done.push_back(key);
-                } else if let Some(completion) = self.slots.deliver(key, |flight| flight.complete(key)) {
-                    self.ready -= 1;
-                    missing = missing.saturating_sub(1);
-                    moved = true;
-                    take(completion);
-                }
+            if missing > 0 {
+                missing = missing.min(self.count_those(&mut is_one));
             }
+            // All that is there now is others': so many more are as many of its own, or others' before them.
+            let others = self.ready;
+            self.advance(others + missing, None)?;
+            let moved = self.ready > others;
+            missing = missing.saturating_sub(self.deliver_those(&mut is_one, &mut take));
             if missing == 0 || !moved {
                 self.announce();
                 return Ok(());
             }
         }
+    }
+
+    /// Delivers the completions of operations with such user data that are there; how many.
+    fn deliver_those(&mut self, is_one: &mut impl FnMut(u64) -> bool, take: &mut impl FnMut(Completion)) -> usize {
+        let mut delivered = 0;
+        for _ in 0..self.done.len() {
+            let Some(key) = self.done.pop_front() else { break };
+            if self.slots.get(key).is_some_and(|flight| !is_one(flight.operation.user_data)) {
+                self.done.push_back(key);
+            } else if let Some(completion) = self.slots.deliver(key, |flight| flight.complete(key)) {
+                self.ready -= 1;
+                delivered += 1;
+                take(completion);
+            }
+        }
+        delivered
+    }
+
+    /// Operations with such user data that somebody waits for and that are not done.
+    fn count_those(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
+        let lasts = |key: &Key| self.slots.state(*key) != Some(State::Done);
+        let flights = self.slots.keys().filter(lasts).filter_map(|key| self.slots.get(key));
+        flights.filter(|flight| !flight.abandoned && is_one(flight.operation.user_data)).count()
     }
 
     /// Submits, waits for `want` completions, and sorts out what has been answered.

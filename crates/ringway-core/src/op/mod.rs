@@ -324,6 +324,11 @@ impl Raw {
         matches!(self, Self::Read(_) | Self::Write(_) | Self::Readv(_) | Self::Writev(_))
     }
 
+    /// True for transfers to a file.
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self, Self::Write(_) | Self::Writev(_))
+    }
+
     /// True for what waits for the device to have written everything: it has a lane of its own among
     /// the threads, so that reads do not stand behind it.
     pub(crate) fn is_sync(&self) -> bool {

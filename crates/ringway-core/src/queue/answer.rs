@@ -94,13 +94,17 @@ impl Queue {
         let total = flight.progress.total();
         if round.errno == 0 {
             let exact = flight.operation.exact;
-            let complete = round.done == total || round.gained == 0 || !exact || flight.is_end_of_file(round.done);
+            let complete = round.done == total || !exact || flight.is_end_of_file(round);
             if !complete && flight.ending != Ending::Natural {
                 return self.finish(key, -i64::from(libc::ECANCELED));
             }
             if complete {
                 let done = i64::try_from(round.done).unwrap_or(i64::MAX);
                 return self.finish(key, done);
+            }
+            if round.gained == 0 {
+                // A write that comes to nothing has no room, whatever the reason, and never will.
+                return self.finish(key, -i64::from(libc::ENOSPC));
             }
             self.continued += 1;
             return self.again(key, round);

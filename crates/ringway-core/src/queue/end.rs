@@ -91,13 +91,17 @@ impl Queue {
                 } else if let Some(round) = flight.progress.stop() {
                     return self.settle(key, round);
                 }
-                let numbers = flight.progress.numbers();
+                let mixed = !flight.progress.is_single();
                 let to_side = flight.to_side;
-                for number in numbers {
+                for number in flight.progress.numbers() {
                     let token = Token::new(key, number);
-                    match self.side.as_mut().filter(|_| to_side) {
-                        Some(side) => side.cancel(token),
-                        None => self.main.cancel(token),
+                    let side = self.side.as_mut().filter(|_| to_side);
+                    // The pieces before the one that the main backend could not carry are still there.
+                    if side.is_none() || mixed {
+                        self.main.cancel(token);
+                    }
+                    if let Some(side) = side {
+                        side.cancel(token);
                     }
                 }
             }

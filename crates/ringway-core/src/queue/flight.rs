@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
 use crate::slots::Key;
-use crate::split::{Piece, Progress};
+use crate::split::{Piece, Progress, Round};
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
@@ -134,14 +134,16 @@ impl Flight {
         }
     }
 
-    /// A direct transfer that stopped between two blocks has met the end of the file: to go on from there would be
-    /// refused for its alignment.
-    pub(super) fn is_end_of_file(&self, done: u64) -> bool {
-        self.operation
-            .file
-            .as_ref()
-            .filter(|file| file.is_direct())
-            .is_some_and(|file| !done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1))))
+    /// A read has met the end of the file: it came to nothing, or it is a direct one that stopped between two blocks, and to go
+    /// on from there would be refused for its alignment.
+    pub(super) fn is_end_of_file(&self, round: Round) -> bool {
+        if self.operation.raw.is_write() {
+            return false;
+        }
+        let stopped_between_blocks = |file: &File| {
+            file.is_direct() && !round.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
+        };
+        round.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_between_blocks)
     }
 
     /// What the owner is shown for what the kernel said.
@@ -226,18 +228,23 @@ impl Flight {
     }
 }
 
-/// How a transfer is cut: in pieces of what the device takes in one request, where that is less.
+/// How a transfer is cut: a read in pieces of what the device takes in one request, where that is less.
+///
+/// A write is what one `pwrite(2)` does: one append, nothing behind the count that it answers. So it goes whole, and
+/// where it is too long even for the kernel, one piece after the other. (That costs nothing: measured with requests
+/// of 64 KiB and of 1280 KiB, whole writes are as fast as eight pieces at a time, or faster.)
 #[inline]
 fn cut(operation: &Operation) -> Progress {
     match operation.raw.shape() {
         Shape::Whole => Progress::whole(),
         Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
+        Shape::Bytes(total) if operation.raw.is_write() => Progress::new(total, LONGEST_PIECE).in_order(),
         Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
         Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
     }
 }
 
-/// The longest piece of a transfer: of a direct one, what the device takes in one request.
+/// The longest piece of a read: of a direct one, what the device takes in one request.
 #[cold]
 fn piece_limit(file: Option<&File>) -> u64 {
     let Some(file) = file.filter(|file| file.is_direct()) else { return LONGEST_PIECE };
@@ -253,6 +260,25 @@ fn piece_limit(file: Option<&File>) -> u64 {
 mod tests {
     use super::*;
     use crate::slots::Slots;
+    use std::os::fd::AsRawFd;
+
+    /// Two appends in flight together must not be mixed, and nothing may land behind the count of a short write.
+    #[test]
+    fn writes_go_whole_or_in_order() {
+        let file = File::from(std::fs::File::open("/dev/zero").unwrap());
+        let long = LONGEST_PIECE as usize + 1;
+        for (len, pieces) in [(0, 1), (2 << 20, 1), (LONGEST_PIECE as usize, 1), (long, 2), (2 * long, 3)] {
+            let form = op::Write { fd: file.as_raw_fd(), addr: std::ptr::null(), len, offset: 0 };
+            // SAFETY: it is not pushed, so that nobody looks at the address.
+            let write = unsafe { Operation::from_raw(form.into(), Some(file.clone()), None) };
+            let mut progress = cut(&write);
+            for number in 0..pieces {
+                let piece = progress.next_piece().unwrap();
+                assert_eq!((piece.number, progress.next_piece()), (number, None));
+                assert_eq!(progress.answered(number, piece.len as i64).is_some(), number + 1 == pieces);
+            }
+        }
+    }
 
     /// An operation in flight costs at most this beside its buffer.
     #[test]

@@ -3,8 +3,11 @@
 use crate::errors::small_file_system;
 use crate::world::{World, bytes, filled, pattern, room, skip};
 use ringway_core::op::{self, Vectored};
-use ringway_core::{BackendKind, Buffer, CustomBuffer, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use ringway_core::{BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Bytes of the memory that can be had.
 fn memory() -> u64 {
@@ -92,6 +95,236 @@ pub fn on_a_loop_device(world: &World) {
         Ok(file) => long_reads(world, &file, &content),
         Err(error) => skip(&format!("no direct I/O on a loop device: {error}")),
     }
+}
+
+/// A small file system on a loop device that takes 64 KiB in one request: long transfers have many pieces there.
+fn small_requests(world: &World, kib: usize) -> Option<PathBuf> {
+    let dir = small_file_system(world, kib)?;
+    let device = std::fs::metadata(&dir).unwrap().dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let limit = format!("/sys/dev/block/{major}:{minor}/queue/max_sectors_kb");
+    match std::fs::write(&limit, "64") {
+        Ok(()) => Some(dir),
+        Err(error) => {
+            skip(&format!("{limit}: {error}"));
+            None
+        }
+    }
+}
+
+/// Content of which each page is its own, made quickly.
+fn pages(len: usize) -> Vec<u8> {
+    let mut content = vec![0; len];
+    for (number, page) in (1u32..).zip(content.chunks_mut(4096)) {
+        page[..4].copy_from_slice(&number.to_le_bytes());
+        page[4092..].copy_from_slice(&number.to_le_bytes());
+    }
+    content
+}
+
+/// What becomes of a piece that comes after all others.
+#[derive(Clone, Copy, Debug)]
+enum Straggler {
+    Read,
+    Cut,
+    Fails(i32),
+}
+
+/// One piece is late while all others that may overtake it do, and then answers anything: nothing counts that has not been
+/// read, and what is to be tried again is.
+pub fn stragglers(world: &World) {
+    const REQUEST: usize = 64 << 10;
+    let Some(dir) = small_requests(world, 80 << 10) else { return };
+    let content = pages(64 << 20);
+    let path = dir.join("file");
+    std::fs::write(&path, &content).unwrap();
+    let file = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
+    assert_eq!(file.largest_request(), Some(REQUEST as u32));
+    let retried = [libc::EAGAIN, libc::EINTR, libc::ECANCELED].map(Straggler::Fails);
+    let others = [Straggler::Read, Straggler::Cut, Straggler::Fails(libc::EIO), Straggler::Fails(0)];
+    for straggler in retried.into_iter().chain(others) {
+        for (piece, exact) in [(0, true), (0, false), (700, true), (700, false)] {
+            let step = FaultStep::Job(piece);
+            let plan = FaultPlan::new(1).late(step, Late::Last);
+            let plan = match straggler {
+                Straggler::Read => plan,
+                Straggler::Cut => plan.cut(step),
+                Straggler::Fails(errno) => plan.fail(step, errno),
+            };
+            let mut queue = world.build(&world.options().faults(plan));
+            let read = op::read(&file, room(&file, content.len()), 0);
+            let done = queue.one(if exact { read.exact() } else { read });
+            let result = done.result.map(|read| read as usize).map_err(|error| error.errno());
+            let start = piece as usize * REQUEST;
+            let fits = match straggler {
+                Straggler::Fails(libc::EIO) if exact || start == 0 => result == Err(libc::EIO),
+                Straggler::Fails(libc::EIO) => result == Ok(start),
+                // As at the end of the file; behind something that was read, `exact` asks once more.
+                Straggler::Fails(0) if !exact || start == 0 => result == Ok(start),
+                Straggler::Cut if !exact => result.is_ok_and(|read| read > start && read < start + REQUEST),
+                _ => result == Ok(content.len()),
+            };
+            assert!(fits, "{straggler:?}, piece {piece}, exact: {exact}: {result:?}");
+            let read = result.unwrap_or(0);
+            let buffer = done.into_buffer().unwrap();
+            assert!(buffer.as_slice()[..read] == content[..read], "{straggler:?}, piece {piece}, exact: {exact}");
+        }
+    }
+}
+
+/// A cancel reaches every piece, and first of all the one that the others have overtaken.
+pub fn a_straggler_is_cancelled(world: &World) {
+    let Some(dir) = small_requests(world, 80 << 10) else { return };
+    let path = dir.join("file");
+    let content = pages(64 << 20);
+    std::fs::write(&path, &content).unwrap();
+    let file = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
+    for (piece, close, exact) in [(0, false, true), (500, false, false), (0, true, false), (500, true, true)] {
+        let plan = FaultPlan::new(1).late(FaultStep::Job(piece), Late::Forever);
+        let mut queue = world.build(&world.options().faults(plan));
+        let read = op::read(&file, room(&file, 64 << 20), 0);
+        let id = queue.push(if exact { read.exact() } else { read }).unwrap();
+        // Long enough for the others to overtake it: if they do not, there is less to see.
+        let moment = Instant::now() + Duration::from_millis(100);
+        assert_eq!(queue.reap_until(1, moment).unwrap().len(), 0, "piece {piece} is not answered");
+        match close {
+            true => assert_eq!(queue.close(Duration::from_secs(20)).unwrap(), 0),
+            false => assert!(queue.cancel(id)),
+        }
+        let done = queue.reap_until(1, Instant::now() + Duration::from_secs(20)).unwrap().next().unwrap();
+        match done.result.map_err(|error| error.errno()) {
+            Err(libc::ECANCELED) => assert!(exact),
+            // The late one was read after all.
+            Ok(read) => {
+                assert!(!exact && read > piece * (64 << 10) && read < 64 << 20, "{read}");
+                assert!(done.into_buffer().unwrap().as_slice()[..read as usize] == content[..read as usize]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The writes in `file`, in whatever order, each in one piece.
+fn are_whole(path: &Path, writes: &[Vec<u8>]) {
+    let content = std::fs::read(path).unwrap();
+    assert_eq!(content.len(), writes.iter().map(Vec::len).sum::<usize>());
+    let mut rest = &content[..];
+    let mut left: Vec<&Vec<u8>> = writes.iter().collect();
+    while !rest.is_empty() {
+        let at = content.len() - rest.len();
+        let next = left.iter().position(|write| rest.starts_with(write));
+        let next = next.unwrap_or_else(|| panic!("no write is whole at {at}"));
+        rest = &rest[left.remove(next).len()..];
+    }
+}
+
+/// Appends that are longer than a request land one after the other, each whole, and once: also when the descriptor became one
+/// for appending later, or is borrowed, and whatever has to be tried again.
+pub fn long_appends(world: &World) {
+    let Some(dir) = small_requests(world, 80 << 10) else { return };
+    let path = dir.join("log");
+    let lens = [8 << 20, 4096, (4 << 20) + 4096, 64 << 10, 8 << 20];
+    let plans = [
+        FaultPlan::new(0),
+        FaultPlan::new(1).retryable(400).reorder(500),
+        FaultPlan::new(2).starve(300).retryable(300),
+        FaultPlan::new(3).delay(500, 4),
+    ];
+    for (number, plan) in plans.into_iter().enumerate() {
+        for later in [false, true] {
+            let _ = std::fs::remove_file(&path);
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).direct(true);
+            if !later {
+                options.append(true);
+            }
+            let file = options.open(&path).unwrap();
+            // What is learnt of the file is learnt before.
+            assert!(file.is_direct() && file.largest_request() == Some(64 << 10));
+            if later {
+                // SAFETY: the call takes numbers.
+                let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND | libc::O_DIRECT) };
+                assert_eq!(set, 0);
+            }
+            // SAFETY: the descriptor stays open, since `file` outlives the queue.
+            let borrowed = unsafe { File::borrow_raw(file.as_raw_fd()) }.unwrap();
+            let mut queue = world.build(&world.options().faults(plan.clone()));
+            let mut writes = Vec::new();
+            for (number, len) in (1u64..).zip(lens) {
+                let at = number << 24;
+                let buffer = filled(&file, at, len);
+                writes.push(buffer.to_vec());
+                let file = if number % 2 == 0 { &file } else { &borrowed };
+                let write: Operation = match number {
+                    3 => op::writev(file, Vectored::new([buffer]), 0),
+                    _ => op::write(file, buffer, 0),
+                };
+                queue.push(write.exact().user_data(number)).unwrap();
+            }
+            for (number, result) in queue.rest() {
+                assert_eq!(result, Ok(lens[number as usize - 1] as u64));
+            }
+            println!("plan {number}, later: {later}");
+            are_whole(&path, &writes);
+        }
+    }
+    // What was cut short is continued at the end, in order.
+    let _ = std::fs::remove_file(&path);
+    let file = OpenOptions::new().append(true).create(true).direct(true).open(&path).unwrap();
+    let mut queue = world.build(&world.options().faults(FaultPlan::new(4).short(700).retryable(200)));
+    let mut expected = Vec::new();
+    for number in 0..8 {
+        let buffer = filled(&file, number << 22, 1 << 20);
+        expected.extend_from_slice(&buffer);
+        assert_eq!(queue.result(op::write(&file, buffer, 0).exact()), Ok(1 << 20));
+    }
+    assert!(std::fs::read(&path).unwrap() == expected);
+}
+
+/// As for `pwrite(2)`: behind the count that a write answers, nothing has changed.
+pub fn nothing_lands_behind_a_short_write(world: &World) {
+    let Some(dir) = small_requests(world, 16 << 10) else { return };
+    let path = dir.join("file");
+    let len = 4 << 20;
+    for step in 0..8 {
+        for fault in [Some(libc::EIO), Some(0), None] {
+            std::fs::write(&path, vec![1; len]).unwrap();
+            let file = OpenOptions::new().read(true).write(true).direct(true).open(&path).unwrap();
+            let step = FaultStep::Job(step);
+            let plan = match fault {
+                Some(errno) => FaultPlan::new(5).fail(step, errno),
+                None => FaultPlan::new(5).cut(step),
+            };
+            let mut queue = world.build(&world.options().faults(plan));
+            let at = 4096;
+            let result = queue.result(op::write(&file, room(&file, len), at as u64));
+            let count = result.unwrap_or(0) as usize;
+            let content = std::fs::read(&path).unwrap();
+            assert!(content[at..at + count] == vec![0xee; count]);
+            let behind = &content[at + count..];
+            assert!(behind == vec![1; behind.len()], "{step:?} {fault:?}: behind {count}");
+            assert_eq!(content.len(), (at + count).max(len), "{step:?} {fault:?}");
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+    // A full disk: the same count as the system call's, and as many bytes in the file.
+    let mut direct = OpenOptions::new();
+    direct.write(true).create(true).direct(true);
+    let by_system_call = {
+        let file = direct.open(&path).unwrap();
+        let buffer = room(&file, 32 << 20);
+        // SAFETY: the buffer is valid for the length of the call.
+        let done = unsafe { libc::pwrite(file.as_raw_fd(), buffer.as_ptr().cast(), buffer.len(), 0) };
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap();
+        let there = std::fs::metadata(&path).unwrap().len();
+        std::fs::remove_file(&path).unwrap();
+        (u64::try_from(done).map_err(|_| errno), there)
+    };
+    let file = direct.open(&path).unwrap();
+    let result = world.queue().result(op::write(&file, room(&file, 32 << 20), 0));
+    assert_eq!((result, std::fs::metadata(&path).unwrap().len()), by_system_call);
+    drop(file);
+    std::fs::remove_file(&path).unwrap();
 }
 
 /// Memory in large pages where there are any: touching gibibytes of small ones takes longer than all else here.

@@ -151,6 +151,7 @@ const CASES: &[Case] = cases! {
         raw::kept_memory,
         raw::registered_memory,
         raw::those_alone,
+        raw::those_alone_beside_what_waits,
         raw::ids_are_numbers,
         closing::with_operations_in_flight,
         closing::counts_what_is_left,
@@ -181,6 +182,10 @@ const CASES: &[Case] = cases! {
     ONCE_APART {
         errors::no_space_left,
         large::on_a_loop_device,
+        large::stragglers,
+        large::a_straggler_is_cancelled,
+        large::long_appends,
+        large::nothing_lands_behind_a_short_write,
         process::no_room_for_kaio,
         process::fork_of_the_same_number,
     }

@@ -122,6 +122,41 @@ pub fn those_alone(world: &World) {
     }
 }
 
+/// What waits for ever, and is not asked for, is not waited for: not when those that are asked for have arrived, and not when
+/// more are asked for than are in flight.
+pub fn those_alone_beside_what_waits(world: &World) {
+    let (reader, writer) = pipe();
+    let mut queue = world.queue();
+    queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1000)).unwrap();
+    for at_least in [1, 2, usize::MAX] {
+        queue.push(op::nop().user_data(1)).unwrap();
+        // It arrives before it is asked for.
+        while queue.submit().unwrap() == 0 {
+            std::thread::yield_now();
+        }
+        let mut seen = 0;
+        queue.reap_those(at_least, |number| number == 1, |_| seen += 1).unwrap();
+        assert_eq!(seen, 1, "at least {at_least}");
+        queue.check();
+    }
+    // Two that have arrived, one that has not, and one that was given up.
+    for number in [1, 1, 2] {
+        queue.push(op::nop().user_data(number)).unwrap();
+    }
+    while queue.submit().unwrap() < 3 {
+        std::thread::yield_now();
+    }
+    let abandoned = queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1)).unwrap();
+    queue.abandon(abandoned);
+    queue.push(op::timeout(std::time::Duration::from_millis(5)).user_data(1)).unwrap();
+    let mut seen = 0;
+    queue.reap_those(4, |number| number == 1, |_| seen += 1).unwrap();
+    assert_eq!(seen, 3);
+    assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [2]);
+    op_write(&writer);
+    assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);
+}
+
 fn op_write(writer: &File) {
     // SAFETY: the byte is valid for the length of the call.
     assert_eq!(unsafe { libc::write(writer.as_raw_fd(), b"x".as_ptr().cast(), 1) }, 1);
