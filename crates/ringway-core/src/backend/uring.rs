@@ -185,9 +185,10 @@ impl Uring {
             entries: settings.entries,
             completion_entries: settings.completion_entries.max(settings.entries),
             no_sq_array: true,
-            // The kernel refuses both of these with SQPOLL.
+            // Both leave completions to the next system call of the thread that submitted, so that thread must be
+            // the one that waits: io_uring_setup(2). The kernel refuses both with SQPOLL.
             defer: settings.single_issuer && !polled,
-            coop: !polled,
+            coop: settings.single_issuer && !polled,
             submit_all: true,
             cq_size: true,
             clamp: true,

@@ -192,8 +192,9 @@ impl Options {
         self
     }
 
-    /// Only the thread that builds the queue will use it. The kernel may then leave completions to that thread
-    /// (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1), and answers EEXIST to any other.
+    /// Only the thread that builds the queue will use it, to submit and to wait. The kernel may then leave completions
+    /// to that thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1; before that `COOP_TASKRUN`), and answers EEXIST to any
+    /// other. Without this option completions interrupt the thread that submitted: another one may be waiting for them.
     pub fn single_issuer(mut self, yes: bool) -> Self {
         self.single_issuer = yes;
         self
