@@ -136,7 +136,7 @@ fn at_once(job: &Job, cached: &mut Cached, calls: &mut u64) -> Result<i64, Way> 
             }
         }
         // Writes go to a worker: one to a pipe without a reader raises SIGPIPE, which is blocked there.
-        (Raw::Read(_) | Raw::Readv(_), FileKind::Stream) => match nowait::attempt(&job.raw, calls) {
+        (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => match nowait::attempt(&job.raw, calls) {
             Try::Done(result) => Ok(result),
             Try::NotReady => Err(Way::Watch { nowait: true }),
             Try::Unsupported => Err(Way::Watch { nowait: false }),

@@ -3,7 +3,7 @@
 //! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
 use super::eventfd::{EventFd, drain, wait_readable};
-use super::{Answer, Backend, Event, Job, NoRoom};
+use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{CURSOR, Cancel, Place, Raw, Side};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
@@ -542,10 +542,12 @@ impl Backend for Uring {
     }
 
     fn can_carry(&self, job: &Job) -> bool {
-        // A ring that polls for completions takes nothing but direct transfers. And no ring moves the file's position when a
-        // direct transfer completes later on.
+        // A ring that polls for completions takes nothing but direct transfers. No ring moves the file's position when a
+        // direct transfer completes later on. And a write to a terminal that takes a part of it waits for the rest in the
+        // submitter.
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURSOR))
+            && !(job.file == FileKind::Device && matches!(job.raw, Raw::Write(_) | Raw::Writev(_)))
     }
 
     fn chain_room(&self) -> usize {
