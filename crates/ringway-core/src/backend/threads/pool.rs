@@ -78,7 +78,9 @@ pub(super) enum Way {
 /// What a worker, or the watcher, has made of a task.
 pub(super) enum Outcome {
     Done(i64),
-    Wait { nowait: bool },
+    Wait {
+        nowait: bool,
+    },
     /// It may wait for ever, and so has a thread of its own.
     Open(DetachedOpen),
 }
