@@ -173,8 +173,9 @@ impl OpenOptions {
 /// Open `path`, relative to the working directory.
 ///
 /// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a completion that
-/// is dropped, or that belongs to an abandoned operation, closes it. Errors: those of `openat2(2)`; EINVAL before
-/// anything is submitted for a path with a NUL byte or contradictory options.
+/// is dropped, or that belongs to an abandoned operation, closes it. Errors: those of `openat2(2)`; EAGAIN where 1024
+/// opens of the queue wait for the other end of a FIFO; EINVAL before anything is submitted for a path with a NUL byte
+/// or contradictory options. One that waits for the other end of a FIFO can be cancelled, and ended by a time limit.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
