@@ -69,6 +69,7 @@ impl Traits {
         let kind = match unsafe { libc::fstat64(fd, &raw mut stat) } {
             0 => match stat.st_mode & libc::S_IFMT {
                 libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Storage,
+                libc::S_IFCHR => FileKind::Device,
                 _ => FileKind::Stream,
             },
             // The operation itself will be answered with the right errno.

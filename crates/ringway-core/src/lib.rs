@@ -25,6 +25,8 @@
 //! that the kernel may still touch is ever freed, and the interface is safe. An `unsafe` way to make one from
 //! pointers ([`Operation::from_raw`]) is there for interfaces to other languages.
 //!
+//! It is written for Linux 4.18 and newer; the io_uring backend needs 5.6.
+//!
 //! Why a backend or a flag was not granted, and what would mend it, is in [`Queue::explain`]; what this
 //! machine can do, in [`probe`].
 

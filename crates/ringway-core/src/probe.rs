@@ -15,6 +15,7 @@ pub use uring::{RingMemory, Uring, ring_memory};
 
 use crate::device::{DirectIo, Kind, PathFacts, block_device_in_use, direct_alignment};
 use crate::refusal::{Feature, Refusal, errno_of};
+use crate::signals::with_signals_blocked;
 use sample::Sample;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -178,9 +179,8 @@ fn try_threads(sample: Option<&Sample>, limits: &Limits) -> Result<(), Refusal> 
             }
             None => Ok(()),
         };
-        thread::Builder::new()
-            .name("ringway-probe".to_owned())
-            .spawn_scoped(scope, read)
+        let thread = thread::Builder::new().name("ringway-probe".to_owned());
+        with_signals_blocked(|| thread.spawn_scoped(scope, read))
             .and_then(|thread| thread.join().unwrap_or(Err(io::ErrorKind::Other.into())))
             .map_err(|error| refused(Feature::Threads, &error, limits))
     })

@@ -51,8 +51,11 @@ impl Job {
 pub(crate) enum FileKind {
     /// A regular file or a block device: a transfer ends by itself.
     Storage,
-    /// A pipe, a socket, a terminal ...: a transfer may wait for ever, but can be polled for.
+    /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
     Stream,
+    /// A character device, a terminal for example: as a stream; and a write may wait although it is not to, and
+    /// although there is room for a part of it.
+    Device,
     /// Nobody has looked.
     Unknown,
 }

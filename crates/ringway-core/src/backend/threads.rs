@@ -1,16 +1,18 @@
 //! Threads: the backend that works everywhere, and that carries what io_uring or Linux AIO do not.
 //!
 //! A bounded pool of its own for each queue, which makes the blocking form of each operation
-//! ([`Raw::call`]). Three rules keep it cheap and free of stalls:
+//! ([`Raw::call`]). Five rules keep it cheap and free of stalls:
 //!
 //! - What can be answered without waiting is answered in `enter`, by the submitter: reads that are in the page
 //!   cache (tried with `RWF_NOWAIT`, as long as that pays), streams that are ready.
 //! - Syncs have a lane of their own, so that reads do not stand behind them.
 //! - What can wait for ever (polls, timeouts, streams that are not ready) waits in one thread for all, in
 //!   `ppoll(2)`.
+//! - An open that may wait for ever (of a FIFO) has a thread of its own, and nothing of its operation's, so that a cancel
+//!   answers it at once: there is no other way to open a FIFO for writing.
+//! - Calls that hang do not count: others take the place of their threads, up to a bound.
 //!
-//! A call that has begun runs to its end, whatever is cancelled. Opening a FIFO waits for its other end in a
-//! worker: there is no other way to open one for writing.
+//! A call that has begun runs to its end, whatever is cancelled.
 
 pub(crate) mod nowait;
 mod pool;
@@ -136,7 +138,7 @@ fn at_once(job: &Job, cached: &mut Cached, calls: &mut u64) -> Result<i64, Way> 
             }
         }
         // Writes go to a worker: one to a pipe without a reader raises SIGPIPE, which is blocked there.
-        (Raw::Read(_) | Raw::Readv(_), FileKind::Stream) => match nowait::attempt(&job.raw, calls) {
+        (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => match nowait::attempt(&job.raw, calls) {
             Try::Done(result) => Ok(result),
             Try::NotReady => Err(Way::Watch { nowait: true }),
             Try::Unsupported => Err(Way::Watch { nowait: false }),

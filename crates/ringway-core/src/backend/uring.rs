@@ -2,8 +2,10 @@
 //!
 //! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
+mod workers;
+
 use super::eventfd::{EventFd, drain, wait_readable};
-use super::{Answer, Backend, Event, Job, NoRoom};
+use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{CURSOR, Cancel, Place, Raw, Side};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
@@ -13,6 +15,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
+use workers::Workers;
 
 /// What the ring is asked to be.
 #[derive(Clone, Debug)]
@@ -43,6 +46,13 @@ const CANCEL: Token = Token::internal(2);
 const LINK_TIMEOUT: Token = Token::internal(3);
 /// Something to make the ring readable.
 const WAKE: Token = Token::internal(4);
+/// The time at which the workers are looked at.
+const TICK: Token = Token::internal(5);
+/// Something to do for a worker, so that one is started.
+const NUDGE: Token = Token::internal(6);
+
+/// The kernel copies it when it takes the entry.
+static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
 
 /// Registered buffers and files there is room for.
 const FIXED: u32 = 64;
@@ -63,6 +73,10 @@ pub(crate) struct Uring {
     cancels: Vec<Token>,
     watch: Option<RawFd>,
     watch_armed: bool,
+    workers: Workers,
+    /// A [`TICK`] is on its way; it has come.
+    ticking: bool,
+    ticked: bool,
     /// The watched eventfd was readable: `enter` is to return.
     bell: bool,
     eventfd: Option<EventFd>,
@@ -185,9 +199,10 @@ impl Uring {
             entries: settings.entries,
             completion_entries: settings.completion_entries.max(settings.entries),
             no_sq_array: true,
-            // The kernel refuses both of these with SQPOLL.
+            // Both leave completions to the next system call of the thread that submitted, so that thread must be
+            // the one that waits: io_uring_setup(2). The kernel refuses both with SQPOLL.
             defer: settings.single_issuer && !polled,
-            coop: !polled,
+            coop: settings.single_issuer && !polled,
             submit_all: true,
             cq_size: true,
             clamp: true,
@@ -220,6 +235,9 @@ impl Uring {
             cancels: Vec::new(),
             watch: None,
             watch_armed: false,
+            workers: Workers::new(None, 0),
+            ticking: false,
+            ticked: false,
             bell: false,
             eventfd: None,
             wants_eventfd: settings.eventfd,
@@ -241,6 +259,12 @@ impl Uring {
         if let Some(mut workers) = settings.io_wq_workers {
             let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
             self.note(Feature::IoWqWorkers, done);
+        }
+        // A ring that polls for completions takes no timeouts.
+        if !settings.iopoll {
+            let mut limits = [0, 0];
+            let asked = self.ring.submitter().register_iowq_max_workers(&mut limits);
+            self.workers = Workers::new(asked.ok().map(|()| limits[0]), settings.slots);
         }
     }
 
@@ -330,6 +354,19 @@ impl Uring {
             let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
             self.watch_armed = self.put_own(poll, WATCH);
         }
+        if std::mem::take(&mut self.ticked)
+            && let Some(limit) = self.workers.tick()
+        {
+            self.system_calls += 1;
+            match self.ring.submitter().register_iowq_max_workers(&mut [limit, 0]) {
+                // The kernel starts one only when there is something new to do.
+                Ok(()) => _ = self.put_own(opcode::Nop::new().build().flags(Flags::ASYNC), NUDGE),
+                Err(_) => self.workers.cannot_be_told(),
+            }
+        }
+        if !self.ticking && self.workers.are_few() {
+            self.ticking = self.put_own(opcode::Timeout::new(&raw const TICK_LENGTH).build(), TICK);
+        }
     }
 
     /// Takes what is in the completion queue; how many events that were.
@@ -343,6 +380,8 @@ impl Uring {
             if token.is_internal() {
                 if token == WATCH {
                     woken = true;
+                } else if token == TICK {
+                    (self.ticking, self.ticked) = (false, true);
                 } else if entry.result() == -libc::ECANCELED && token.0 as u32 == LINK_TIMEOUT.0 as u32 {
                     // Mostly what it limited is over. But the timer of a thread that has ended leaves that as it is.
                     let side = self.sides.get((token.0 >> 32) as usize);
@@ -355,6 +394,7 @@ impl Uring {
                 }
                 continue;
             }
+            self.workers.end(token.index());
             events.push(Event { token, answer: Answer::Result(i64::from(entry.result())) });
         }
         if woken {
@@ -419,6 +459,7 @@ impl Backend for Uring {
             self.refused.push(Event { token: job.token, answer: Answer::CannotCarry });
             return Ok(());
         };
+        self.workers.begin(job.token.index(), &job.raw);
         let mut entry = entry.user_data(job.token.0);
         if job.link || job.deadline.is_some() {
             entry = entry.flags(Flags::IO_LINK);
@@ -447,6 +488,9 @@ impl Backend for Uring {
         self.arm();
         let mut taken = self.harvest(events);
         loop {
+            if self.ticked {
+                self.arm();
+            }
             let queue = self.ring.submission();
             // Completions may wait for an enter: those that did not fit, and those made by the owner.
             let owed = queue.cq_overflow() || queue.taskrun();
@@ -462,9 +506,10 @@ impl Backend for Uring {
             taken += come;
             match entered {
                 // (The flag that something is owed stays set for what was to be done by a thread that has ended.)
-                Ok(0) if missing == 0 && (!owed || come == 0) => break,
+                Ok(0) if missing == 0 && (!owed || come == 0) && !self.ticked => break,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR | libc::ETIME) if self.ticked => {}
                     Some(libc::EINTR | libc::ETIME) => break,
                     // The kernel has no memory, or will take nothing before completions are taken. What is in the submission
                     // queue stays there for the next enter.
@@ -476,6 +521,9 @@ impl Backend for Uring {
                     }
                     _ => return Err(error),
                 },
+            }
+            if self.ticked {
+                continue; // Nobody may come back before something is done about it.
             }
             if self.ring.params().is_setup_sqpoll() && missing == 0 {
                 break; // The kernel thread takes the entries when it comes to them.
@@ -541,10 +589,13 @@ impl Backend for Uring {
     }
 
     fn can_carry(&self, job: &Job) -> bool {
-        // A ring that polls for completions takes nothing but direct transfers. And no ring moves the file's position when a
-        // direct transfer completes later on.
+        // A ring that polls for completions takes nothing but direct transfers. No ring moves the file's position when a
+        // direct transfer completes later on. A write to a terminal that takes a part of it waits for the rest in the
+        // submitter, and a buffered one may stand behind another that hangs.
+        let writes = matches!(job.raw, Raw::Write(_) | Raw::Writev(_));
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURSOR))
+            && !(writes && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
     }
 
     fn chain_room(&self) -> usize {

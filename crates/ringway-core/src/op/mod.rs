@@ -37,6 +37,7 @@ pub use ftruncate::{Ftruncate, ftruncate};
 pub use link::{Link, link, link_at};
 pub use mkdir::{Mkdir, mkdir, mkdir_at};
 pub use nop::{Nop, nop};
+pub(crate) use open::DetachedOpen;
 pub use open::{Open, OpenOptions, open, open_at};
 pub use operation::{Operation, Vectored};
 pub use poll::{Poll, Readiness, poll};

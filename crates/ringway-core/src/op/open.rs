@@ -4,8 +4,9 @@ use super::{Fault, Form, Operation, Place, answer};
 use crate::File;
 use crate::backend::kaio_sys::Iocb;
 use io_uring::{opcode, squeue, types};
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -172,8 +173,9 @@ impl OpenOptions {
 /// Open `path`, relative to the working directory.
 ///
 /// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a completion that
-/// is dropped, or that belongs to an abandoned operation, closes it. Errors: those of `openat2(2)`; EINVAL before
-/// anything is submitted for a path with a NUL byte or contradictory options.
+/// is dropped, or that belongs to an abandoned operation, closes it. Errors: those of `openat2(2)`; EAGAIN where 1024
+/// opens of the queue wait for the other end of a FIFO; EINVAL before anything is submitted for a path with a NUL byte
+/// or contradictory options. One that waits for the other end of a FIFO can be cancelled, and ended by a time limit.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -234,6 +236,65 @@ impl Open {
         // SAFETY: the kernel has just made this descriptor for this operation, and its completion is
         // looked at once: nobody else owns it.
         Some(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// True when the blocking call may wait for ever: for the other end of a FIFO, or for a device (a terminal waits for
+    /// its carrier). Nothing says so before but a look at what is there.
+    pub(crate) fn may_wait(&self) -> bool {
+        let flags = self.flags as i32;
+        let new = libc::O_CREAT | libc::O_EXCL;
+        if flags & (libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & new == new {
+            return false;
+        }
+        let mut look = libc::AT_NO_AUTOMOUNT;
+        if flags & libc::O_NOFOLLOW != 0 {
+            look |= libc::AT_SYMLINK_NOFOLLOW;
+        }
+        // SAFETY: `stat` is plain numbers, and all zeroes are valid.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion; `stat`
+        // lives on this stack for the call.
+        let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, look) } == 0;
+        match stat.st_mode & libc::S_IFMT {
+            libc::S_IFIFO => found && flags & libc::O_ACCMODE != libc::O_RDWR,
+            libc::S_IFCHR => found,
+            _ => false,
+        }
+    }
+
+    /// The same open, which may outlast its operation.
+    ///
+    /// Errors: EMFILE and its like, for the directory's descriptor.
+    pub(crate) fn detach(&self) -> io::Result<DetachedOpen> {
+        // SAFETY: whoever pushed the operation keeps the directory open until its completion.
+        let dir = (self.dir != libc::AT_FDCWD).then(|| unsafe { BorrowedFd::borrow_raw(self.dir) });
+        Ok(DetachedOpen {
+            dir: dir.map(|dir| dir.try_clone_to_owned()).transpose()?,
+            // SAFETY: likewise for `path`, a valid C string.
+            path: unsafe { CStr::from_ptr(self.path) }.to_owned(),
+            flags: self.flags,
+            mode: self.mode,
+            resolve: self.resolve,
+        })
+    }
+}
+
+/// An open that refers to nothing of its operation's.
+#[derive(Debug)]
+pub(crate) struct DetachedOpen {
+    dir: Option<OwnedFd>,
+    path: CString,
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+impl DetachedOpen {
+    /// The blocking call: the descriptor, or minus errno.
+    pub(crate) fn call(&self) -> i64 {
+        let Self { flags, mode, resolve, .. } = *self;
+        let dir = self.dir.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
+        Open { dir, path: self.path.as_ptr(), flags, mode, resolve }.call()
     }
 }
 

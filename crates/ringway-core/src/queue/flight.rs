@@ -124,6 +124,8 @@ impl Flight {
         }
         match errno {
             libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
+            // The threads say it where no more opens may wait, and the system call where O_NONBLOCK meets a lease.
+            libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => !self.to_side && self.retries <= PATIENCE,
             libc::EAGAIN => true,
             // What the kernel was to begin or to go on with (a link, a buffered read that had to wait) when the thread that
             // submitted it had ended. If it is the address after all, it is so again.

@@ -192,8 +192,9 @@ impl Options {
         self
     }
 
-    /// Only the thread that builds the queue will use it. The kernel may then leave completions to that thread
-    /// (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1), and answers EEXIST to any other.
+    /// Only the thread that builds the queue will use it, to submit and to wait. The kernel may then leave completions
+    /// to that thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1; before that `COOP_TASKRUN`), and answers EEXIST to any
+    /// other. Without this option completions interrupt the thread that submitted: another one may be waiting for them.
     pub fn single_issuer(mut self, yes: bool) -> Self {
         self.single_issuer = yes;
         self
@@ -206,20 +207,22 @@ impl Options {
     }
 
     /// The most io-wq workers, kernel threads for what cannot be done without blocking: for files, and for the rest (5.15).
-    /// 0 leaves the kernel's own limit.
+    /// 0 leaves the kernel's own limit. Those that hang in a file system do not count: the limit for files is raised
+    /// for them, to at most 1024.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.io_wq_workers = Some([files, rest]);
         self
     }
 
     /// The most threads, on the threads backend and beside the others. Default 64. They are started as work needs them, and end
-    /// when there is none.
+    /// when there is none. Not counted are threads that hang in a system call, and those of operations that may wait for
+    /// ever (opens of FIFOs, blocking calls of streams): at most 1024 each. Beyond that, such an open is answered EAGAIN.
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The most threads for fsync and its kin, which have a lane of their own. Default 4.
+    /// The most threads for fsync and its kin, which have a lane of their own. Default 4; those that hang are not counted.
     pub fn sync_threads(mut self, threads: u32) -> Self {
         self.sync_threads = threads;
         self

@@ -20,6 +20,7 @@ mod options;
 mod paths;
 mod process;
 mod raw;
+mod stuck;
 mod transfers;
 mod waiting;
 mod world;
@@ -178,6 +179,8 @@ const CASES: &[Case] = cases! {
         closing::an_open_of_a_fifo_waits_for_its_other_end,
         closing::drop_waits_no_longer_than_told,
         full::in_flight_thousands,
+        stuck::idle_pipes,
+        stuck::full_streams,
     }
     ONCE_APART {
         errors::no_space_left,
@@ -188,6 +191,8 @@ const CASES: &[Case] = cases! {
         large::nothing_lands_behind_a_short_write,
         process::no_room_for_kaio,
         process::fork_of_the_same_number,
+        stuck::opens_of_fifos,
+        stuck::a_frozen_file_system,
     }
 };
 

@@ -58,7 +58,19 @@ pub fn the_pushing_thread_has_ended(world: &World) {
     }
 }
 
+/// Completions are left to the submitting thread only where that is the one that waits.
 pub fn single_issuer(world: &World) {
+    let leaves = |queue: &Checked| {
+        let granted = queue.explain().granted;
+        [Feature::CoopTaskrun, Feature::DeferTaskrun].iter().any(|feature| granted.contains(feature))
+    };
+    assert!(!leaves(&world.queue()));
+    assert!(!leaves(&world.build(&world.options().eventfd(true))));
+    assert_eq!(
+        leaves(&world.build(&world.options().single_issuer(true))),
+        world.kind == BackendKind::Uring,
+        "kernel 5.19 has one of them"
+    );
     let file = world.file(&pattern(0, 4096));
     let mut queue = world.build(&world.options().single_issuer(true)).into_queue();
     for number in 0..5 {

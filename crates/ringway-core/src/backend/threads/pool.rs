@@ -7,7 +7,8 @@ use super::nowait::{self, Try};
 use super::watch::{self, Watch};
 use crate::backend::eventfd::EventFd;
 use crate::backend::{Answer, Event, FileKind, Job};
-use crate::op::Raw;
+use crate::op::{DetachedOpen, Open, Raw};
+use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
 use std::collections::VecDeque;
@@ -36,6 +37,22 @@ const LINGER: u32 = 4;
 const LATE: Duration = Duration::from_micros(500);
 const AFTER_LATE: Duration = Duration::from_millis(100);
 
+/// How often a lane is looked at whose threads are all in calls while more work waits.
+pub(super) const TICK: Duration = Duration::from_millis(50);
+
+/// A call that has run for so many ticks is stuck: its thread does not count any more, and another takes its place.
+const STUCK: u32 = 40;
+
+/// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for syncs, which take longer.
+const STALLED: [u32; LANES.len()] = [2, 20, STUCK];
+
+/// The most threads of a lane that are stuck. What is more waits until one comes back.
+const MOST_STUCK: usize = 1024;
+
+/// The most opens that wait, for the other end of a FIFO mostly; one more is answered EAGAIN. And the most streams
+/// that are called in the form that waits.
+const MOST_WAITING: usize = 1024;
+
 /// A job on its way through the threads.
 #[derive(Clone, Copy)]
 pub(super) struct Task {
@@ -61,7 +78,11 @@ pub(super) enum Way {
 /// What a worker, or the watcher, has made of a task.
 pub(super) enum Outcome {
     Done(i64),
-    Wait { nowait: bool },
+    Wait {
+        nowait: bool,
+    },
+    /// It may wait for ever, and so has a thread of its own.
+    Open(DetachedOpen),
 }
 
 /// Who does what in a pool.
@@ -69,22 +90,29 @@ pub(super) enum Outcome {
 pub(super) enum Role {
     Io = 0,
     Sync = 1,
+    /// Calls of streams in the form that waits: one for each descriptor, when it was ready just before.
+    Stream = 2,
     Watcher,
 }
 
-const LANES: [Role; 2] = [Role::Io, Role::Sync];
+const LANES: [Role; 3] = [Role::Io, Role::Sync, Role::Stream];
 
 impl Role {
     fn thread_name(self) -> &'static str {
         match self {
             Self::Io => "ringway-io",
             Self::Sync => "ringway-sync",
+            Self::Stream => "ringway-stream",
             Self::Watcher => "ringway-watch",
         }
     }
 
-    fn of(raw: &Raw) -> Self {
-        if raw.is_sync() { Self::Sync } else { Self::Io }
+    fn of(task: &Task) -> Self {
+        match task.way {
+            Way::Ready => Self::Stream,
+            _ if task.job.raw.is_sync() => Self::Sync,
+            _ => Self::Io,
+        }
     }
 }
 
@@ -100,6 +128,65 @@ struct Lane {
     /// Those of them that sleep; the one that fell asleep last is woken first, so that the others may end.
     idle: Vec<(ThreadId, Thread)>,
     no_linger_before: Option<Instant>,
+    calls: Calls,
+}
+
+/// The calls that a lane's threads are in.
+#[derive(Default)]
+struct Calls {
+    running: Vec<Option<Call>>,
+    free: Vec<usize>,
+    /// Counted while the lane is looked at.
+    tick: u32,
+    /// The tick at which one has ended last.
+    ended: u32,
+    /// Those that are stuck.
+    stuck: usize,
+}
+
+struct Call {
+    /// The tick at which it began.
+    began: u32,
+    stuck: bool,
+}
+
+impl Calls {
+    /// A call begins; its number.
+    fn begin(&mut self) -> usize {
+        let call = Some(Call { began: self.tick, stuck: false });
+        match self.free.pop() {
+            Some(number) => {
+                self.running[number] = call;
+                number
+            }
+            None => {
+                self.running.push(call);
+                self.running.len() - 1
+            }
+        }
+    }
+
+    fn end(&mut self, number: usize) {
+        let call = self.running[number].take();
+        self.free.push(number);
+        self.stuck -= usize::from(call.is_some_and(|call| call.stuck));
+        self.ended = self.tick;
+    }
+
+    /// A tick has passed: how many calls turn out to be stuck. Without an end for `stalled` ticks they all are, but for
+    /// those that have begun meanwhile.
+    fn tick(&mut self, stalled: u32) -> usize {
+        self.tick = self.tick.wrapping_add(1);
+        let age = if self.tick.wrapping_sub(self.ended) >= stalled { stalled } else { STUCK };
+        let before = self.stuck;
+        for call in self.running.iter_mut().flatten() {
+            if !call.stuck && self.stuck < MOST_STUCK && self.tick.wrapping_sub(call.began) >= age {
+                call.stuck = true;
+                self.stuck += 1;
+            }
+        }
+        self.stuck - before
+    }
 }
 
 impl Lane {
@@ -111,13 +198,24 @@ impl Lane {
             coming: 0,
             idle: Vec::new(),
             no_linger_before: None,
+            calls: Calls::default(),
         }
+    }
+
+    /// The most threads there may be now.
+    fn limit(&self) -> usize {
+        self.most + self.calls.stuck
+    }
+
+    /// True when work waits, for threads that are all in calls.
+    fn is_behind(&self) -> bool {
+        !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads >= self.limit()
     }
 
     /// True when a worker without work had better look again before it sleeps: others are in calls, so that the
     /// reaper is likely to come back with more.
     fn may_linger(&self) -> bool {
-        let busy = self.threads.saturating_sub(self.idle.len() + self.coming);
+        let busy = self.threads.saturating_sub(self.idle.len() + self.coming + self.calls.stuck);
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
@@ -131,13 +229,18 @@ impl Lane {
 pub(super) struct Wakes {
     reaper: bool,
     idle: Vec<Thread>,
-    start: [usize; 2],
+    start: [usize; LANES.len()],
     start_watcher: bool,
+    opens: Vec<(Token, DetachedOpen)>,
 }
 
 impl Wakes {
     pub fn any(&self) -> bool {
-        self.reaper || !self.idle.is_empty() || self.start != [0, 0] || self.start_watcher
+        self.reaper
+            || !self.idle.is_empty()
+            || self.start.iter().any(|threads| *threads > 0)
+            || self.start_watcher
+            || !self.opens.is_empty()
     }
 }
 
@@ -159,7 +262,11 @@ pub(super) struct Shared {
 }
 
 pub(super) struct State {
-    lanes: [Lane; 2],
+    lanes: [Lane; LANES.len()],
+    /// Opens that wait, each in a thread of its own, and have not been cancelled.
+    opening: Vec<Token>,
+    /// Those threads; those of the cancelled among them.
+    open_threads: usize,
     pub watch: Watch,
     pub events: Vec<Event>,
     /// Set while the reaper waits: how many events it waits for.
@@ -176,7 +283,9 @@ pub(super) struct State {
 impl Shared {
     pub fn new(workers: usize, sync_workers: usize, idle: Duration) -> Self {
         let state = State {
-            lanes: [Lane::new(workers), Lane::new(sync_workers)],
+            lanes: [workers, sync_workers, MOST_WAITING].map(Lane::new),
+            opening: Vec::new(),
+            open_threads: 0,
             watch: Watch::default(),
             events: Vec::new(),
             wanted: None,
@@ -281,12 +390,12 @@ impl State {
 
     /// Hands tasks to the lanes and the watcher, and calls up threads for them.
     pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, wakes: &mut Wakes) {
-        let mut blocking = [0; 2];
+        let mut blocking = [0; LANES.len()];
         for task in tasks {
             if let Way::Watch { nowait } = task.way {
                 self.watch.insert(task.job, nowait);
             } else {
-                let lane = Role::of(&task.job.raw) as usize;
+                let lane = Role::of(&task) as usize;
                 blocking[lane] += usize::from(task.way == Way::Work { blocks: true });
                 self.lanes[lane].queue.push_back(task);
             }
@@ -307,7 +416,7 @@ impl State {
         for _ in 0..waiting.min(blocking.max(enough)) {
             if let Some((_, thread)) = lane.idle.pop() {
                 wakes.idle.push(thread);
-            } else if lane.threads < lane.most && may_start {
+            } else if lane.threads < lane.limit() && may_start {
                 lane.threads += 1;
                 wakes.start[role as usize] += 1;
             } else {
@@ -315,11 +424,35 @@ impl State {
             }
             lane.coming += 1;
         }
+        if lane.is_behind() && lane.calls.stuck < MOST_STUCK {
+            self.watch.look_at_lanes();
+            if !self.watch.running {
+                self.start_watcher(wakes);
+            }
+        }
+    }
+
+    /// Puts threads in the place of those that are stuck: what hangs on one file system must not keep others waiting.
+    pub fn write_off_stuck(&mut self, wakes: &mut Wakes) {
+        for role in LANES {
+            let lane = &mut self.lanes[role as usize];
+            if lane.is_behind() {
+                let stuck = lane.calls.tick(STALLED[role as usize]);
+                self.call_up(role, stuck, wakes);
+            }
+        }
     }
 
     /// Sees to it that there is a watcher if there is something to watch.
     pub fn attend_watch(&mut self, wakes: &mut Wakes) {
-        if self.watch_unattended() && self.may_start() {
+        if self.watch_unattended() {
+            self.start_watcher(wakes);
+        }
+        self.tell_unattended(wakes);
+    }
+
+    fn start_watcher(&mut self, wakes: &mut Wakes) {
+        if self.may_start() {
             match self.watch.prepare() {
                 Ok(()) => {
                     self.watch.running = true;
@@ -328,7 +461,6 @@ impl State {
                 Err(error) => self.refuse(&error),
             }
         }
-        self.tell_unattended(wakes);
     }
 
     /// Work without a thread is the reaper's: it must not sleep on.
@@ -373,8 +505,8 @@ impl State {
 
     /// A stream that was ready goes to a worker for the blocking call.
     pub fn call_ready(&mut self, job: Job, wakes: &mut Wakes) {
-        self.lanes[Role::Io as usize].queue.push_back(Task { job, way: Way::Ready });
-        self.call_up(Role::Io, 1, wakes);
+        self.lanes[Role::Stream as usize].queue.push_back(Task { job, way: Way::Ready });
+        self.call_up(Role::Stream, 1, wakes);
         self.tell_unattended(wakes);
     }
 
@@ -383,15 +515,34 @@ impl State {
         let cancelled = may_wait(job) && self.watch.take_back(job.token);
         match outcome {
             Outcome::Done(result) => self.answer(job.token, Answer::Result(result), wakes),
-            Outcome::Wait { .. } if cancelled => self.answer(job.token, CANCELED, wakes),
+            Outcome::Wait { .. } | Outcome::Open(_) if cancelled => self.answer(job.token, CANCELED, wakes),
             Outcome::Wait { nowait } => {
                 self.watch.insert(*job, nowait);
                 self.attend_watch(wakes);
             }
+            Outcome::Open(_) if self.open_threads >= MOST_WAITING => self.answer(job.token, NO_THREAD, wakes),
+            Outcome::Open(open) => {
+                self.open_threads += 1;
+                self.opening.push(job.token);
+                wakes.opens.push((job.token, open));
+            }
         }
     }
 
-    /// Cancels what has not begun.
+    /// An open that waited has an answer; whoever has cancelled it was answered before, and what it opened is closed.
+    fn opened(&mut self, token: Token, result: i64, wakes: &mut Wakes) {
+        self.open_threads -= 1;
+        match self.opening.iter().position(|opening| *opening == token) {
+            Some(at) if !self.closed => {
+                self.opening.swap_remove(at);
+                self.answer(token, Answer::Result(result), wakes);
+            }
+            _ => drop(Open::opened(result)),
+        }
+    }
+
+    /// Cancels what has not begun, and what waits. An open that waits is answered now; its thread goes on until the call
+    /// returns, and shares nothing with the operation.
     pub fn cancel(&mut self, token: Token, wakes: &mut Wakes) {
         for role in LANES {
             let queue = &mut self.lanes[role as usize].queue;
@@ -401,7 +552,10 @@ impl State {
                 return self.answer(token, CANCELED, wakes);
             }
         }
-        if self.watch.cancel(token) {
+        if let Some(at) = self.opening.iter().position(|opening| *opening == token) {
+            self.opening.swap_remove(at);
+            self.answer(token, CANCELED, wakes);
+        } else if self.watch.cancel(token) {
             self.answer(token, CANCELED, wakes);
         }
     }
@@ -432,9 +586,12 @@ impl State {
 /// The answer to what was cancelled before it began.
 pub(super) const CANCELED: Answer = Answer::Result(-(libc::ECANCELED as i64));
 
-/// True for what may turn out to have to wait for a stream.
+/// The answer to what would have to wait in a thread of its own, and gets none.
+const NO_THREAD: Answer = Answer::Result(-(libc::EAGAIN as i64));
+
+/// True for what may turn out to have to wait, for a stream or for the other end of a FIFO.
 fn may_wait(job: &Job) -> bool {
-    job.file != FileKind::Storage && job.raw.is_transfer()
+    job.file != FileKind::Storage && job.raw.is_transfer() || matches!(job.raw, Raw::Open(_))
 }
 
 /// Does what was noted under the lock.
@@ -452,6 +609,33 @@ pub(super) fn carry_out(shared: &Arc<Shared>, wakes: &mut Wakes) {
     }
     if std::mem::take(&mut wakes.start_watcher) {
         start(shared, Role::Watcher);
+    }
+    for (token, open) in std::mem::take(&mut wakes.opens) {
+        start_open(shared, token, open);
+    }
+}
+
+/// A thread for one open that may wait for ever.
+fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
+    let own = Arc::clone(shared);
+    let builder = thread::Builder::new().name("ringway-open".to_owned()).stack_size(STACK);
+    let answered = move |shared: &Arc<Shared>, result, calls| {
+        let mut wakes = Wakes::default();
+        let mut state = shared.lock();
+        state.calls += calls;
+        state.opened(token, result, &mut wakes);
+        drop(state);
+        carry_out(shared, &mut wakes);
+    };
+    let started = with_signals_blocked(|| {
+        builder.spawn(move || {
+            // (Signals are blocked: nothing interrupts it.)
+            answered(&own, open.call(), 1);
+        })
+    });
+    if let Err(error) = started {
+        shared.lock().refuse(&error);
+        answered(shared, -i64::from(libc::EAGAIN), 0);
     }
 }
 
@@ -490,9 +674,13 @@ fn work(shared: &Arc<Shared>, role: Role) {
     let mut state = shared.lock();
     state.lanes[role as usize].coming -= 1;
     loop {
-        if state.closed {
-            state.lanes[role as usize].threads -= 1;
-            return;
+        let closed = state.closed;
+        let lane = &mut state.lanes[role as usize];
+        // One that was stuck may be one too many now that it has come back.
+        if closed || lane.threads > lane.limit() {
+            lane.threads -= 1;
+            drop(state);
+            return carry_out(shared, &mut wakes);
         }
         let Some(task) = state.take(role) else {
             if lingered < LINGER && state.lanes[role as usize].may_linger() {
@@ -522,14 +710,18 @@ fn work(shared: &Arc<Shared>, role: Role) {
         };
         lingered = 0;
         state.call_up(role, 0, &mut wakes);
+        let call = state.lanes[role as usize].calls.begin();
         drop(state);
         carry_out(shared, &mut wakes);
         let mut calls = 0;
         let outcome = run(&task, &mut calls);
         state = shared.lock();
         state.calls += calls;
-        if !state.closed {
-            state.settle(&task.job, outcome, &mut wakes);
+        state.lanes[role as usize].calls.end(call);
+        match outcome {
+            outcome if !state.closed => state.settle(&task.job, outcome, &mut wakes),
+            Outcome::Done(result) if matches!(task.job.raw, Raw::Open(_)) => drop(Open::opened(result)),
+            _ => {}
         }
     }
 }
@@ -557,6 +749,13 @@ fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard
 /// Makes the calls of a task.
 pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
     let job = &task.job;
+    if let Raw::Open(open) = &job.raw {
+        *calls += 1;
+        if open.may_wait() {
+            return open.detach().map_or_else(|error| Outcome::Done(-i64::from(errno_of(&error))), Outcome::Open);
+        }
+        return Outcome::Done(call_storage(&job.raw, calls));
+    }
     if !may_wait(job) {
         return Outcome::Done(call_storage(&job.raw, calls));
     }

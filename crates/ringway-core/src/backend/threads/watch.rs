@@ -2,7 +2,7 @@
 //! in `ppoll(2)`, so that none of it keeps a worker from its work.
 
 use super::nowait::{self, Try};
-use super::pool::{CANCELED, Outcome, Shared, State, Wakes, carry_out};
+use super::pool::{CANCELED, Outcome, Shared, State, TICK, Wakes, carry_out};
 use crate::backend::eventfd::{EventFd, left, timespec};
 use crate::backend::{Answer, Job};
 use crate::op::Raw;
@@ -25,6 +25,8 @@ pub(super) struct Watch {
     /// Timeouts and timers, by time; and when each of them is due.
     alarms: BTreeSet<(Instant, Alarm)>,
     due: HashMap<Alarm, (Instant, Token)>,
+    /// When the lanes are looked at for calls that are stuck.
+    look: Option<Instant>,
     /// Transfers of streams that a thread is just trying or calling: they may come back.
     lent: Vec<Lent>,
     /// There is a thread for it.
@@ -89,6 +91,11 @@ impl Watch {
         self.waiting.is_empty() && self.alarms.is_empty()
     }
 
+    /// True when the thread is of no use.
+    fn is_idle(&self) -> bool {
+        self.is_empty() && self.look.is_none()
+    }
+
     /// True while a timer or a timeout is set.
     pub fn has_alarms(&self) -> bool {
         !self.alarms.is_empty()
@@ -120,6 +127,17 @@ impl Watch {
         self.alarms.insert((at, alarm));
         if self.until.is_none_or(|until| at < until) {
             self.kick();
+        }
+    }
+
+    /// Has the lanes looked at in a while, unless that is to be done already.
+    pub fn look_at_lanes(&mut self) {
+        if self.look.is_none() {
+            let at = Instant::now() + TICK;
+            self.look = Some(at);
+            if self.until.is_none_or(|until| at < until) {
+                self.kick();
+            }
         }
     }
 
@@ -188,6 +206,9 @@ impl State {
     /// Answers what is due and what was cancelled.
     fn answer_due(&mut self, wakes: &mut Wakes) {
         let now = Instant::now();
+        if self.watch.look.take_if(|at| *at <= now).is_some() {
+            self.write_off_stuck(wakes);
+        }
         while let Some((at, alarm)) = self.watch.alarms.first().copied().filter(|(at, _)| *at <= now) {
             self.watch.alarms.remove(&(at, alarm));
             let Some((_, token)) = self.watch.due.remove(&alarm) else { continue };
@@ -281,7 +302,7 @@ pub(super) fn round<'a>(
     wakes: &mut Wakes,
 ) -> MutexGuard<'a, State> {
     round.fill(&state.watch);
-    let next = state.watch.alarms.first().map(|(at, _)| *at);
+    let next = state.watch.alarms.first().map(|(at, _)| *at).into_iter().chain(state.watch.look).min();
     let limit = if state.watch.cancelled { Some(Duration::ZERO) } else { limit };
     state.watch.asleep = true;
     state.watch.until = next;
@@ -368,7 +389,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut idle_since = None;
     let mut state = shared.lock();
     while !state.closed {
-        idle_since = state.watch.is_empty().then(|| idle_since.unwrap_or_else(Instant::now));
+        idle_since = state.watch.is_idle().then(|| idle_since.unwrap_or_else(Instant::now));
         let limit = idle_since.map(|since| shared.idle.saturating_sub(since.elapsed()));
         if limit.is_some_and(|limit| limit.is_zero()) && !wakes.any() {
             break;

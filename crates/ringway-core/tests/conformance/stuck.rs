@@ -1,0 +1,245 @@
+//! What waits for ever, or for very long, keeps nothing else from its work: opens of FIFOs, reads of idle pipes, and
+//! calls that hang on a file system.
+
+use crate::errors::small_file_system;
+use crate::world::{Checked, MS, World, descriptors, pattern, pipe, put, skip, threads, wait_for};
+use ringway_core::op::{self, At, Readiness};
+use ringway_core::{BackendKind, File, OpId, OpenOptions};
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// More than a queue has threads.
+const MANY: usize = 150;
+/// Long enough for any machine, and what a hang is turned into a failure by.
+const SOON: Duration = Duration::from_secs(20);
+/// User data of what must not be kept waiting.
+const PROMPT: u64 = 1 << 40;
+
+fn fifo(path: &Path) {
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: the name is a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+}
+
+/// Everything else that a queue does, on files that are well.
+fn all_else_goes_on(world: &World, queue: &mut Checked) {
+    let buffered = world.file(&pattern(0, 65536));
+    let direct = world.direct(&pattern(0, 65536));
+    let path = world.disk.join("well");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let operations = [
+        op::open(&path, &options),
+        op::read(&buffered, vec![0; 4096], 0).exact(),
+        op::read(&direct, crate::world::room(&direct, 4096), 0).exact(),
+        op::write(&buffered, vec![1; 4096], 4096).exact(),
+        op::fdatasync(&buffered),
+        op::fsync(&direct),
+        op::statx(&world.disk),
+        op::mkdir(world.disk.join("well-too"), 0o700),
+        op::rmdir(world.disk.join("well-too")),
+        op::nop(),
+    ];
+    for (number, operation) in (PROMPT..).zip(operations) {
+        queue.push(operation.user_data(number)).unwrap();
+        let until = Instant::now() + SOON;
+        let mut done = Vec::new();
+        while done.is_empty() {
+            assert!(Instant::now() < until, "operation {} is kept waiting", number - PROMPT);
+            done.extend(queue.reap_until(1, until).unwrap());
+        }
+        assert_eq!((done.len(), done[0].user_data), (1, number), "{done:?}");
+        assert!(done[0].result.is_ok(), "operation {}: {:?}", number - PROMPT, done[0].result);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Opens of FIFOs whose other end nobody has.
+fn waiting_opens(world: &World, queue: &mut Checked, paths: &[PathBuf]) -> Vec<OpId> {
+    let mut ids = Vec::new();
+    for (number, path) in paths.iter().enumerate() {
+        // io_uring opens one for reading at once.
+        let read = number % 3 == 2 && world.kind != BackendKind::Uring;
+        let mut options = OpenOptions::new();
+        options.read(read).write(!read);
+        ids.push(queue.push(op::open(path, &options).user_data(number as u64)).unwrap());
+    }
+    assert_eq!(queue.reap(0).unwrap().len(), 0);
+    ids
+}
+
+pub fn opens_of_fifos(world: &World) {
+    let dir = world.dir("fifos");
+    let paths: Vec<_> = (0..MANY).map(|number| dir.join(number.to_string())).collect();
+    paths.iter().for_each(|path| fifo(path));
+    let mut queue = world.queue();
+    let before = (descriptors(), threads());
+    let ids = waiting_opens(world, &mut queue, &paths);
+    all_else_goes_on(world, &mut queue);
+    assert_eq!(queue.in_flight(), MANY);
+    // Each is answered when the other end comes, is cancelled, or is given up: the place is free at once.
+    let other = std::fs::File::options().read(true).write(true).open(&paths[0]).unwrap();
+    let done: Vec<_> = queue.reap(1).unwrap().collect();
+    assert_eq!((done.len(), done[0].user_data), (1, 0));
+    assert!(done.into_iter().next().unwrap().into_file().is_ok());
+    assert!(queue.cancel(ids[1]));
+    let cancelled = queue.reap_until(1, Instant::now() + SOON).unwrap().next().unwrap();
+    assert_eq!((cancelled.user_data, cancelled.result.map_err(|error| error.errno())), (1, Err(libc::ECANCELED)));
+    ids[2..].iter().for_each(|id| assert!(queue.abandon(*id)));
+    let gone = wait_for(SOON, || {
+        assert_eq!(queue.reap(0).unwrap().len(), 0);
+        queue.in_flight() == 0
+    });
+    assert!(gone, "{} are still in flight", queue.in_flight());
+    let until = Instant::now() + SOON;
+    let limited = op::open(&paths[1], OpenOptions::new().write(true)).timeout(20 * MS);
+    assert_eq!(queue.result(limited), Err(libc::ETIMEDOUT));
+    assert!(Instant::now() < until);
+    // And those that are given up are in nobody's way either.
+    all_else_goes_on(world, &mut queue);
+    let begin = Instant::now();
+    drop(queue);
+    assert!(begin.elapsed() < Duration::from_secs(4), "dropping took {:?}", begin.elapsed());
+    // What they open in the end is closed, and their threads end.
+    drop(other);
+    let ends: Vec<_> =
+        paths.iter().map(|path| std::fs::File::options().read(true).write(true).open(path).unwrap()).collect();
+    assert!(wait_for(SOON, || threads() <= before.1), "threads: {}, then {}", before.1, threads());
+    drop(ends);
+    assert!(wait_for(SOON, || descriptors() <= before.0), "descriptors: {}, then {}", before.0, descriptors());
+}
+
+/// As many reads as a program may have of pipes in which nothing comes, and polls of them.
+pub fn idle_pipes(world: &World) {
+    let mut queue = world.build(&world.options().in_flight(2048));
+    let pipes: Vec<_> = (0..64).map(|_| pipe()).collect();
+    for number in 0..1024 {
+        let (reader, _) = &pipes[number as usize % pipes.len()];
+        let idle = match number % 8 {
+            0 => op::poll(reader, Readiness::READABLE),
+            _ => op::read(reader, vec![0; 1], At::Cursor),
+        };
+        queue.push(idle.user_data(number)).unwrap();
+    }
+    assert_eq!(queue.reap(0).unwrap().len(), 0);
+    for _ in 0..3 {
+        all_else_goes_on(world, &mut queue);
+    }
+    assert_eq!(queue.in_flight(), 1024);
+    pipes.iter().for_each(|(_, writer)| put(writer, &[1; 16]));
+    let all = queue.rest();
+    assert_eq!(all.len(), 1024);
+    assert!(all.values().all(|result| *result == Ok(1)), "{all:?}");
+}
+
+/// Writes into full pipes and terminals that nobody reads.
+pub fn full_streams(world: &World) {
+    let mut queue = world.queue();
+    let full: Vec<_> = (0..MANY).map(|_| pipe()).collect();
+    for (number, (_, writer)) in full.iter().enumerate() {
+        // More than a pipe takes: the call that waits has begun, and does not end.
+        queue.push(op::write(writer, vec![0; 1 << 20], At::Cursor).exact().user_data(number as u64)).unwrap();
+    }
+    let terminals: Vec<File> = (0..70).map(|_| terminal()).collect();
+    for (number, terminal) in terminals.iter().enumerate() {
+        let number = (MANY + number) as u64;
+        queue.push(op::write(&side_of(terminal), vec![b'x'; 1 << 16], At::Cursor).exact().user_data(number)).unwrap();
+    }
+    assert_eq!(queue.reap(0).unwrap().len(), 0);
+    all_else_goes_on(world, &mut queue);
+    assert_eq!(queue.in_flight(), MANY + terminals.len());
+    // Without the other ends they fail.
+    drop(full.into_iter().map(|(reader, writer)| (drop(reader), writer)).collect::<Vec<_>>());
+    drop(terminals);
+    let results = queue.rest();
+    assert_eq!(results.len(), MANY + 70);
+    assert!(results.values().all(|result| matches!(result, Err(libc::EPIPE | libc::EIO))), "{results:?}");
+}
+
+/// The side of a pseudoterminal at which its terminal's output is read.
+fn terminal() -> File {
+    // SAFETY: the calls take numbers and a descriptor that is owned here.
+    unsafe {
+        let main = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert!(main >= 0 && libc::grantpt(main) == 0 && libc::unlockpt(main) == 0);
+        <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(main).into()
+    }
+}
+
+/// The terminal itself.
+fn side_of(main: &File) -> File {
+    let mut name = [0; 64];
+    // SAFETY: the name is written into live memory of this length.
+    assert_eq!(unsafe { libc::ptsname_r(main.as_raw_fd(), name.as_mut_ptr(), name.len()) }, 0);
+    // SAFETY: the call above has ended the name with a NUL.
+    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
+    OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(name.to_str().unwrap()).unwrap()
+}
+
+/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on it.
+struct Frozen {
+    dir: std::fs::File,
+    helper: Child,
+}
+
+impl Frozen {
+    fn new(dir: &Path) -> Self {
+        let helper = Command::new("sh")
+            .args(["-c", "timeout 40 cat; exec fsfreeze -u \"$1\" 2>/dev/null", "sh"])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let dir = std::fs::File::open(dir).unwrap();
+        const FIFREEZE: libc::Ioctl = 0xc004_5877_u32 as libc::Ioctl;
+        // SAFETY: the request takes a number.
+        assert_eq!(unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) }, 0, "{}", std::io::Error::last_os_error());
+        Self { dir, helper }
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        const FITHAW: libc::Ioctl = 0xc004_5878_u32 as libc::Ioctl;
+        // SAFETY: the request takes a number.
+        unsafe { libc::ioctl(self.dir.as_raw_fd(), FITHAW, 0) };
+        drop(self.helper.stdin.take());
+        let _ = self.helper.wait();
+    }
+}
+
+/// Writes, syncs and changes of names that hang until a file system is thawed.
+pub fn a_frozen_file_system(world: &World) {
+    let Some(dir) = small_file_system(world, 32 << 10) else { return };
+    if Command::new("fsfreeze").arg("-V").stdout(Stdio::null()).status().is_err() {
+        return skip("no fsfreeze");
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    let open = |number: usize| options.open(dir.join(number.to_string())).unwrap();
+    let files: Vec<File> = (0..MANY).map(open).collect();
+    let mut queue = world.queue();
+    let frozen = Frozen::new(&dir);
+    for (number, file) in files.iter().enumerate() {
+        queue.push(op::write(file, vec![1; 4096], 0).exact().user_data(number as u64)).unwrap();
+    }
+    for number in 0..10 {
+        let path = dir.join(format!("dir{number}"));
+        queue.push(op::mkdir(path, 0o700).user_data((MANY + number) as u64)).unwrap();
+    }
+    assert_eq!(queue.reap(0).unwrap().len(), 0);
+    std::thread::sleep(20 * MS);
+    all_else_goes_on(world, &mut queue);
+    all_else_goes_on(world, &mut queue);
+    assert_eq!(queue.in_flight(), MANY + 10, "the file system was not frozen");
+    drop(frozen);
+    let results = queue.rest();
+    assert!(results.iter().all(|(number, result)| *result == Ok(if *number < MANY as u64 { 4096 } else { 0 })));
+    // The threads that were written off end, all but those there may be. (The kernel keeps its own for a while.)
+    if world.kind != BackendKind::Uring {
+        assert!(wait_for(SOON, || threads() <= 64 + 4 + 3), "{} threads", threads());
+    }
+}
