@@ -3,10 +3,12 @@
 use crate::executor::Executor;
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
-use crate::world::{World, direct, fifo, granted, has_reader, pattern, settled, until, wait_for};
+use crate::world::{MS, World, direct, fifo, granted, has_reader, pattern, put, settled, until, wait_for};
 use futures::future::{join_all, maybe_done, poll_immediate};
 use ringway::fs::OpenOptions;
-use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder};
+use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder, FaultPlan};
+use ringway_core::op::Kind;
+use ringway_core::{FaultStep, Late};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
@@ -94,6 +96,76 @@ fn what_never_ends_keeps_nothing_from_its_turn() {
                     file.sync_all().await.unwrap();
                     assert!(world.counts().in_flight >= 400);
                 });
+            },
+        );
+    }
+}
+
+/// Reads of pipes in any number, with the room that there is by default, keep no open, sync or look at metadata from its turn.
+#[test]
+fn idle_pipes_keep_no_other_kind_from_its_turn() {
+    for (executor, pipes) in [(Executor::TokioThreads, 1024), (Executor::OwnLoop, 1024), (Executor::TokioCurrent, 5000)]
+    {
+        worlds(
+            "idle_pipes_keep_no_other_kind_from_its_turn",
+            executor,
+            |builder| builder.shards(1),
+            |world| {
+                world.run(move |world| async move {
+                    let (reader, writer) = world.pipe();
+                    let mut waiting: Vec<_> =
+                        (0..pipes).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+                    for read in &mut waiting {
+                        assert!(poll_immediate(read).await.is_none());
+                    }
+                    let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                    file.sync_all().await.unwrap();
+                    file.sync_data().await.unwrap();
+                    assert_eq!(file.metadata().await.unwrap().len(), 16 * PAGE as u64);
+                    file.set_len(PAGE as u64).await.unwrap();
+                    let (read, _) = file.read_at(room(), 0).await;
+                    assert_eq!(read.unwrap(), PAGE);
+                    file.close().await.unwrap();
+                    assert!(world.counts().in_flight >= pipes);
+                    // And they are served when there is something.
+                    put(&writer, &vec![7; pipes as usize]);
+                    for (read, _) in join_all(waiting).await {
+                        assert_eq!(read.unwrap(), 1);
+                    }
+                });
+            },
+        );
+    }
+}
+
+/// A disk that hangs: syncs that never answer keep no open, no read and no metadata from its turn.
+#[test]
+fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
+    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
+        worlds(
+            "syncs_that_hang_keep_no_other_kind_from_its_turn",
+            executor,
+            |builder| {
+                let hangs = |plan: FaultPlan, sync| plan.late(FaultStep::Kind(Kind::Fsync, sync), Late::Forever);
+                builder.shards(1).close_wait(MS).faults((0..3000).fold(FaultPlan::new(0), hangs))
+            },
+            |world| {
+                let engine = world.engine.clone();
+                world.executor.run(&engine, &world.spawned, {
+                    let world = world.clone();
+                    async move {
+                        let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                        let mut syncs: Vec<_> = (0..2000).map(|_| Box::pin(file.sync_data())).collect();
+                        for sync in &mut syncs {
+                            assert!(poll_immediate(sync).await.is_none());
+                        }
+                        let other = world.file("other", &pattern(0, 16 * PAGE), true).await;
+                        assert_eq!(other.metadata().await.unwrap().len(), 16 * PAGE as u64);
+                        assert_eq!(other.read_at(room(), 0).await.0.unwrap(), PAGE);
+                        other.close().await.unwrap();
+                    }
+                });
+                settled(&engine);
             },
         );
     }
