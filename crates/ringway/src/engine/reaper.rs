@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a runtime has to pick up what has completed, before the thread does.
-const NAP: Duration = Duration::from_micros(200);
+const NAP: Duration = Duration::from_micros(100);
 /// As long as runtimes are in time the naps grow up to this: each costs two context switches.
 const LONG_NAP: Duration = Duration::from_micros(800);
 /// The longest nap, when the thread finds descriptors readable for nothing again and again.
@@ -92,13 +92,14 @@ impl Reaper {
     }
 
     fn run(&self, shards: &[Shard]) {
-        let mut seen: Vec<Seen> = shards.iter().map(Shard::seen).collect();
+        let mut seen = Vec::new();
         // Whether something may have happened since it looked last, and for how long it naps before it looks.
         let mut nap = None;
         while !self.closing.load(Ordering::SeqCst) {
             match nap {
                 None => {
                     self.sleep(shards);
+                    seen = shards.iter().map(Shard::seen).collect();
                     nap = Some(NAP);
                 }
                 Some(time) => {

@@ -5,12 +5,14 @@ use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
 use crate::world::{MS, World, direct, fifo, granted, has_reader, pattern, put, settled, until, wait_for};
 use futures::future::{join_all, maybe_done, poll_immediate};
-use ringway::fs::OpenOptions;
-use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder, FaultPlan};
+use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, At, BackendKind, Engine, EngineBuilder, FaultPlan, Reaping};
 use ringway_core::op::Kind;
 use ringway_core::{FaultStep, Late};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 fn room() -> AlignedBuffer {
     AlignedBuffer::new(PAGE, PAGE)
@@ -260,4 +262,77 @@ fn opens_that_wait_leave_room_for_others() {
             });
         },
     );
+}
+
+thread_local! {
+    /// Futures of others that this thread has woken since it began its poll.
+    static WOKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A task that waits by looking: so that others come while one thread is at work.
+struct Looks(AtomicBool);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        WOKEN.set(WOKEN.get() + 1);
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Several threads submit one operation after the other. Whoever submits and hands out for the others does so a bounded number
+/// of times: each of them can be woken once in each round.
+#[test]
+fn nobody_works_for_others_without_a_bound() {
+    const THREADS: usize = 4;
+    /// Operations of each thread.
+    const EACH: usize = 30_000;
+    const MOST_ROUNDS: usize = 16;
+    for reaping in [Reaping::Thread, Reaping::ByHand] {
+        let _watch = Watchdog::new("nobody_works_for_others_without_a_bound");
+        let engine = Engine::builder().backend(BackendKind::Null).shards(1).reaping(reaping).build().unwrap();
+        let file = File::with_engine(tempfile::tempfile().unwrap().into(), &engine);
+        let left = AtomicUsize::new(THREADS);
+        let submitter = || {
+            let mut most = 0;
+            for _ in 0..EACH {
+                let looks = Arc::new(Looks(AtomicBool::new(true)));
+                let waker = Waker::from(looks.clone());
+                let mut sync = pin!(file.sync_data());
+                loop {
+                    while !looks.0.swap(false, Ordering::AcqRel) {
+                        std::thread::yield_now();
+                    }
+                    WOKEN.set(0);
+                    let result = sync.as_mut().poll(&mut Context::from_waker(&waker));
+                    most = most.max(WOKEN.get());
+                    if let Poll::Ready(result) = result {
+                        result.unwrap();
+                        break;
+                    }
+                }
+            }
+            left.fetch_sub(1, Ordering::Release);
+            most
+        };
+        let most = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(submitter)).collect();
+            // What is left over comes to whoever reaps, and by itself.
+            if reaping == Reaping::ByHand {
+                scope.spawn(|| {
+                    while left.load(Ordering::Acquire) > 0 {
+                        let fd = engine.readable().unwrap();
+                        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+                        let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                        if rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0 {
+                            engine.reap();
+                        }
+                    }
+                });
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+        });
+        println!("{reaping:?}: at most {most} futures of others woken in one poll");
+        assert!(most <= MOST_ROUNDS * (THREADS - 1), "{most} futures of others woken in one poll");
+        settled(&engine);
+    }
 }
