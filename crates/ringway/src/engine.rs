@@ -19,14 +19,14 @@ pub use stats::{Batches, Latency, Stats};
 
 pub(crate) use coop::go_on;
 pub(crate) use flight::Flight;
-pub(crate) use shard::Turn;
+pub(crate) use shard::{Lane, Turn};
 pub(crate) use waiters::Outcome;
 
 use crate::pool::Pool;
 use crate::thread;
-use reaper::Reaper;
+use reaper::{Alarm, Reaper};
 use ringway_core::{BackendKind, Counts, Explanation, Home, Operation, Reason};
-use shard::{Place, Shard, Unattended};
+use shard::{Place, Shard};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,8 +77,9 @@ pub(crate) struct Inner {
 
 /// What a program needs that has a loop of its own.
 struct ByHand {
-    /// Readable when any shard is.
+    /// Readable when any shard is, or the alarm has been rung.
     readable: OwnedFd,
+    alarm: Arc<Alarm>,
 }
 
 /// A counter with a cache line of its own.
@@ -156,6 +157,9 @@ impl Engine {
         if !self.inner.home.is_here() {
             return 0;
         }
+        if let Some(by_hand) = &self.inner.by_hand {
+            by_hand.alarm.clear();
+        }
         self.inner.shards.iter().map(|shard| shard.turn(Place::ByHand, None)).sum()
     }
 }
@@ -189,16 +193,9 @@ impl Inner {
         if pushed.due {
             shard.turn(place, Some(pushed.key));
         }
-        if let Some(reaper) = &self.reaper {
-            match pushed.unattended {
-                Unattended::No => reaper.watch(),
-                Unattended::Thread => reaper.ring(),
-                #[cfg(feature = "tokio")]
-                Unattended::Runtime(id) => {
-                    driver::start(&self.shards, index, id, reaper);
-                    reaper.watch();
-                }
-            }
+        #[cfg(feature = "tokio")]
+        if let Some(id) = pushed.unattended {
+            driver::start(&self.shards, index, id, self.reaping == Reaping::Runtime);
         }
         (index, pushed.key, pushed.due)
     }
@@ -209,9 +206,11 @@ impl Inner {
             Reaping::ByHand => Place::ByHand,
             Reaping::Thread => Place::Elsewhere,
             #[cfg(feature = "tokio")]
-            Reaping::Automatic => driver::runtime().map_or(Place::Elsewhere, |handle| Place::Runtime(handle.id())),
+            Reaping::Automatic | Reaping::Runtime => {
+                driver::runtime().map_or(Place::Elsewhere, |handle| Place::Runtime(handle.id()))
+            }
             #[cfg(not(feature = "tokio"))]
-            Reaping::Automatic => Place::Elsewhere,
+            Reaping::Automatic | Reaping::Runtime => Place::Elsewhere,
         }
     }
 

@@ -1,24 +1,31 @@
 //! What an engine is to be.
 
-use super::reaper::Reaper;
-use super::shard::Shard;
+use super::reaper::{Alarm, Reaper};
+use super::shard::{SYNCS, Shard};
 use super::{ByHand, Engine, Inner, Padded};
 use crate::pool::Pool;
 use ringway_core::{Arena, BackendKind, FaultPlan, Home, Options, SqPoll};
 use rustix::event::epoll;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Who picks up completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reaping {
-    /// On tokio a task of the runtime that the future is polled in (feature `tokio`); elsewhere a thread of the engine's own.
-    /// The thread also watches over the tasks.
+    /// In a tokio runtime its I/O driver (feature `tokio`); elsewhere, in a runtime without I/O, and where a runtime is late, a
+    /// thread of the engine's own.
+    ///
+    /// Tokio panics when a runtime without I/O is asked for it, and has no way to find out before. ringway catches that
+    /// panic, once for each runtime, and keeps it from the panic hook. A program built with `panic = "abort"` is never asked:
+    /// there the thread does it, unless [`Runtime`](Self::Runtime) is chosen.
     #[default]
     Automatic,
-    /// The thread, everywhere. For runtimes without I/O.
+    /// As [`Automatic`](Self::Automatic), in a program of which every tokio runtime that polls a future of ringway's has I/O
+    /// enabled (`enable_io` or `enable_all`). In one that has not, the first operation panics. For programs built with
+    /// `panic = "abort"`.
+    Runtime,
+    /// The thread, everywhere.
     Thread,
     /// The program: it polls [`Engine::readable`] in its own loop, and calls [`Engine::reap`]. There is no thread.
     ByHand,
@@ -51,8 +58,8 @@ pub struct EngineBuilder {
     close_wait: Duration,
 }
 
-/// Kernel threads that one ring may have for files: enough for syncs and what the device refuses to take at once.
-const IO_WQ_WORKERS: u32 = 16;
+/// Kernel threads that one ring may have for files: enough for syncs, and some for opens and what the device refuses to take at once.
+const IO_WQ_WORKERS: u32 = SYNCS + 8;
 /// The most shards that are made unasked.
 const MOST_SHARDS: usize = 16;
 /// Processors for which one shard is enough.
@@ -92,8 +99,9 @@ impl EngineBuilder {
         self
     }
 
-    /// The most other operations (opens, syncs, reads of pipes, everything that may take for ever) that each shard has
-    /// with the kernel at a time. Default 1024.
+    /// The most operations that may wait for ever (reads and writes of pipes, sockets, terminals) that each shard has with the
+    /// kernel at a time; further ones wait in order. Opens, syncs, and what is done with names have room of their own.
+    /// Default 1024.
     pub fn waiting(mut self, operations: u32) -> Self {
         self.waiting = operations;
         self
@@ -111,7 +119,7 @@ impl EngineBuilder {
         self
     }
 
-    /// The most io-wq workers of each shard's ring, for files and for the rest; 0 leaves the kernel's limit. Default 16 and 16.
+    /// The most io-wq workers of each shard's ring, for files and for the rest; 0 leaves the kernel's limit. Default 24 and 24.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.options = self.options.io_wq_workers(files, rest);
         self
@@ -189,8 +197,9 @@ impl EngineBuilder {
         if self.in_flight == 0 || self.waiting == 0 {
             return invalid("in_flight and waiting: at least 1");
         }
+        let alarm = Alarm::new()?;
         let shards: io::Result<Arc<[Shard]>> =
-            (0..count).map(|_| Shard::new(&self.options, self.in_flight, self.waiting)).collect();
+            (0..count).map(|_| Shard::new(&self.options, self.in_flight, self.waiting, alarm.clone())).collect();
         let shards = shards?;
         let mut pool = Pool::new(self.pool);
         if let Some((size, count)) = self.fixed_buffers {
@@ -205,12 +214,12 @@ impl EngineBuilder {
             pool = pool.with_arena(arena);
         }
         let by_hand = match self.reaping {
-            Reaping::ByHand => Some(ByHand { readable: one_for_all(&shards)? }),
+            Reaping::ByHand => Some(ByHand { readable: one_for_all(&shards, &alarm)?, alarm: alarm.clone() }),
             _ => None,
         };
         let reaper = match self.reaping {
             Reaping::ByHand => None,
-            _ => Some(Reaper::start(shards.clone(), self.close_wait)?),
+            _ => Some(Reaper::start(shards.clone(), alarm, self.close_wait)?),
         };
         Ok(Engine {
             inner: Arc::new(Inner {
@@ -229,11 +238,11 @@ impl EngineBuilder {
     }
 }
 
-/// A descriptor that is readable when that of any shard is.
-fn one_for_all(shards: &[Shard]) -> io::Result<std::os::fd::OwnedFd> {
+/// A descriptor that is readable when that of any shard is, or the alarm's.
+fn one_for_all(shards: &[Shard], alarm: &Alarm) -> io::Result<std::os::fd::OwnedFd> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for shard in shards {
-        epoll::add(&all, shard.readable().as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    for fd in shards.iter().map(Shard::readable).chain([alarm.fd()]) {
+        epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(all)
 }

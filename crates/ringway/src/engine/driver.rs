@@ -6,11 +6,10 @@
 //! One of each for each runtime and shard that a future was polled with; whichever bell rings first picks up all completions.
 //! They go with their runtime, and the engine's thread takes over then.
 
-use super::reaper::Reaper;
 use super::shard::{Place, Shard, lock};
 use std::future::poll_fn;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::io::Interest;
@@ -23,19 +22,19 @@ pub(crate) fn runtime() -> Option<Handle> {
 }
 
 /// Has the current runtime pick up completions. Without success (the runtime has no I/O, no descriptor is to be had) the thread
-/// does it.
-pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, reaper: &Arc<Reaper>) {
-    // It panics in a runtime without I/O, and there is no way to ask. The newer function is unsafe, for types whose descriptor
-    // may change; that of an `OwnedFd` does not.
-    #[allow(deprecated)]
-    let watched = catch_unwind(AssertUnwindSafe(|| {
+/// does it. `has_io`: the program promises that the runtime has I/O; else it panics.
+pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
+    let watch = || {
         let fd = shards[shard].readable().try_clone_to_owned()?;
+        // The newer function is unsafe, for types whose descriptor may change; that of an `OwnedFd` does not.
+        #[allow(deprecated)]
         AsyncFd::with_interest(fd, Interest::READABLE)
-    }));
-    let fd = watched.ok().and_then(Result::ok);
+    };
+    let watched = if has_io { Some(watch()) } else { unless_it_panics(watch) };
+    let fd = watched.and_then(io::Result::ok);
     let works = fd.is_some();
     let bell = Arc::new(Bell { shards: shards.clone(), shard, id, fd: Mutex::new(fd), returning: Mutex::default() });
-    let post = Post { bell: bell.clone(), reaper: reaper.clone() };
+    let post = Post { bell: bell.clone() };
     if works {
         tokio::spawn(come_back(post));
         bell.wake();
@@ -46,6 +45,47 @@ pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, reaper: &Arc<Re
             reapers.runtimes.insert(0, (id, false));
         });
     }
+}
+
+/// A panic would end the process: nothing is tried.
+#[cfg(not(panic = "unwind"))]
+fn unless_it_panics<R>(_try: impl FnOnce() -> R) -> Option<R> {
+    None
+}
+
+/// The result; `None` if there was a panic, of which the panic hook is not told: it may print, or end the process.
+///
+/// The hook is the whole process's, so it is replaced for a moment by one that passes on what other threads have to tell.
+#[cfg(panic = "unwind")]
+fn unless_it_panics<R>(run: impl FnOnce() -> R) -> Option<R> {
+    use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+    static ONE: Mutex<()> = Mutex::new(());
+    let here = std::thread::current().id();
+    if std::thread::panicking() {
+        return None; // The hook cannot be replaced.
+    }
+    let _one = lock(&ONE);
+    let usual = Arc::new(take_hook());
+    let for_others = usual.clone();
+    let quiet: Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync> = Box::new(move |info| {
+        if std::thread::current().id() != here {
+            for_others(info);
+        }
+    });
+    let ours = &raw const *quiet;
+    set_hook(quiet);
+    let result = catch_unwind(AssertUnwindSafe(run));
+    let found = take_hook();
+    if std::ptr::addr_eq(&raw const *found, ours) {
+        drop(found);
+        if let Some(usual) = Arc::into_inner(usual) {
+            set_hook(usual);
+        }
+    } else {
+        // Another thread has set its own meanwhile.
+        set_hook(found);
+    }
+    result.ok()
 }
 
 /// Runtimes that are remembered.
@@ -135,7 +175,6 @@ impl Wake for Bell {
 /// The task's place in its shard; given up when it is dropped, which may be at any time.
 struct Post {
     bell: Arc<Bell>,
-    reaper: Arc<Reaper>,
 }
 
 impl Drop for Post {
@@ -154,7 +193,6 @@ impl Drop for Post {
         });
         drop(driver);
         shard.flush();
-        self.reaper.ring();
     }
 }
 

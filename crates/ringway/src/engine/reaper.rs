@@ -1,28 +1,71 @@
-//! The engine's own thread: it picks up completions where no runtime does, and watches where one does.
+//! The engine's own thread: it picks up completions where no runtime does, and in place of a runtime that is late.
 //!
-//! Futures polled outside of tokio have nobody else; for those it waits on the shards' descriptors. A task of a runtime is quicker
-//! for what is polled in that runtime, but may not come: its runtime may be busy with something that blocks, or not be driven
-//! at all. So while anything is in flight the thread looks, now and then, whether the shards move, and moves them if not.
-//! With nothing in flight it sleeps.
+//! It sleeps in `poll(2)` on the shards' descriptors, with no limit: an operation that waits for ever and a result that nobody
+//! has looked at wake nobody. Futures polled outside of tokio have nobody else, and for those it picks up what completes at once. What
+//! is polled in a runtime is that runtime's first: its I/O driver is quicker. But the driver may not come, when the
+//! worker that holds it computes, or when nobody drives the runtime. So the thread, once woken, naps for a moment, and then picks up
+//! whatever is there still. While shards move it goes on napping, and sleeps again when nothing has happened during a nap.
 
-use super::shard::{Place, Shard};
+use super::shard::{Place, Progress, Seen, Shard};
 use ringway_core::{Home, with_signals_blocked};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it looks whether the shards move.
-const WATCH: Duration = Duration::from_millis(10);
-/// How many looks find nothing in flight before it sleeps.
-const PATIENCE: u32 = 20;
+/// How long a runtime has to pick up what has completed, before the thread does.
+const NAP: Duration = Duration::from_micros(100);
+/// As long as runtimes are in time the naps grow up to this: each costs two context switches.
+const LONG_NAP: Duration = Duration::from_micros(800);
+/// The longest nap, when the thread finds descriptors readable for nothing again and again.
+const LONGEST_NAP: Duration = Duration::from_millis(10);
+/// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor may be readable for nothing.
+const MOST_IN_VAIN: u32 = 8;
+
+/// Wakes whoever reaps besides those who submit: the thread, or a program with a loop of its own.
+pub(crate) struct Alarm {
+    fd: OwnedFd,
+    /// The thread sleeps, or is about to.
+    asleep: AtomicBool,
+}
+
+impl Alarm {
+    /// Errors: EMFILE, ENFILE, ENOMEM.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { fd, asleep: AtomicBool::new(false) }))
+    }
+
+    /// Readable when it has been rung.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn ring(&self) {
+        // An eventfd that cannot be written to, because it was rung so often, is readable.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// It has been heard.
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+
+    /// A shard holds something back until a runtime comes, which may be late: rung if the thread sleeps.
+    #[inline]
+    pub(crate) fn watch(&self) {
+        // What is held back is noted under a lock that the thread takes after it has said that it sleeps: one of the two sees the other.
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+}
 
 /// The thread, from outside.
 pub(crate) struct Reaper {
-    bell: OwnedFd,
-    asleep: AtomicBool,
+    alarm: Arc<Alarm>,
     closing: AtomicBool,
     /// How long closing waits for what is in flight.
     close_wait: Duration,
@@ -30,92 +73,105 @@ pub(crate) struct Reaper {
 }
 
 impl Reaper {
-    /// Starts the thread. Errors: no descriptor, or no thread, is to be had.
-    pub(crate) fn start(shards: Arc<[Shard]>, close_wait: Duration) -> io::Result<Arc<Self>> {
-        let reaper = Arc::new(Self {
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            asleep: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            close_wait,
-            home: Home::here(),
-        });
+    /// Starts the thread. Errors: no thread is to be had.
+    pub(crate) fn start(shards: Arc<[Shard]>, alarm: Arc<Alarm>, close_wait: Duration) -> io::Result<Arc<Self>> {
+        let closing = AtomicBool::new(false);
+        let reaper = Arc::new(Self { alarm, closing, close_wait, home: Home::here() });
         let this = reaper.clone();
         let thread = std::thread::Builder::new().name("ringway".into());
         with_signals_blocked(|| thread.spawn(move || this.run(&shards)))?;
         Ok(reaper)
     }
 
-    /// Something was pushed.
-    #[inline]
-    pub(crate) fn watch(&self) {
-        // The push was made under a lock that the thread takes after it has said that it sleeps: one of the two sees the other.
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            self.ring();
-        }
-    }
-
-    /// It is to wait on a shard's descriptor from now on.
-    pub(crate) fn ring(&self) {
-        // A bell that cannot be rung any more, because it was rung so often, rings.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-    }
-
     /// The engine has gone: shards are closed, and the thread ends.
     pub(crate) fn close(&self) {
         if self.home.is_here() {
             self.closing.store(true, Ordering::SeqCst);
-            self.ring();
+            self.alarm.ring();
         }
     }
 
     fn run(&self, shards: &[Shard]) {
-        let mut seen: Vec<u64> = shards.iter().map(Shard::turns).collect();
-        let mut looked = Instant::now();
-        let mut idle = 0;
+        let mut seen = Vec::new();
+        // Whether something may have happened since it looked last, and for how long it naps before it looks.
+        let mut nap = None;
         while !self.closing.load(Ordering::SeqCst) {
-            let sleeps = idle >= PATIENCE && self.falls_asleep(shards);
-            let served: Vec<&Shard> = shards.iter().filter(|shard| shard.reapers(|reapers| reapers.thread)).collect();
-            self.wait(&served, if sleeps { None } else { Some(WATCH) });
-            self.asleep.store(false, Ordering::SeqCst);
-            for shard in served {
-                shard.turn(Place::Elsewhere, None);
-            }
-            if !sleeps && looked.elapsed() < WATCH {
-                continue;
-            }
-            looked = Instant::now();
-            let mut works = false;
-            for (shard, seen) in shards.iter().zip(&mut seen) {
-                if shard.has_work() {
-                    works = true;
-                    if shard.turns() == *seen {
-                        shard.flush();
-                    }
-                } else {
-                    shard.rest();
+            match nap {
+                None => {
+                    self.sleep(shards);
+                    seen = shards.iter().map(Shard::seen).collect();
+                    nap = Some(NAP);
                 }
-                works |= std::mem::replace(seen, shard.turns()) != shard.turns();
+                Some(time) => {
+                    self.nap(shards, time);
+                    nap = look(shards, &mut seen, time);
+                }
             }
-            idle = if works { 0 } else { idle + 1 };
         }
         shards.iter().for_each(|shard| shard.close(self.close_wait));
     }
 
-    /// Says that it sleeps, unless there is something to do after all.
-    fn falls_asleep(&self, shards: &[Shard]) -> bool {
-        self.asleep.store(true, Ordering::SeqCst);
-        !shards.iter().any(Shard::has_work)
+    /// Until there is something on any shard, or one of them holds something back.
+    fn sleep(&self, shards: &[Shard]) {
+        self.alarm.asleep.store(true, Ordering::SeqCst);
+        if !shards.iter().any(Shard::holds_back) {
+            self.wait(&shards.iter().collect::<Vec<_>>(), None);
+        }
+        self.alarm.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Waits for the bell or for a completion on one of these.
-    fn wait(&self, served: &[&Shard], limit: Option<Duration>) {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
-        fds.extend(served.iter().map(|shard| PollFd::from_borrowed_fd(shard.readable(), PollFlags::IN)));
+    /// For so long, but for futures that nobody else serves.
+    fn nap(&self, shards: &[Shard], time: Duration) {
+        let until = Instant::now() + time;
+        let mut served: Vec<&Shard> = shards.iter().filter(|shard| shard.is_served()).collect();
+        let mut in_vain = 0;
+        loop {
+            shards.iter().for_each(Shard::take_over);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.closing.load(Ordering::SeqCst) {
+                return;
+            }
+            let ready = self.wait(&served, Some(left));
+            if !ready.is_empty() && ready.iter().map(|shard| shard.turn(Place::Elsewhere, None)).sum::<usize>() == 0 {
+                in_vain += 1;
+            }
+            if in_vain > MOST_IN_VAIN {
+                served.clear();
+            }
+        }
+    }
+
+    /// Waits for the alarm or for one of these; those that are readable.
+    fn wait<'a>(&self, shards: &[&'a Shard], limit: Option<Duration>) -> Vec<&'a Shard> {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.alarm.fd(), PollFlags::IN)];
+        fds.extend(shards.iter().map(|shard| PollFd::from_borrowed_fd(shard.readable(), PollFlags::IN)));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         // Interrupted or not: it is looked at what there is.
         let _ = poll(&mut fds, limit.as_ref());
-        if fds[0].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
+        if is_ready(&fds[0]) {
+            self.alarm.clear();
         }
+        let ready = shards.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        ready.map(|(shard, _)| *shard).collect()
     }
+}
+
+/// Picks up what is late. How long to nap before the next look; `None` when nothing happens.
+fn look(shards: &[Shard], seen: &mut [Seen], nap: Duration) -> Option<Duration> {
+    let mut next: Option<Duration> = None;
+    for (shard, seen) in shards.iter().zip(seen) {
+        let wish = match shard.progress(*seen) {
+            Progress::Still => {
+                shard.rest();
+                None
+            }
+            Progress::Moving => Some((nap * 2).min(LONG_NAP)),
+            Progress::Late if shard.flush() > 0 => Some(NAP),
+            Progress::Late => Some((nap * 2).min(LONGEST_NAP)),
+        };
+        *seen = shard.seen();
+        next = next.into_iter().chain(wish).min();
+    }
+    next
 }

@@ -6,16 +6,18 @@
 //! and goes on. So nobody waits for anybody who is in the kernel.
 
 use super::pace::Pace;
+use super::reaper::Alarm;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
 use super::waiters::{Answered, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
 use ringway_core::{Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -24,9 +26,33 @@ use std::time::{Duration, Instant};
 pub(crate) enum Turn {
     /// A transfer of storage: it may gather with others into a group, and no more are in flight than the device can use.
     Paced,
-    /// Anything else: it is entered at once, and may take for ever without keeping transfers from their turn.
-    Now,
+    /// Anything else: it is entered at once, if its lane has room.
+    Now(Lane),
 }
+
+/// Operations that are entered at once. Each kind has room of its own, so that those which wait (for the other end of a pipe,
+/// for a disk that hangs) keep no other kind from its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Metadata, names, closing.
+    Call,
+    /// Opens; that of a FIFO may wait for ever.
+    Open,
+    Sync,
+    /// What may wait for ever: reads and writes of pipes, sockets, terminals.
+    Wait,
+}
+
+const LANES: [Lane; 4] = [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait];
+
+/// Rooms of the lanes whose operations end by themselves, mostly.
+const CALLS: u32 = 1024;
+const OPENS: u32 = 1024;
+/// On uring each sync has a kernel thread while it waits, of those that opens need too: fewer than there may be.
+pub(super) const SYNCS: u32 = 16;
+
+/// The most rounds that one thread makes for others in a row, before it leaves the rest to the reaper.
+const MOST_ROUNDS: usize = 16;
 
 pub(crate) struct Shard {
     front: Mutex<Front>,
@@ -36,6 +62,27 @@ pub(crate) struct Shard {
     readable: OwnedFd,
     /// How often it has been moved along.
     turns: AtomicU64,
+    /// Somebody has made the most rounds, and left the next to whoever hears the alarm.
+    left_over: AtomicBool,
+    alarm: Arc<Alarm>,
+}
+
+/// What the reaper has seen of a shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    turns: u64,
+    promises: u64,
+}
+
+/// How a shard does, as the reaper finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing has happened, and there is nothing to do.
+    Still,
+    /// Somebody moves it.
+    Moving,
+    /// There is something to do, and nobody has come.
+    Late,
 }
 
 /// What futures touch.
@@ -43,10 +90,8 @@ struct Front {
     waiters: Waiters,
     /// Whose turn comes when a group has gathered, and when there is room.
     paced: Inbox,
-    /// Whose turn is now.
-    now: Inbox,
-    /// How many more of these there is room for. They may take for ever, so they have room apart from the paced ones.
-    now_room: usize,
+    /// Whose turn is now, by their [`Lane`].
+    now: [Now; LANES.len()],
     cancels: Vec<OpId>,
     pace: Pace,
     /// Everything is to be entered that there is room for.
@@ -55,6 +100,8 @@ struct Front {
     reapers: Reapers,
     /// A reaper has woken tasks, and comes back when they have run.
     promise: Option<Promise>,
+    /// Promises so far.
+    promises: u64,
     /// Futures that will be woken by it.
     deferred: Vec<Waker>,
 }
@@ -82,6 +129,13 @@ pub(crate) struct Reapers {
     pub(crate) thread: bool,
     /// The engine has gone.
     pub(crate) closed: bool,
+}
+
+/// A lane's operations whose turn is now.
+struct Now {
+    inbox: Inbox,
+    /// How many more of them there is room for.
+    room: usize,
 }
 
 /// Waiters with operations whose turn has not come, in order.
@@ -136,13 +190,17 @@ struct Ring {
 #[derive(Clone, Copy)]
 struct Label(u64);
 
-/// Set for a paced operation.
-const PACED: u64 = 1 << 63;
+/// Where its turn stands in a label: the lane's number, or this for a paced operation.
+const TURN: u32 = 61;
+const PACED: u64 = 7;
 
 impl Label {
     fn new(key: Key, place: u32, turn: Turn) -> Self {
-        let paced = if turn == Turn::Paced { PACED } else { 0 };
-        Self(u64::from(key.index()) | u64::from(place) << 32 | paced)
+        let turn = match turn {
+            Turn::Paced => PACED,
+            Turn::Now(lane) => lane as u64,
+        };
+        Self(u64::from(key.index()) | u64::from(place) << 32 | turn << TURN)
     }
 
     fn index(self) -> u32 {
@@ -150,11 +208,12 @@ impl Label {
     }
 
     fn place(self) -> u32 {
-        ((self.0 & !PACED) >> 32) as u32
+        (self.0 << (64 - TURN) >> (64 - TURN) >> 32) as u32
     }
 
-    fn is_paced(self) -> bool {
-        self.0 & PACED != 0
+    /// The number of its lane; `None` for a paced operation.
+    fn lane(self) -> Option<usize> {
+        Some(self.0 >> TURN).filter(|turn| *turn != PACED).map(|lane| lane as usize)
     }
 }
 
@@ -163,19 +222,9 @@ pub(crate) struct Pushed {
     pub(crate) key: Key,
     /// It is time to enter, and worth a look at the results after that.
     pub(crate) due: bool,
-    /// Nobody picks up completions for this future yet.
-    pub(crate) unattended: Unattended,
-}
-
-/// Who is to be asked to pick up completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unattended {
-    No,
-    /// A task in the runtime that polls the future.
+    /// The runtime that polls the future, if its I/O driver is still to be asked to pick up completions.
     #[cfg(feature = "tokio")]
-    Runtime(tokio::runtime::Id),
-    /// The thread.
-    Thread,
+    pub(crate) unattended: Option<tokio::runtime::Id>,
 }
 
 /// Where a future is polled.
@@ -191,31 +240,41 @@ pub(crate) enum Place {
 }
 
 impl Shard {
-    /// A shard of which at most `paced` transfers of storage and `now` other operations are in flight.
+    /// A shard of which at most `paced` transfers of storage, and `waiting` operations that may wait for ever, are in flight. `alarm`
+    /// is rung for the reaper.
     ///
     /// Blocks for some system calls, as [`Options::build`] does.
-    pub(crate) fn new(options: &Options, paced: u32, now: u32) -> io::Result<Self> {
+    pub(crate) fn new(options: &Options, paced: u32, waiting: u32, alarm: Arc<Alarm>) -> io::Result<Self> {
+        let room = |lane| match lane {
+            Lane::Call => CALLS,
+            Lane::Open => OPENS,
+            Lane::Sync => SYNCS,
+            Lane::Wait => waiting,
+        };
+        let in_all = LANES.into_iter().map(room).fold(paced, u32::saturating_add);
         // Closing is the engine's business, which waits.
-        let options = options.clone().in_flight(paced.saturating_add(now)).close_wait(Duration::ZERO);
+        let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
         let mut queue = options.build()?;
         let readable = queue.poll_fd()?.try_clone_to_owned()?;
         Ok(Self {
             front: Mutex::new(Front {
                 waiters: Waiters::default(),
                 paced: Inbox::default(),
-                now: Inbox::default(),
-                now_room: now as usize,
+                now: LANES.map(|lane| Now { inbox: Inbox::default(), room: room(lane) as usize }),
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize),
                 flush: false,
                 reapers: Reapers::default(),
                 promise: None,
+                promises: 0,
                 deferred: Vec::new(),
             }),
             ring: Mutex::new(Ring { queue, cancels: Vec::new(), recorder: Recorder::new() }),
             turnstile: Turnstile::new(),
             readable,
             turns: AtomicU64::new(0),
+            left_over: AtomicBool::new(false),
+            alarm,
         })
     }
 
@@ -227,16 +286,30 @@ impl Shard {
         waker: &Waker,
         fill: impl FnOnce(&mut Few<Operation>),
     ) -> Pushed {
-        let mut front = self.front();
-        let front = &mut *front;
-        let key = front.waiters.insert(waker, fill);
-        let count = front.waiters.waiting(key);
-        match turn {
-            Turn::Paced => front.paced.add(key, count),
-            Turn::Now => front.now.add(key, count),
+        let (pushed, holds_back) = {
+            let mut front = self.front();
+            let front = &mut *front;
+            let key = front.waiters.insert(waker, fill);
+            let count = front.waiters.waiting(key);
+            match turn {
+                Turn::Paced => front.paced.add(key, count),
+                Turn::Now(lane) => front.now[lane as usize].inbox.add(key, count),
+            }
+            // None at all are over at once.
+            let due = count == 0 || front.is_due(place);
+            let pushed = Pushed {
+                key,
+                due,
+                #[cfg(feature = "tokio")]
+                unattended: front.reapers.is_new(place),
+            };
+            front.reapers.attend(place);
+            (pushed, !due && front.holds_back())
+        };
+        if holds_back {
+            self.alarm.watch();
         }
-        // None at all are over at once.
-        Pushed { key, due: count == 0 || front.is_due(place), unattended: front.reapers.attend(place) }
+        pushed
     }
 
     /// The result of a waiter's one operation, if it is there.
@@ -261,8 +334,8 @@ impl Shard {
             let given_up = front.waiters.give_up(key, &mut front.cancels);
             // Which of the two it stood in, its place there tells.
             if waiting > 0 {
-                let inbox = if front.now.keys.contains(&key) { &mut front.now } else { &mut front.paced };
-                inbox.forget(waiting, &front.waiters);
+                let now = front.now.iter_mut().map(|now| &mut now.inbox).find(|inbox| inbox.keys.contains(&key));
+                now.unwrap_or(&mut front.paced).forget(waiting, &front.waiters);
             }
             (given_up, !front.cancels.is_empty())
         };
@@ -286,38 +359,55 @@ impl Shard {
         self.go(place, None, true)
     }
 
-    /// Enters all that there is room for and takes what has completed, whatever the pace and whoever has promised what.
-    pub(crate) fn flush(&self) {
+    /// Enters all that there is room for and takes what has completed, whatever the pace and whoever has promised what. How many
+    /// futures were woken.
+    pub(crate) fn flush(&self) -> usize {
         {
             let mut front = self.front();
             front.promise = None;
             front.flush = true;
         }
-        self.turn(Place::ByHand, None);
+        self.turn(Place::ByHand, None)
+    }
+
+    /// Makes a round that another thread has left over, if there is one.
+    pub(crate) fn take_over(&self) {
+        if self.left_over.swap(false, Ordering::AcqRel) {
+            self.turn(Place::Elsewhere, None);
+        }
     }
 
     fn go(&self, place: Place, own: Option<Key>, comes_back: bool) -> usize {
         let mut woken = 0;
         let mut wakers = Vec::new();
         let Some(mut passage) = self.turnstile.enter() else { return woken };
-        loop {
+        for round in 1.. {
             let (more, orphans) = self.go_round(place, own, comes_back, &mut wakers);
             let left = passage.leave();
             // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
             drop_all(orphans);
             woken += wakers.len();
             wake_all(&mut wakers);
-            passage = match left {
-                Ok(()) if !more => return woken,
+            let again = match left {
+                Ok(()) if !more => break,
                 // What completed made room, or a group.
-                Ok(()) => match self.turnstile.enter() {
-                    Some(passage) => passage,
-                    None => return woken,
-                },
+                Ok(()) => self.turnstile.enter(),
                 // Somebody has left word.
-                Err(passage) => passage,
+                Err(passage) => Some(passage),
             };
+            match again {
+                None => break,
+                Some(again) if round < MOST_ROUNDS => passage = again,
+                // The others go on without this thread: who comes next, and at the latest the reaper.
+                Some(again) => {
+                    self.left_over.store(true, Ordering::Release);
+                    drop(again);
+                    self.alarm.ring();
+                    break;
+                }
+            }
         }
+        woken
     }
 
     /// One round: true if there is already reason for another, and what is to be dropped.
@@ -349,18 +439,46 @@ impl Shard {
         // One task alone needs nobody behind it.
         if comes_back && wakers.len() > 1 {
             front.promise = Some(Promise { place, tasks: wakers.len() });
+            front.promises += 1;
         }
-        (front.is_due(place) || !front.cancels.is_empty(), orphans)
+        let (more, holds_back) = (front.is_due(place) || !front.cancels.is_empty(), front.holds_back());
+        drop(front);
+        if holds_back {
+            self.alarm.watch();
+        }
+        (more, orphans)
     }
 
-    /// Something is in flight, or waits for its turn.
-    pub(crate) fn has_work(&self) -> bool {
-        self.front().waiters.in_flight() > 0
+    /// Something waits for a task of a runtime to come back.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.front().holds_back()
     }
 
-    /// How often it has been moved along.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
+    /// What there is to be seen of it, to compare with later.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { promises: self.front().promises, turns: self.turns.load(Ordering::Relaxed) }
+    }
+
+    /// What has become of it since it was seen.
+    pub(crate) fn progress(&self, before: Seen) -> Progress {
+        let now = self.seen();
+        match self.holds_back() {
+            true if now.promises == before.promises => Progress::Late,
+            true => Progress::Moving,
+            false if now.turns != before.turns => Progress::Moving,
+            false if self.is_readable() => Progress::Late,
+            false => Progress::Still,
+        }
+    }
+
+    fn is_readable(&self) -> bool {
+        let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Futures are polled that nobody but the thread picks up completions for.
+    pub(crate) fn is_served(&self) -> bool {
+        self.front().reapers.thread
     }
 
     /// Readable when there may be something to reap.
@@ -373,7 +491,7 @@ impl Shard {
         change(&mut self.front().reapers)
     }
 
-    /// Nothing is in flight: the thread need not wait for it.
+    /// With nothing in flight, the thread need not be quick.
     pub(crate) fn rest(&self) {
         let mut front = self.front();
         if front.waiters.in_flight() == 0 {
@@ -405,7 +523,8 @@ impl Shard {
     /// Operations counted, by the futures' side and by the queue's.
     pub(crate) fn counts(&self) -> (Counts, usize) {
         let front = self.front();
-        (front.waiters.counts(), front.paced.operations + front.now.operations)
+        let now: usize = front.now.iter().map(|now| now.inbox.operations).sum();
+        (front.waiters.counts(), front.paced.operations + now)
     }
 
     /// What the queue has done, and what was recorded of it.
@@ -432,7 +551,13 @@ impl Shard {
 impl Front {
     /// Whether it is time to enter, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
-        self.now.operations.min(self.now_room) > 0 || self.pace.is_due(self.paced.operations, self.expected(place))
+        self.now.iter().any(|now| now.inbox.operations.min(now.room) > 0)
+            || self.pace.is_due(self.paced.operations, self.expected(place))
+    }
+
+    /// Operations or wake-ups wait for a promise to be kept.
+    fn holds_back(&self) -> bool {
+        self.promise.is_some() && (!self.deferred.is_empty() || self.paced.operations.min(self.pace.room()) > 0)
     }
 
     /// Tasks there after which a reaper comes back.
@@ -444,12 +569,15 @@ impl Front {
     fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> usize {
         std::mem::swap(&mut self.cancels, &mut ring.cancels);
         let mut given = 0;
-        while self.now_room > 0
-            && let Some((key, next)) = self.now.take(&mut self.waiters)
-        {
-            self.now_room -= 1;
-            self.give(&mut ring.queue, key, next, Turn::Now, orphans);
-            given += 1;
+        for lane in LANES {
+            let at = lane as usize;
+            while self.now[at].room > 0
+                && let Some((key, next)) = self.now[at].inbox.take(&mut self.waiters)
+            {
+                self.now[at].room -= 1;
+                self.give(&mut ring.queue, key, next, Turn::Now(lane), orphans);
+                given += 1;
+            }
         }
         if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
             while self.pace.room() > 0
@@ -502,9 +630,9 @@ impl Front {
 
     /// An operation is over, and leaves room.
     fn over(&mut self, label: Label) {
-        match label.is_paced() {
-            true => self.pace.completed(1),
-            false => self.now_room += 1,
+        match label.lane() {
+            None => self.pace.completed(1),
+            Some(lane) => self.now[lane].room += 1,
         }
     }
 
@@ -521,24 +649,23 @@ impl Front {
 }
 
 impl Reapers {
-    /// Somebody waits at `place`; whom to ask, where nobody picks up completions for it yet.
-    fn attend(&mut self, place: Place) -> Unattended {
-        #[cfg(feature = "tokio")]
-        if let Place::Runtime(id) = place {
-            match self.runtimes.iter().find(|(known, _)| *known == id) {
-                Some((_, true)) => return Unattended::No,
-                Some((_, false)) => {}
-                None => {
-                    self.runtimes.push((id, true));
-                    return Unattended::Runtime(id);
-                }
-            }
-        }
-        if place == Place::ByHand || std::mem::replace(&mut self.thread, true) {
-            Unattended::No
-        } else {
-            Unattended::Thread
-        }
+    /// The runtime that somebody waits in, if it was not known.
+    #[cfg(feature = "tokio")]
+    fn is_new(&mut self, place: Place) -> Option<tokio::runtime::Id> {
+        let Place::Runtime(id) = place else { return None };
+        let new = self.runtimes.iter().all(|(known, _)| *known != id);
+        new.then(|| self.runtimes.push((id, true)));
+        new.then_some(id)
+    }
+
+    /// Somebody waits at `place`: the thread is to be quick where no runtime is.
+    fn attend(&mut self, place: Place) {
+        self.thread |= match place {
+            #[cfg(feature = "tokio")]
+            Place::Runtime(id) => self.runtimes.iter().any(|(known, has_driver)| *known == id && !has_driver),
+            Place::Elsewhere => true,
+            Place::ByHand => false,
+        };
     }
 }
 

@@ -4,7 +4,7 @@ use super::cache::Cache;
 use super::outcome::{invalid, metadata, nothing};
 use super::{OpenOptions, outcome};
 use crate::Engine;
-use crate::engine::{Flight, Outcome, Turn};
+use crate::engine::{Flight, Lane, Outcome, Turn};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
 use ringway_core::{File as CoreFile, Operation};
@@ -92,18 +92,18 @@ impl File {
     /// Errors: those of `fsync(2)`. An error is told once, to one of those who ask (that is the kernel's rule): after it,
     /// what was written before may be lost.
     pub async fn sync_all(&self) -> io::Result<()> {
-        nothing(self.run(op::fsync(self.core())).await)
+        nothing(self.run_in(Lane::Sync, op::fsync(self.core())).await)
     }
 
     /// As [`sync_all`](Self::sync_all), without times and the like: `fdatasync(2)`.
     pub async fn sync_data(&self) -> io::Result<()> {
-        nothing(self.run(op::fdatasync(self.core())).await)
+        nothing(self.run_in(Lane::Sync, op::fdatasync(self.core())).await)
     }
 
     /// Writes a range of what was written to the device and waits for it: `sync_file_range(2)`. It promises nothing for a
     /// power cut: neither what finds the data nor the device's own cache is written.
     pub async fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
-        nothing(self.run(op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL)).await)
+        nothing(self.run_in(Lane::Sync, op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL)).await)
     }
 
     /// Cuts it or lengthens it with zeroes: `ftruncate(2)`.
@@ -136,7 +136,7 @@ impl File {
     pub async fn close(self) -> io::Result<()> {
         let busy = || invalid("close: clones of the file, or operations on it, are left");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
-        match outcome::nothing(Flight::new(&inner.engine.inner, Turn::Now, op::close(inner.core)).await) {
+        match outcome::nothing(Flight::new(&inner.engine.inner, Turn::Now(Lane::Call), op::close(inner.core)).await) {
             Err(error) if error.raw_os_error() == Some(EBUSY) => Err(busy()),
             result => result,
         }
@@ -157,11 +157,15 @@ impl File {
 
     /// How transfers take their turn: those of a pipe or a terminal may take for ever.
     pub(super) fn turn(&self) -> Turn {
-        if self.is_storage() { Turn::Paced } else { Turn::Now }
+        if self.is_storage() { Turn::Paced } else { Turn::Now(Lane::Wait) }
     }
 
     async fn run(&self, operation: Operation) -> Outcome {
-        Flight::new(&self.inner.engine.inner, Turn::Now, operation).await
+        self.run_in(Lane::Call, operation).await
+    }
+
+    async fn run_in(&self, lane: Lane, operation: Operation) -> Outcome {
+        Flight::new(&self.inner.engine.inner, Turn::Now(lane), operation).await
     }
 }
 

@@ -3,7 +3,7 @@
 use super::outcome::opened;
 use super::{File, outcome};
 use crate::Engine;
-use crate::engine::{Flight, Turn};
+use crate::engine::{Flight, Lane, Turn};
 use ringway_core::op;
 use std::io;
 use std::path::Path;
@@ -127,7 +127,7 @@ impl OpenOptions {
             Some(dir) => op::open_at(dir.core(), path, &self.inner),
             None => op::open(path, &self.inner),
         };
-        let file = opened(Flight::new(&engine.inner, Turn::Now, operation).await)?;
+        let file = opened(Flight::new(&engine.inner, Turn::Now(Lane::Open), operation).await)?;
         Ok(File::new(file, engine))
     }
 }
@@ -140,6 +140,6 @@ impl Engine {
 
     /// Runs an operation that is on no open file.
     pub(super) async fn run(&self, operation: ringway_core::Operation) -> io::Result<()> {
-        outcome::nothing(Flight::new(&self.inner, Turn::Now, operation).await)
+        outcome::nothing(Flight::new(&self.inner, Turn::Now(Lane::Call), operation).await)
     }
 }

@@ -3,7 +3,7 @@
 use super::outcome::invalid;
 use super::{File, OpenOptions, outcome};
 use crate::buffer::IoBuffer;
-use crate::engine::{Flight, Turn};
+use crate::engine::{Flight, Lane, Turn};
 use crate::{Buffer, Engine};
 use ringway_core::op::{self, Metadata};
 use std::ffi::OsString;
@@ -236,7 +236,7 @@ const AT_SYMLINK_NOFOLLOW: i32 = rustix::fs::AtFlags::SYMLINK_NOFOLLOW.bits() as
 
 async fn stat(operation: ringway_core::Operation) -> io::Result<Metadata> {
     let engine = Engine::global()?;
-    outcome::metadata(Flight::new(&engine.inner, Turn::Now, operation).await)
+    outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), operation).await)
 }
 
 /// Whether a path leads to something.

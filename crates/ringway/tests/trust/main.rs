@@ -4,6 +4,7 @@
 //! `RINGWAY_CASE=part-of-a-name` runs those of the contracts' cases alone. `RINGWAY_STORM=60` has the cancel storm last that many
 //! seconds. What cannot be tested here prints `skipped: why`; where `CI` is set, a skip that is not expected fails.
 
+mod busy;
 #[path = "../../../ringway-core/tests/common/mod.rs"]
 mod common;
 mod compile;
@@ -11,6 +12,7 @@ mod contracts;
 mod examples;
 mod executor;
 mod guarded;
+mod idle;
 mod panics;
 mod pressure;
 mod process;

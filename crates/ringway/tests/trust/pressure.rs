@@ -3,12 +3,16 @@
 use crate::executor::Executor;
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
-use crate::world::{World, direct, fifo, granted, has_reader, pattern, settled, until, wait_for};
+use crate::world::{MS, World, direct, fifo, granted, has_reader, pattern, put, settled, until, wait_for};
 use futures::future::{join_all, maybe_done, poll_immediate};
-use ringway::fs::OpenOptions;
-use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder};
+use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, At, BackendKind, Engine, EngineBuilder, FaultPlan, Reaping};
+use ringway_core::op::Kind;
+use ringway_core::{FaultStep, Late};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 fn room() -> AlignedBuffer {
     AlignedBuffer::new(PAGE, PAGE)
@@ -94,6 +98,76 @@ fn what_never_ends_keeps_nothing_from_its_turn() {
                     file.sync_all().await.unwrap();
                     assert!(world.counts().in_flight >= 400);
                 });
+            },
+        );
+    }
+}
+
+/// Reads of pipes in any number, with the room that there is by default, keep no open, sync or look at metadata from its turn.
+#[test]
+fn idle_pipes_keep_no_other_kind_from_its_turn() {
+    for (executor, pipes) in [(Executor::TokioThreads, 1024), (Executor::OwnLoop, 1024), (Executor::TokioCurrent, 5000)]
+    {
+        worlds(
+            "idle_pipes_keep_no_other_kind_from_its_turn",
+            executor,
+            |builder| builder.shards(1),
+            |world| {
+                world.run(move |world| async move {
+                    let (reader, writer) = world.pipe();
+                    let mut waiting: Vec<_> =
+                        (0..pipes).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+                    for read in &mut waiting {
+                        assert!(poll_immediate(read).await.is_none());
+                    }
+                    let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                    file.sync_all().await.unwrap();
+                    file.sync_data().await.unwrap();
+                    assert_eq!(file.metadata().await.unwrap().len(), 16 * PAGE as u64);
+                    file.set_len(PAGE as u64).await.unwrap();
+                    let (read, _) = file.read_at(room(), 0).await;
+                    assert_eq!(read.unwrap(), PAGE);
+                    file.close().await.unwrap();
+                    assert!(world.counts().in_flight >= pipes);
+                    // And they are served when there is something.
+                    put(&writer, &vec![7; pipes as usize]);
+                    for (read, _) in join_all(waiting).await {
+                        assert_eq!(read.unwrap(), 1);
+                    }
+                });
+            },
+        );
+    }
+}
+
+/// A disk that hangs: syncs that never answer keep no open, no read and no metadata from its turn.
+#[test]
+fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
+    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
+        worlds(
+            "syncs_that_hang_keep_no_other_kind_from_its_turn",
+            executor,
+            |builder| {
+                let hangs = |plan: FaultPlan, sync| plan.late(FaultStep::Kind(Kind::Fsync, sync), Late::Forever);
+                builder.shards(1).close_wait(MS).faults((0..3000).fold(FaultPlan::new(0), hangs))
+            },
+            |world| {
+                let engine = world.engine.clone();
+                world.executor.run(&engine, &world.spawned, {
+                    let world = world.clone();
+                    async move {
+                        let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                        let mut syncs: Vec<_> = (0..2000).map(|_| Box::pin(file.sync_data())).collect();
+                        for sync in &mut syncs {
+                            assert!(poll_immediate(sync).await.is_none());
+                        }
+                        let other = world.file("other", &pattern(0, 16 * PAGE), true).await;
+                        assert_eq!(other.metadata().await.unwrap().len(), 16 * PAGE as u64);
+                        assert_eq!(other.read_at(room(), 0).await.0.unwrap(), PAGE);
+                        other.close().await.unwrap();
+                    }
+                });
+                settled(&engine);
             },
         );
     }
@@ -188,4 +262,77 @@ fn opens_that_wait_leave_room_for_others() {
             });
         },
     );
+}
+
+thread_local! {
+    /// Futures of others that this thread has woken since it began its poll.
+    static WOKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A task that waits by looking: so that others come while one thread is at work.
+struct Looks(AtomicBool);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        WOKEN.set(WOKEN.get() + 1);
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Several threads submit one operation after the other. Whoever submits and hands out for the others does so a bounded number
+/// of times: each of them can be woken once in each round.
+#[test]
+fn nobody_works_for_others_without_a_bound() {
+    const THREADS: usize = 4;
+    /// Operations of each thread.
+    const EACH: usize = 30_000;
+    const MOST_ROUNDS: usize = 16;
+    for reaping in [Reaping::Thread, Reaping::ByHand] {
+        let _watch = Watchdog::new("nobody_works_for_others_without_a_bound");
+        let engine = Engine::builder().backend(BackendKind::Null).shards(1).reaping(reaping).build().unwrap();
+        let file = File::with_engine(tempfile::tempfile().unwrap().into(), &engine);
+        let left = AtomicUsize::new(THREADS);
+        let submitter = || {
+            let mut most = 0;
+            for _ in 0..EACH {
+                let looks = Arc::new(Looks(AtomicBool::new(true)));
+                let waker = Waker::from(looks.clone());
+                let mut sync = pin!(file.sync_data());
+                loop {
+                    while !looks.0.swap(false, Ordering::AcqRel) {
+                        std::thread::yield_now();
+                    }
+                    WOKEN.set(0);
+                    let result = sync.as_mut().poll(&mut Context::from_waker(&waker));
+                    most = most.max(WOKEN.get());
+                    if let Poll::Ready(result) = result {
+                        result.unwrap();
+                        break;
+                    }
+                }
+            }
+            left.fetch_sub(1, Ordering::Release);
+            most
+        };
+        let most = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(submitter)).collect();
+            // What is left over comes to whoever reaps, and by itself.
+            if reaping == Reaping::ByHand {
+                scope.spawn(|| {
+                    while left.load(Ordering::Acquire) > 0 {
+                        let fd = engine.readable().unwrap();
+                        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+                        let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                        if rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0 {
+                            engine.reap();
+                        }
+                    }
+                });
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+        });
+        println!("{reaping:?}: at most {most} futures of others woken in one poll");
+        assert!(most <= MOST_ROUNDS * (THREADS - 1), "{most} futures of others woken in one poll");
+        settled(&engine);
+    }
 }

@@ -175,6 +175,67 @@ fn a_runtime_without_io() {
     });
 }
 
+/// A runtime without I/O is found out without a panic that anybody is told of: many programs have a panic hook that ends them.
+/// Afterwards the hook is the program's own again.
+#[test]
+fn a_runtime_without_io_disturbs_no_panic_hook() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    in_child(
+        "runtimes::a_runtime_without_io_disturbs_no_panic_hook",
+        |_| {},
+        || {
+            std::panic::set_hook(Box::new(|info| {
+                TOLD.fetch_add(1, Ordering::Relaxed);
+                if info.payload().downcast_ref::<&str>() != Some(&"expected") {
+                    std::process::abort();
+                }
+            }));
+            on_each_backend("a_runtime_without_io_disturbs_no_panic_hook", |kind| {
+                let before = TOLD.load(Ordering::Relaxed);
+                let dir = scratch();
+                let file = direct(&engine(kind), dir.path(), 16);
+                // Others panic meanwhile, and the hook is told of each.
+                let others = std::thread::spawn(|| {
+                    (0..100).for_each(|_| assert!(std::panic::catch_unwind(|| panic!("expected")).is_err()));
+                });
+                (0..50).for_each(|_| Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 1)));
+                others.join().unwrap();
+                assert_eq!(TOLD.load(Ordering::Relaxed) - before, 100);
+                let threads = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+                let other = file.clone();
+                threads.block_on(threads.spawn(async move { read_some(&other, 20).await })).unwrap();
+                // In a thread that panics, where hooks cannot be changed.
+                struct Reads(File);
+                impl Drop for Reads {
+                    fn drop(&mut self) {
+                        Builder::new_current_thread().build().unwrap().block_on(read_some(&self.0, 3));
+                    }
+                }
+                let reads = Reads(file.clone());
+                let panics = std::thread::spawn(move || {
+                    let _reads = reads;
+                    panic!("expected");
+                });
+                assert!(panics.join().is_err());
+                assert_eq!(TOLD.load(Ordering::Relaxed) - before, 101);
+            });
+        },
+    );
+}
+
+#[test]
+fn a_runtime_that_is_known_to_have_io() {
+    on_each_backend("a_runtime_that_is_known_to_have_io", |kind| {
+        let dir = scratch();
+        let engine = Engine::builder().backend(kind).shards(1).reaping(Reaping::Runtime).build().unwrap();
+        let file = direct(&engine, dir.path(), 16);
+        current_thread().block_on(read_some(&file, 20));
+        block_on(read_some(&file, 20));
+        settled(&engine);
+    });
+}
+
 #[test]
 fn one_executor_inside_another() {
     on_each_backend("one_executor_inside_another", |kind| {

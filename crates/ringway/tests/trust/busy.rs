@@ -1,0 +1,215 @@
+//! A worker that computes delays nobody else: what another thread waits for is found by a thread that is awake.
+//!
+//! Proven by order: the worker computes until the reader has its result, and the reader's limit is one that only a hang reaches.
+
+use crate::guarded::PAGE;
+use crate::watchdog::Watchdog;
+use crate::world::{MS, direct, granted, pattern, scratch};
+use futures::future::poll_immediate;
+use ringway::fs::File;
+use ringway::{AlignedBuffer, BackendKind, Engine, Reaping};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+/// Rounds of each case: which worker has the driver is for tokio to decide.
+const ROUNDS: usize = 20;
+/// How long a worker computes at most, in vain.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Computes until it is told that there is a result; true if it was.
+fn compute_until(done: &AtomicBool) -> bool {
+    let until = Instant::now() + LIMIT;
+    while !done.load(Ordering::Acquire) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::hint::spin_loop();
+    }
+    true
+}
+
+async fn read_one(file: &File, number: usize) {
+    let at = (number % 16 * PAGE) as u64;
+    let (read, buffer) = file.read_at(AlignedBuffer::new(PAGE, PAGE), at).await;
+    assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(at, PAGE)[..]));
+}
+
+fn each(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
+    for kind in granted() {
+        let _watch = Watchdog::lasting(&format!("{kind} {name}"), Duration::from_secs(120));
+        let dir = scratch();
+        let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
+        let file = direct(&engine, dir.path(), 16);
+        test(kind, file, Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+    }
+}
+
+/// The main thread waits in `block_on`; every worker computes.
+#[test]
+fn a_read_in_block_on() {
+    each("a_read_in_block_on", |kind, file, runtime| {
+        for number in 0..ROUNDS {
+            let (done, computing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+            let workers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (done, computing) = (done.clone(), computing.clone());
+                    runtime.spawn(async move {
+                        computing.fetch_add(1, Ordering::Release);
+                        compute_until(&done)
+                    })
+                })
+                .collect();
+            while computing.load(Ordering::Acquire) < 2 {
+                std::thread::yield_now();
+            }
+            runtime.block_on(read_one(&file, number));
+            done.store(true, Ordering::Release);
+            for worker in workers {
+                assert!(runtime.block_on(worker).unwrap(), "{kind}: a worker computed in vain in round {number}");
+            }
+        }
+    });
+}
+
+/// A task waits, and the other worker, which may have tokio's driver, computes.
+#[test]
+fn a_read_in_a_task() {
+    each("a_read_in_a_task", |kind, file, runtime| {
+        for number in 0..ROUNDS {
+            let done = Arc::new(AtomicBool::new(false));
+            let worker = {
+                let (done, file) = (done.clone(), file.clone());
+                runtime.spawn(async move {
+                    read_one(&file, 1).await;
+                    let (begun, has_begun) = tokio::sync::oneshot::channel();
+                    let reader = tokio::spawn(async move {
+                        _ = begun.send(());
+                        read_one(&file, number).await;
+                        done.store(true, Ordering::Release);
+                    });
+                    _ = has_begun.await;
+                    reader
+                })
+            };
+            let computing = {
+                let done = done.clone();
+                runtime.spawn(async move { compute_until(&done) })
+            };
+            assert!(runtime.block_on(computing).unwrap(), "{kind}: a worker computed in vain in round {number}");
+            runtime.block_on(async { worker.await.unwrap().await.unwrap() });
+        }
+    });
+}
+
+/// The worker that computes is the one that submitted the read; somebody else waits for it.
+#[test]
+fn a_read_that_the_busy_worker_submitted() {
+    each("a_read_that_the_busy_worker_submitted", |kind, file, runtime| {
+        for number in 0..ROUNDS {
+            let done = Arc::new(AtomicBool::new(false));
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let worker = {
+                let (done, file) = (done.clone(), file.clone());
+                runtime.spawn(async move {
+                    let mut read = Box::pin(async move { read_one(&file, number).await });
+                    let early = poll_immediate(&mut read).await.is_some();
+                    _ = sender.send((!early).then_some(read));
+                    compute_until(&done)
+                })
+            };
+            runtime.block_on(async {
+                if let Some(read) = receiver.await.unwrap() {
+                    read.await;
+                }
+            });
+            done.store(true, Ordering::Release);
+            assert!(runtime.block_on(worker).unwrap(), "{kind}: the worker computed in vain in round {number}");
+        }
+    });
+}
+
+/// Beside a worker that computes 20 ms at a time, most reads are over before another thread has slept twice for a millisecond.
+/// (What reads take, and `spawn_blocking` in the same runtime, is printed for who compares.)
+#[test]
+fn reads_beside_a_busy_worker_are_in_time() {
+    each("reads_beside_a_busy_worker_are_in_time", |kind, file, runtime| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let worker = {
+            let stop = stop.clone();
+            runtime.spawn(async move {
+                while !stop.load(Ordering::Acquire) {
+                    let until = Instant::now() + 20 * MS;
+                    while Instant::now() < until {
+                        std::hint::spin_loop();
+                    }
+                    tokio::time::sleep(MS).await;
+                }
+            })
+        };
+        let (mut reads, mut blocking, mut in_time) = (Vec::new(), Vec::new(), 0);
+        runtime.block_on(async {
+            for number in 0..2 * ROUNDS {
+                let slept = Arc::new(AtomicBool::new(false));
+                let sleeper = {
+                    let slept = slept.clone();
+                    std::thread::spawn(move || {
+                        (0..2).for_each(|_| std::thread::sleep(MS));
+                        slept.store(true, Ordering::Release);
+                    })
+                };
+                let begun = Instant::now();
+                read_one(&file, number).await;
+                reads.push(begun.elapsed());
+                in_time += usize::from(!slept.load(Ordering::Acquire));
+                let begun = Instant::now();
+                tokio::task::spawn_blocking(|| std::fs::metadata("/")).await.unwrap().unwrap();
+                blocking.push(begun.elapsed());
+                sleeper.join().unwrap();
+            }
+        });
+        stop.store(true, Ordering::Release);
+        runtime.block_on(worker).unwrap();
+        reads.sort();
+        blocking.sort();
+        println!("{kind}: p50 of reads {:?}, of spawn_blocking {:?}", reads[ROUNDS], blocking[ROUNDS]);
+        assert!(in_time >= ROUNDS, "{kind}: {in_time} of {} reads were in time: {reads:?}", 2 * ROUNDS);
+    });
+}
+
+/// Two runtimes share a shard, and one of them computes.
+#[test]
+fn a_read_in_another_runtime() {
+    for reaping in [Reaping::Automatic, Reaping::Thread] {
+        for kind in granted() {
+            let _watch = Watchdog::lasting(&format!("{kind} a_read_in_another_runtime"), Duration::from_secs(120));
+            let dir = scratch();
+            let engine = Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
+            let file = direct(&engine, dir.path(), 16);
+            let done = Arc::new(AtomicBool::new(false));
+            let (submitted, has_submitted) = std::sync::mpsc::channel();
+            let busy = {
+                let (done, file) = (done.clone(), file.clone());
+                std::thread::spawn(move || {
+                    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                        let mut read = Box::pin(read_one(&file, 3));
+                        let early = poll_immediate(&mut read).await.is_some();
+                        submitted.send(()).unwrap();
+                        let found = compute_until(&done);
+                        if !early {
+                            read.await;
+                        }
+                        found
+                    })
+                })
+            };
+            has_submitted.recv().unwrap();
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            (0..ROUNDS).for_each(|number| runtime.block_on(read_one(&file, number)));
+            smol::block_on(read_one(&file, 5));
+            done.store(true, Ordering::Release);
+            assert!(busy.join().unwrap(), "{kind}: a runtime computed in vain");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! An idle program makes no system call: what waits to be looked at, and what may wait for ever, wakes no thread.
+
+use crate::common::in_child;
+use crate::guarded::PAGE;
+use crate::watchdog::Watchdog;
+use crate::world::{direct, granted, pattern, put, scratch, wait_for};
+use futures::executor::block_on;
+use futures::future::poll_immediate;
+use ringway::fs::File;
+
+use ringway::{AlignedBuffer, At, Engine};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// Context switches of all threads of this process, of those that waited and those that were interrupted. The watchdog's are not
+/// counted: it wakes by a clock.
+fn switches() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let of_a_task = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let mut lines = status.lines();
+        if lines.next()?.ends_with("watchdog") {
+            return None;
+        }
+        lines.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok()).next()
+    };
+    tasks.filter_map(of_a_task).sum()
+}
+
+/// Nothing wakes up for a second, but for what ends after an operation: threads of a pool that go, say.
+fn sleeps(what: &str) {
+    let mut last = 0;
+    // Threads of the pool, and workers of the kernel, end some time after their last operation.
+    for _ in 0..10 {
+        let before = switches();
+        std::thread::sleep(Duration::from_secs(1));
+        last = switches().saturating_sub(before);
+        if last < 20 {
+            return;
+        }
+    }
+    panic!("{what}: {last} wake-ups in a second in which nothing happens");
+}
+
+fn idle(test: &str, runtime: fn() -> Option<Runtime>) {
+    let name = format!("idle::{test}");
+    in_child(
+        &name,
+        |_| {},
+        || {
+            let run = |work: &mut dyn FnMut()| match runtime() {
+                Some(runtime) => {
+                    let _inside = runtime.enter();
+                    work();
+                }
+                None => work(),
+            };
+            for kind in granted() {
+                let _watch = Watchdog::lasting(&format!("{kind} {test}"), Duration::from_secs(180));
+                let dir = scratch();
+                let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
+                let file = direct(&engine, dir.path(), 256);
+                run(&mut || {
+                    // Completed, and nobody has looked.
+                    let mut read = Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
+                    _ = block_on(async { poll_immediate(&mut read).await.is_some() });
+                    sleeps(&format!("{kind}, a result that nobody has looked at"));
+                    drop(read);
+                    // A reader that has read ahead, and whose program does something else.
+                    let mut reader = file.reader().chunk(4 * PAGE);
+                    block_on(async { reader.next_block().await.unwrap() });
+                    sleeps(&format!("{kind}, a paused reader"));
+                    drop(reader);
+                    // May wait for ever.
+                    let (end, writer) = std::io::pipe().unwrap();
+                    let end = File::with_engine(OwnedFd::from(end), &engine);
+                    let mut read = Box::pin(end.read_at(vec![0; 4], At::Cursor));
+                    block_on(async { assert!(poll_immediate(&mut read).await.is_none()) });
+                    sleeps(&format!("{kind}, a read of a pipe"));
+                    put(&writer, &pattern(0, 4));
+                    assert_eq!(block_on(read).0.unwrap(), 4);
+                    wait_for("in_flight to return to 0", || engine.stats().counts.in_flight == 0);
+                    sleeps(&format!("{kind}, nothing"));
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn without_a_runtime() {
+    idle("without_a_runtime", || None);
+}
+
+#[test]
+fn in_a_runtime_that_sleeps() {
+    idle("in_a_runtime_that_sleeps", || {
+        Some(Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap())
+    });
+}
+
+#[test]
+fn in_a_runtime_that_nobody_drives() {
+    idle("in_a_runtime_that_nobody_drives", || Some(Builder::new_current_thread().enable_all().build().unwrap()));
+}
