@@ -3,7 +3,7 @@
 use super::behind::Behind;
 use super::{CHUNK, DEPTH, block_of, chunk_for, end_of_chunk, has_offsets};
 use crate::align::LARGEST_OFFSET;
-use crate::engine::go_on;
+use crate::engine::{STEP, go_on_in_memory};
 use crate::fs::File;
 use crate::pool::Pool;
 use ringway_core::Buffer;
@@ -178,10 +178,11 @@ impl Writer {
         if self.filling.as_ref().is_some_and(Filling::is_full) {
             ready!(self.poll_hand_over(cx))?;
         }
+        let bytes = &bytes[..bytes.len().min(STEP)];
+        ready!(go_on_in_memory(cx, bytes.len()));
         let filling = match &mut self.filling {
             Some(filling) => filling,
             None => {
-                ready!(go_on(cx, self.chunk));
                 self.check_file()?;
                 let start = self.behind.end();
                 let buffer = self.buffer_at(start)?;
