@@ -151,7 +151,10 @@ mod tests {
     #[tokio::test]
     async fn tokios_budget_counts() {
         let ready = std::future::poll_fn(|cx| {
-            ALLOWANCE.with(|allowance| allowance.left.set(usize::MAX));
+            ALLOWANCE.with(|allowance| {
+                allowance.task.set(this_task());
+                allowance.left.set(usize::MAX);
+            });
             while tokio::task::coop::has_budget_remaining() {
                 assert!(go_on_in_memory(cx, 1).is_ready());
                 assert!(go_on(cx, 0).is_ready(), "there was budget left");

@@ -26,7 +26,7 @@ impl File {
     pub(crate) async fn read_lent(&self, range: Range<u64>, try_cache: bool) -> io::Result<Block> {
         let enclosed = enclose(&range, self.granularity())?;
         let pool = &self.engine().inner.pool;
-        let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start))?;
+        let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start), self.is_direct())?;
         let cached = if try_cache { self.read_cached(&mut buffer, enclosed.start).await } else { None };
         let read = match cached {
             Some(read) => read,
@@ -92,7 +92,7 @@ impl File {
         for read in plan.reads() {
             // What is short may have to be zeroed.
             poll_fn(|cx| go_on(cx, if read.len() < STEP { read.len() } else { 0 })).await;
-            let mut buffer = pool.take(read.len())?;
+            let mut buffer = pool.take(read.len(), self.is_direct())?;
             match self.read_cached(&mut buffer, read.start).await {
                 Some(len) => blocks.push(Some(Ok(pool.lend(buffer, len)))),
                 None => {

@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::started::Started;
-use super::{CHUNK, DEPTH, chunk_for, end_of_chunk, has_offsets};
+use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, chunk_for, end_of_chunk, has_offsets};
 use crate::Block;
 use crate::align::LARGEST_OFFSET;
 use crate::engine::{STEP, go_on, go_on_in_memory};
@@ -102,17 +102,17 @@ impl File {
 }
 
 impl Reader {
-    /// Bytes that are read at a time; for direct I/O rounded up to whole blocks. Chunks begin and end at multiples of
-    /// it, but for the first and the last. Default 256 KiB.
+    /// Bytes that are read at a time, 1 to 1 GiB (less or more counts as that); for direct I/O rounded up to whole
+    /// blocks. Chunks begin and end at multiples of it, but for the first and the last. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
-        self.chunk = bytes;
+        self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks are read ahead of the one that is being consumed; 0: none, each is read when it is asked for.
-    /// Default 4.
+    /// How many chunks are read ahead of the one that is being consumed, at most 256 (more counts as that); 0: none, each
+    /// is read when it is asked for. Default 4.
     pub fn read_ahead(mut self, chunks: usize) -> Self {
-        self.depth = chunks;
+        self.depth = chunks.min(DEEPEST);
         self
     }
 
