@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// is used for another read. So a small slice keeps all of its read's memory: what is to be kept for long is better
 /// copied (`to_vec()`).
 ///
+/// The memory is at most an eighth larger than the read that it was taken for, which may be a larger one that served
+/// several ranges; for direct I/O it is whole pages. What a read of a large range does not fill takes no memory.
+///
 /// A block may outlive the engine that read it. With the feature `bytes`, it becomes a `bytes::Bytes` without a copy.
 ///
 /// ```

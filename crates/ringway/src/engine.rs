@@ -17,7 +17,7 @@ mod waiters;
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
-pub(crate) use coop::go_on;
+pub(crate) use coop::{STEP, go_on, go_on_in_memory, without_giving_way};
 pub(crate) use flight::Flight;
 pub(crate) use shard::{Lane, Turn};
 pub(crate) use waiters::Outcome;

@@ -1,7 +1,12 @@
 //! Memory for reads that ringway lends: taken for a read, lent out with what came, and kept for the next one.
 //!
-//! Fresh memory has to be zeroed and its pages faulted in, which for a large buffer costs ten times what a cached read
-//! into it does. So buffers are made in sizes that double, and those that come back are kept, up to a cap of bytes.
+//! To fault the pages of a fresh buffer in costs more than a cached read into it does. So buffers are made in sizes that
+//! many reads share, and those that come back are kept, up to a cap of bytes. The sizes are whole pages, eight to each
+//! doubling: a buffer is at most an eighth larger than what was asked for. What would waste more (all that is less than
+//! some pages and not nearly a whole number of them) is allocated as it is and kept by nobody; so is what is larger than
+//! 4 MiB. For direct I/O every buffer is page aligned, and at least a page.
+//!
+//! Nothing here writes to a large buffer: the kernel zeroes its pages when the read first touches them.
 //!
 //! They are kept on shelves, one for each processor, and a thread uses one of its own, so that threads seldom share a
 //! cache line. A thread whose shelf has nothing for it looks at the others before it asks for fresh memory. Half of the
@@ -21,8 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 /// What buffers are aligned to: a multiple of every block size in use.
 const PAGE: usize = 4096;
 
-/// Sizes of which buffers are kept: 4 KiB, 8 KiB, ... 4 MiB. Larger ones are used seldom, and kept by nobody.
-const CLASSES: usize = 11;
+/// Sizes of which buffers are kept: 1 to 8 pages, then eight sizes to each doubling, up to 4 MiB.
+const CLASSES: usize = 64;
+/// Of what was asked for, this part may be wasted.
+const WASTE: usize = 8;
 
 /// Lends memory for reads. What is lent may outlive it, and is freed then rather than kept.
 pub(crate) struct Pool {
@@ -50,21 +57,28 @@ impl Pool {
         Self { arena: aligned.then_some(arena), ..self }
     }
 
-    /// A page-aligned buffer of `len` bytes, with whatever was in it before.
+    /// A buffer of `len` bytes, with whatever was in it before; page aligned if it is for direct I/O.
     ///
     /// It is for [`lend`](Self::lend) or [`put`](Self::put) in the end; one that is dropped is freed.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` for more than 4 MiB that cannot be had.
-    pub fn take(&self, len: usize) -> io::Result<Buffer> {
+    /// `OutOfMemory` for what cannot be had.
+    pub fn take(&self, len: usize, direct: bool) -> io::Result<Buffer> {
         let of_arena = self.arena.as_ref().filter(|arena| len <= arena.block_size()).and_then(Arena::take);
         if let Some(block) = of_arena {
             return Ok(Buffer::from(block).slice(..len));
         }
-        let Some(class) = class_for(len) else { return large(len) };
+        let Some(class) = class_for(len) else { return Ok(AlignedBuffer::try_new(len, PAGE)?.into()) };
+        let size = size_of_class(class);
+        if !direct && size - len > len / WASTE {
+            return Ok(vec![0; len].into());
+        }
         let kept = self.own_shelf().take(class).or_else(|| self.shelves.iter().find_map(|other| other.take(class)));
-        let buffer = kept.unwrap_or_else(|| AlignedBuffer::new(size_of_class(class), PAGE));
+        let buffer = match kept {
+            Some(buffer) => buffer,
+            None => AlignedBuffer::try_new(size, PAGE)?,
+        };
         Ok(Buffer::from(buffer).slice(..len))
     }
 
@@ -124,7 +138,6 @@ struct Shelf {
     common: Arc<AtomicUsize>,
 }
 
-#[derive(Default)]
 struct Stock {
     /// Free buffers by class, the one used last on top: it is likely to be in the processor's cache.
     free: [Vec<AlignedBuffer>; CLASSES],
@@ -135,6 +148,13 @@ struct Stock {
     /// When each class was last taken from or added to, as a number of `turns`.
     used: [u64; CLASSES],
     turns: u64,
+}
+
+impl Default for Stock {
+    fn default() -> Self {
+        let free = std::array::from_fn(|_| Vec::new());
+        Self { free, bytes: 0, borrowed: 0, used: [0; CLASSES], turns: 0 }
+    }
 }
 
 impl Shelf {
@@ -225,24 +245,20 @@ impl Stock {
 
 /// The class of the smallest buffers that hold `len` bytes; `None` for more than the largest hold.
 fn class_for(len: usize) -> Option<usize> {
-    let pages = len.div_ceil(PAGE).next_power_of_two();
-    Some(pages.trailing_zeros() as usize).filter(|class| *class < CLASSES)
+    let pages = len.div_ceil(PAGE).max(1);
+    let class = match pages.next_power_of_two().trailing_zeros() as usize {
+        0..=3 => pages - 1,
+        doubling => (doubling - 3) * 8 + pages.div_ceil(1 << (doubling - 4)) - 9,
+    };
+    Some(class).filter(|class| *class < CLASSES)
 }
 
 fn size_of_class(class: usize) -> usize {
-    PAGE << class
-}
-
-/// Memory that is not kept: a vector, in use from the first page boundary in it on. Unlike an aligned buffer, a vector
-/// can say that there is no memory, rather than end the program.
-fn large(len: usize) -> io::Result<Buffer> {
-    let mut memory = Vec::new();
-    let bytes = len.saturating_add(PAGE);
-    memory.try_reserve_exact(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    memory.resize(bytes, 0);
-    let first = memory.as_ptr().addr();
-    let skip = first.next_multiple_of(PAGE) - first;
-    Ok(Buffer::from(memory).slice(skip..skip + len))
+    let pages = match class / 8 {
+        0 => class + 1,
+        doubling => (class % 8 + 9) << (doubling - 1),
+    };
+    pages * PAGE
 }
 
 #[cfg(test)]
@@ -260,7 +276,7 @@ mod tests {
     #[test]
     fn what_came_back_is_lent_again() {
         let pool = Pool::new(1 << 20);
-        let buffer = pool.take(5000).unwrap();
+        let buffer = pool.take(5000, true).unwrap();
         assert_eq!((buffer.len(), buffer.as_slice().as_ptr().addr() % PAGE), (5000, 0));
         let first = buffer.as_slice().as_ptr();
         let block = pool.lend(buffer, 100);
@@ -269,7 +285,7 @@ mod tests {
         assert_eq!((part.len(), pool.kept()), (10, 0), "a slice is still there");
         drop(part);
         assert_eq!(pool.kept(), 8192);
-        assert_eq!(pool.take(8192).unwrap().as_slice().as_ptr(), first);
+        assert_eq!(pool.take(8192, false).unwrap().as_slice().as_ptr(), first);
         assert_eq!(pool.kept(), 0);
     }
 
@@ -293,7 +309,7 @@ mod tests {
         (0..2).for_each(|_| give(2));
         give(4);
         let stock = pool.shelves[0].stock().unwrap();
-        assert_eq!([0, 1, 2].map(|class| stock.free[class].len()), [0, 2, 1]);
+        assert_eq!([1, 2, 4].map(|pages| stock.free[pages - 1].len()), [0, 2, 1]);
         drop(stock);
         give(16);
         assert_eq!(pool.kept(), 8 * PAGE, "nothing makes room for what is larger than the cap");
@@ -304,7 +320,7 @@ mod tests {
         let pool = Pool::with_shelves(1 << 20, 3);
         pool.put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)));
         for _ in 0..3 {
-            std::thread::scope(|scope| scope.spawn(|| pool.put(pool.take(1).unwrap())).join().unwrap());
+            std::thread::scope(|scope| scope.spawn(|| pool.put(pool.take(1, true).unwrap())).join().unwrap());
             assert_eq!(pool.kept(), PAGE, "it was never made anew");
         }
     }
@@ -312,9 +328,9 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_shelf() {
         let pool = Pool::with_shelves(1 << 20, 1);
-        pool.put(pool.take(1).unwrap());
+        pool.put(pool.take(1, true).unwrap());
         let stock = pool.shelves[0].stock().unwrap();
-        let buffer = pool.take(1).unwrap();
+        let buffer = pool.take(1, true).unwrap();
         drop(pool.lend(buffer, 1));
         assert_eq!(stock.bytes, PAGE, "another was lent, and freed");
     }
@@ -322,7 +338,7 @@ mod tests {
     #[test]
     fn a_block_may_outlive_its_pool() {
         let pool = Pool::new(1 << 20);
-        let block = pool.lend(pool.take(10).unwrap(), 10);
+        let block = pool.lend(pool.take(10, false).unwrap(), 10);
         drop(pool);
         assert_eq!(block.len(), 10);
     }
@@ -331,23 +347,23 @@ mod tests {
     fn an_arena_is_asked_first() {
         let arena = Arena::new(8192, 1);
         let pool = Pool::new(1 << 20).with_arena(arena.clone());
-        let block = pool.lend(pool.take(5000).unwrap(), 5000);
+        let block = pool.lend(pool.take(5000, true).unwrap(), 5000);
         assert_eq!(arena.free(), 0);
-        pool.put(pool.take(5000).unwrap());
+        pool.put(pool.take(5000, true).unwrap());
         assert_eq!(pool.kept(), 8192, "the arena had none left");
         drop(block);
         assert_eq!((arena.free(), pool.kept()), (1, 8192));
         let odd = Pool::new(0).with_arena(Arena::new(5000, 2));
-        assert_eq!(odd.take(1).unwrap().as_slice().as_ptr().addr() % PAGE, 0);
+        assert_eq!(odd.take(1, true).unwrap().as_slice().as_ptr().addr() % PAGE, 0);
     }
 
     #[test]
     fn what_cannot_be_had_is_an_error() {
         let pool = Pool::new(1 << 20);
         for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
-            assert_eq!(pool.take(len).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+            assert_eq!(pool.take(len, false).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
         }
-        let large = pool.take((4 << 20) + 1).unwrap();
+        let large = pool.take((4 << 20) + 1, false).unwrap();
         assert_eq!((large.len(), large.as_slice().as_ptr().addr() % PAGE), ((4 << 20) + 1, 0));
         drop(pool.lend(large, 4 << 20));
         assert_eq!(pool.kept(), 0);
@@ -371,7 +387,8 @@ mod tests {
                 let pool = &pool;
                 scope.spawn(move || {
                     for turn in 0..500 {
-                        let mut memory = AlignedBuffer::try_from(pool.take(PAGE << (turn % 3)).unwrap()).unwrap();
+                        let mut memory =
+                            AlignedBuffer::try_from(pool.take(PAGE << (turn % 3), false).unwrap()).unwrap();
                         memory.fill(mark);
                         let len = memory.len();
                         let block = pool.lend(Buffer::from(memory), len);
@@ -383,7 +400,50 @@ mod tests {
         });
     }
 
+    /// Bytes of the whole buffer of which a part was taken.
+    fn whole(buffer: Buffer) -> usize {
+        match AlignedBuffer::try_from(buffer) {
+            Ok(aligned) => aligned.len(),
+            Err(plain) => Vec::try_from(plain).unwrap().capacity(),
+        }
+    }
+
+    #[test]
+    fn classes_are_all_sizes_in_order() {
+        let sizes: Vec<_> = (0..CLASSES).map(size_of_class).collect();
+        assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!((sizes[0], sizes[CLASSES - 1]), (PAGE, 4 << 20));
+        for (class, size) in sizes.iter().enumerate() {
+            assert_eq!((class_for(*size), class_for(size - 1)), (Some(class), Some(class)));
+            assert_eq!(class_for(size + 1), Some(class + 1).filter(|next| *next < CLASSES));
+        }
+        assert_eq!((class_for(0), class_for(usize::MAX)), (Some(0), None));
+    }
+
+    #[test]
+    fn what_is_kept_by_readers_is_not_much_larger_than_they_asked() {
+        let pool = Pool::new(0);
+        for (count, len) in [(2000, 300 << 10), (20_000, 100), (1000, 4096), (1000, 5000), (10, 5 << 20)] {
+            let blocks: Vec<_> = (0..count).map(|_| pool.take(len, false).unwrap()).collect();
+            let taken: usize = blocks.into_iter().map(whole).sum();
+            assert!(taken <= count * (len + len / WASTE), "{count} of {len}: {taken}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn little_is_wasted(len in prop_oneof![0usize..100_000, 0usize..6 << 20], direct: bool) {
+            let buffer = Pool::new(0).take(len, direct).unwrap();
+            prop_assert_eq!(buffer.len(), len);
+            if direct {
+                prop_assert_eq!(buffer.as_slice().as_ptr().addr() % PAGE, 0);
+                let pages = len.next_multiple_of(PAGE).max(PAGE);
+                prop_assert!(whole(buffer) <= pages + pages / WASTE);
+            } else {
+                prop_assert!(whole(buffer) <= len + len / WASTE);
+            }
+        }
+
         /// Any sizes, given back in any order to any shelf: none is lent twice at a time, what is lent is long enough,
         /// and what is kept is counted right and within the cap.
         #[test]
@@ -396,10 +456,10 @@ mod tests {
             let mut lent: Vec<Buffer> = Vec::new();
             for (len, take) in steps {
                 if take {
-                    let buffer = pool.take(len).unwrap();
+                    let buffer = pool.take(len, len % 2 == 0).unwrap();
                     prop_assert_eq!(buffer.len(), len);
                     let first = buffer.as_slice().as_ptr();
-                    prop_assert!(lent.iter().all(|other| other.as_slice().as_ptr() != first));
+                    prop_assert!(len == 0 || lent.iter().all(|other| other.as_slice().as_ptr() != first));
                     lent.push(buffer);
                 } else if !lent.is_empty() {
                     pool.shelves[len % count].put(lent.swap_remove(len % lent.len()));

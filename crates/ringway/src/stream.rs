@@ -22,12 +22,16 @@ use std::io;
 
 /// Bytes of a chunk where nothing is said.
 const CHUNK: usize = 256 << 10;
+/// The largest chunk: as much as one request transfers, and nowhere near the end of all offsets.
+const LARGEST_CHUNK: usize = 1 << 30;
 /// Chunks on their way where nothing is said.
 const DEPTH: usize = 4;
+/// The most chunks on their way: as many transfers as an engine has in flight where nothing is said.
+const DEEPEST: usize = 256;
 
-/// What a chunk of so many bytes is for this file: whole blocks, and at least one.
+/// What a chunk of so many bytes, 1 to [`LARGEST_CHUNK`], is for this file: whole blocks.
 fn chunk_for(file: &File, bytes: usize) -> u64 {
-    (bytes.max(1) as u64).next_multiple_of(block_of(file))
+    (bytes as u64).next_multiple_of(block_of(file))
 }
 
 /// Bytes of the blocks that the file is written in: of one byte, but for direct I/O.

@@ -15,3 +15,5 @@ mod script;
 mod traits;
 #[path = "streams/writer.rs"]
 mod writer;
+#[path = "streams/yields.rs"]
+mod yields;

@@ -2,6 +2,7 @@
 
 use super::AlignedBuffer;
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,13 +50,27 @@ impl Arena {
     ///
     /// When a block has no bytes, there are none or more than `u32::MAX`, or all of it is more than an address space holds.
     pub fn new(block_size: usize, count: usize) -> Self {
-        assert!(block_size > 0, "a block needs at least one byte");
-        let blocks = u32::try_from(count).ok().filter(|count| *count > 0).expect("1 to u32::MAX blocks");
+        let blocks = u32::try_from(count).expect("1 to u32::MAX blocks");
         let bytes = block_size.checked_mul(count).expect("an arena fits into the address space");
-        let mut owner = AlignedBuffer::new(bytes, ALIGN);
-        let memory = NonNull::new(owner.as_mut_ptr()).expect("an allocation is not null");
+        assert!(block_size > 0 && blocks > 0, "an arena has at least one block of at least one byte");
+        Self::of(AlignedBuffer::new(bytes, ALIGN), block_size, blocks)
+    }
+
+    /// As [`new`](Self::new), where the numbers may be any.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where `new` panics; `OutOfMemory` where there is not so much memory.
+    pub fn try_new(block_size: usize, count: usize) -> io::Result<Self> {
+        let (blocks, bytes) = (u32::try_from(count), block_size.checked_mul(count).filter(|bytes| *bytes > 0));
+        let (Ok(blocks), Some(bytes)) = (blocks, bytes) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        Ok(Self::of(AlignedBuffer::try_new(bytes, ALIGN)?, block_size, blocks))
+    }
+
+    fn of(mut owner: AlignedBuffer, block_size: usize, blocks: u32) -> Self {
+        let memory = NonNull::from(&mut *owner).cast();
         let free = Mutex::new((0..blocks).rev().collect());
-        Self { inner: Arc::new(Inner { memory, block_size, count, free, owner }) }
+        Self { inner: Arc::new(Inner { memory, block_size, count: blocks as usize, free, owner }) }
     }
 
     /// A block, with whatever was in it before; `None` when all are taken.

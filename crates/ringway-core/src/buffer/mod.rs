@@ -84,11 +84,11 @@ impl Buffer {
     pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
-            Bound::Excluded(before) => before + 1,
+            Bound::Excluded(before) => before.saturating_add(1),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(last) => last + 1,
+            Bound::Included(last) => last.saturating_add(1),
             Bound::Excluded(end) => *end,
             Bound::Unbounded => self.len,
         };
@@ -228,6 +228,18 @@ mod tests {
     #[should_panic(expected = "range 1..5 of a buffer of 4 bytes")]
     fn a_range_outside_is_refused() {
         let _ = Buffer::from(vec![0u8; 4]).slice(1..5);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a buffer of 4 bytes")]
+    fn the_largest_position_is_outside_too() {
+        let _ = Buffer::from(vec![0u8; 4]).slice(..=usize::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a buffer of 4 bytes")]
+    fn there_is_nothing_behind_the_largest_position() {
+        let _ = Buffer::from(vec![0u8; 4]).slice((Bound::Excluded(usize::MAX), Bound::Unbounded));
     }
 
     #[cfg(feature = "bytes")]

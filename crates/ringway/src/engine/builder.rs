@@ -203,10 +203,12 @@ impl EngineBuilder {
         let shards = shards?;
         let mut pool = Pool::new(self.pool);
         if let Some((size, count)) = self.fixed_buffers {
-            if size == 0 || count == 0 || u32::try_from(count).is_err() || size.checked_mul(count).is_none() {
-                return invalid("fixed_buffers: at least one of at least a byte, and no more than memory can hold");
-            }
-            let arena = Arena::new(size, count);
+            let arena = match Arena::try_new(size, count) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    return invalid("fixed_buffers: at least one of at least a byte, and no more than memory can hold");
+                }
+                arena => arena?,
+            };
             for shard in shards.iter() {
                 // A refusal is kept in the queue's explanation, and the blocks are buffers like any other.
                 let _ = shard.with_queue(|queue| queue.register_arena(&arena));

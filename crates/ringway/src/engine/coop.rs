@@ -1,32 +1,119 @@
-//! Giving way: a task whose reads are all answered at once must let others run now and then.
+//! Giving way: a task whose data is all there must let others run now and then.
+//!
+//! Whoever copies data in a poll asks here first. A task gives way after about 256 KiB, and when tokio's cooperative
+//! budget is used up. Under tokio it gives way as `yield_now` does: the runtime looks at its timers and its I/O before the
+//! task runs again.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
-/// What a thread hands out at once, in a row, before a task gives way: one or two tenths of a millisecond's work.
-const ALLOWANCE: u32 = 128;
-/// Bytes that cost as much time to copy as a call costs beside them.
-const BYTES_A_UNIT: usize = 16 << 10;
+/// The most bytes to copy between two calls of [`go_on`]: some tens of microseconds' work.
+pub(crate) const STEP: usize = 256 << 10;
+/// A system call costs about as much as to copy this many bytes.
+const CALL: usize = 2 << 10;
+/// The same for a call that makes no system call.
+const CHEAP: usize = 64;
 
-thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(ALLOWANCE) };
+#[cfg(feature = "tokio")]
+type Task = Option<tokio::task::Id>;
+#[cfg(not(feature = "tokio"))]
+type Task = ();
+
+/// What a thread may do before its task gives way.
+struct Allowance {
+    /// Bytes.
+    left: Cell<usize>,
+    /// Whose allowance that is. Where tasks have no names, all of a thread share one.
+    task: Cell<Task>,
+    /// Nobody can be told to come back: work is counted, and not stopped.
+    only_counts: Cell<bool>,
 }
 
-/// Ready most of the time; pending, and woken at once, where a task has had enough in a row. `bytes`: what will be copied now.
+thread_local! {
+    static ALLOWANCE: Allowance = const {
+        #[cfg(feature = "tokio")]
+        let task = None;
+        #[cfg(not(feature = "tokio"))]
+        let task = ();
+        Allowance { left: Cell::new(STEP), task: Cell::new(task), only_counts: Cell::new(false) }
+    };
+}
+
+/// Before a system call that copies `bytes`, at most [`STEP`]. Pending, and woken soon, where the task has had enough.
 #[inline]
-pub(crate) fn go_on(cx: &Context<'_>, bytes: usize) -> Poll<()> {
-    let cost = u32::try_from(1 + bytes / BYTES_A_UNIT).unwrap_or(u32::MAX);
-    LEFT.with(|left| match left.get() {
-        0 => {
-            left.set(ALLOWANCE);
-            cx.waker().wake_by_ref();
-            Poll::Pending
+pub(crate) fn go_on(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+    proceed(cx, bytes.max(CALL), true)
+}
+
+/// As [`go_on`], before a copy within the program's memory. It uses nothing of tokio's budget, since a caller may copy a
+/// few bytes at a time; but it gives way when there is none left.
+#[inline]
+pub(crate) fn go_on_in_memory(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
+    proceed(cx, bytes.max(CHEAP), false)
+}
+
+/// Polls a future whose waker wakes nobody: what it does is counted, and it does not give way.
+pub(crate) fn without_giving_way<R>(poll: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ALLOWANCE.with(|allowance| allowance.only_counts.set(self.0));
         }
-        units => {
-            left.set(units.saturating_sub(cost));
-            Poll::Ready(())
+    }
+    let _restore = Restore(ALLOWANCE.with(|allowance| allowance.only_counts.replace(true)));
+    poll()
+}
+
+fn proceed(cx: &mut Context<'_>, cost: usize, is_call: bool) -> Poll<()> {
+    ALLOWANCE.with(|allowance| {
+        let task = this_task();
+        if allowance.task.replace(task) != task {
+            allowance.left.set(STEP);
+        }
+        let left = allowance.left.get();
+        if !allowance.only_counts.get() {
+            if left == 0 {
+                allowance.left.set(STEP);
+                give_way(cx);
+                return Poll::Pending;
+            }
+            std::task::ready!(budget(cx, is_call));
+        }
+        allowance.left.set(left.saturating_sub(cost));
+        Poll::Ready(())
+    })
+}
+
+#[cfg(feature = "tokio")]
+fn this_task() -> Task {
+    tokio::task::try_id()
+}
+
+#[cfg(not(feature = "tokio"))]
+fn this_task() -> Task {}
+
+/// tokio wakes it when it has run the other tasks that are ready and looked at its timers and its I/O; elsewhere it is
+/// woken at once.
+fn give_way(cx: &mut Context<'_>) {
+    #[cfg(feature = "tokio")]
+    let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
+    #[cfg(not(feature = "tokio"))]
+    cx.waker().wake_by_ref();
+}
+
+/// tokio's budget of the task. What is not a system call is not charged.
+#[cfg(feature = "tokio")]
+fn budget(cx: &mut Context<'_>, is_call: bool) -> Poll<()> {
+    tokio::task::coop::poll_proceed(cx).map(|unit| {
+        if is_call {
+            unit.made_progress();
         }
     })
+}
+
+#[cfg(not(feature = "tokio"))]
+fn budget(_: &mut Context<'_>, _: bool) -> Poll<()> {
+    Poll::Ready(())
 }
 
 #[cfg(test)]
@@ -35,18 +122,46 @@ mod tests {
     use std::task::Waker;
 
     /// How many in a row before a task gives way.
-    fn row(bytes: usize) -> usize {
-        LEFT.with(|left| left.set(ALLOWANCE));
-        let cx = Context::from_waker(Waker::noop());
-        (0..).take_while(|_| go_on(&cx, bytes).is_ready()).count()
+    fn row(mut ask: impl FnMut(&mut Context<'_>) -> Poll<()>) -> usize {
+        ALLOWANCE.with(|allowance| allowance.left.set(STEP));
+        let mut cx = Context::from_waker(Waker::noop());
+        (0..10_000).take_while(|_| ask(&mut cx).is_ready()).count()
     }
 
     #[test]
     fn large_reads_give_way_sooner() {
-        assert_eq!(row(0), 128);
-        assert_eq!(row(4096), 128);
-        assert!((20..30).contains(&row(64 << 10)));
-        assert_eq!(row(1 << 20), 2);
-        assert_eq!(row(usize::MAX), 1);
+        assert_eq!(row(|cx| go_on(cx, 0)), 128);
+        assert_eq!(row(|cx| go_on(cx, 4096)), 64);
+        assert_eq!(row(|cx| go_on(cx, 64 << 10)), 4);
+        assert_eq!(row(|cx| go_on(cx, STEP)), 1);
+        assert_eq!(row(|cx| go_on(cx, usize::MAX)), 1);
+        assert_eq!(row(|cx| go_on_in_memory(cx, 1)), 4096);
+        assert_eq!(row(|cx| go_on_in_memory(cx, STEP)), 1);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_counted_and_not_stopped() {
+        assert_eq!(row(|cx| without_giving_way(|| go_on(cx, STEP))), 10_000);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(go_on(&mut cx, 0).is_pending(), "it was counted");
+        assert!(go_on(&mut cx, 0).is_ready());
+    }
+
+    #[cfg(feature = "tokio")]
+    #[tokio::test]
+    async fn tokios_budget_counts() {
+        let ready = std::future::poll_fn(|cx| {
+            ALLOWANCE.with(|allowance| {
+                allowance.task.set(this_task());
+                allowance.left.set(usize::MAX);
+            });
+            while tokio::task::coop::has_budget_remaining() {
+                assert!(go_on_in_memory(cx, 1).is_ready());
+                assert!(go_on(cx, 0).is_ready(), "there was budget left");
+            }
+            let ready = (go_on(cx, 0).is_ready(), go_on_in_memory(cx, 0).is_ready());
+            Poll::Ready(ready)
+        });
+        assert_eq!(tokio::spawn(ready).await.unwrap(), (false, false));
     }
 }

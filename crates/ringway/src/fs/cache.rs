@@ -2,9 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The most bytes that are copied out of the page cache at once; then others have a turn.
-pub(super) const AT_ONCE: usize = 1 << 20;
-
 /// After misses in a row, fewer and fewer reads of a file are tried in the page cache, until there is a hit again.
 #[derive(Debug, Default)]
 pub(super) struct Cache {

@@ -4,9 +4,10 @@ use super::File;
 use super::outcome::transfer;
 use crate::Block;
 use crate::align::{enclose, in_memory, part};
-use crate::engine::Flight;
+use crate::engine::{Flight, STEP, go_on};
 use crate::ranges::{Merge, Plan};
-use ringway_core::{Buffer, op};
+use ringway_core::op;
+use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
 
@@ -18,14 +19,21 @@ impl File {
     /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or beyond `i64::MAX`. Dropped, the read is
     /// cancelled.
     pub async fn read(&self, range: Range<u64>) -> io::Result<Block> {
+        self.read_lent(range, true).await
+    }
+
+    /// As [`read`](Self::read); out of the page cache at once only where that is to be tried.
+    pub(crate) async fn read_lent(&self, range: Range<u64>, try_cache: bool) -> io::Result<Block> {
         let enclosed = enclose(&range, self.granularity())?;
         let pool = &self.engine().inner.pool;
-        let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start))?;
-        let read = match self.read_cached(&mut buffer, enclosed.start).await {
+        let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start), self.is_direct())?;
+        let cached = if try_cache { self.read_cached(&mut buffer, enclosed.start).await } else { None };
+        let read = match cached {
             Some(read) => read,
             None => {
+                let len = buffer.len();
                 let read = op::read(self.core(), buffer, enclosed.start).exact();
-                let (result, back) = transfer(self.fly(read).await);
+                let (result, back) = transfer(self.fly(read, len).await);
                 buffer = back;
                 match result {
                     Ok(read) => read,
@@ -64,11 +72,7 @@ impl File {
     /// Errors: InvalidInput, with nothing read, for a range that ends before it begins or beyond `i64::MAX`; else the results tell.
     pub async fn read_ranges_each(&self, ranges: &[Range<u64>], merge: &Merge) -> io::Result<Vec<io::Result<Block>>> {
         let plan = Plan::new(ranges, merge, self.granularity())?;
-        let mut reads = Vec::with_capacity(plan.reads().len());
-        for read in plan.reads() {
-            reads.push(self.engine().inner.pool.take(read.len())?);
-        }
-        let blocks = self.read_planned(&plan, reads).await;
+        let blocks = self.read_planned(&plan).await?;
         let part = |part: &Option<crate::ranges::Part>| match part {
             // It asked for nothing.
             None => Ok(Block::from(Vec::new())),
@@ -81,11 +85,14 @@ impl File {
     }
 
     /// Carries out a plan's reads: those in the page cache at once, the others together.
-    async fn read_planned(&self, plan: &Plan, buffers: Vec<Buffer>) -> Vec<io::Result<Block>> {
+    async fn read_planned(&self, plan: &Plan) -> io::Result<Vec<io::Result<Block>>> {
         let pool = &self.engine().inner.pool;
-        let mut blocks: Vec<Option<io::Result<Block>>> = Vec::with_capacity(buffers.len());
+        let mut blocks: Vec<Option<io::Result<Block>>> = Vec::with_capacity(plan.reads().len());
         let mut operations = Vec::new();
-        for (read, mut buffer) in plan.reads().iter().zip(buffers) {
+        for read in plan.reads() {
+            // What is short may have to be zeroed.
+            poll_fn(|cx| go_on(cx, if read.len() < STEP { read.len() } else { 0 })).await;
+            let mut buffer = pool.take(read.len(), self.is_direct())?;
             match self.read_cached(&mut buffer, read.start).await {
                 Some(len) => blocks.push(Some(Ok(pool.lend(buffer, len)))),
                 None => {
@@ -107,7 +114,7 @@ impl File {
         };
         // (A forked child has no results: its parent has.)
         let missing = || Err(io::Error::from_raw_os_error(ringway_core::Reason::Forked.errno()));
-        blocks.into_iter().map(|block| block.or_else(&mut carried).unwrap_or_else(missing)).collect()
+        Ok(blocks.into_iter().map(|block| block.or_else(&mut carried).unwrap_or_else(missing)).collect())
     }
 
     /// What offsets and lengths of reads must be multiples of.

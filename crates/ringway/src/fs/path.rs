@@ -25,30 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let file = File::open(path).await?;
     let len = usize::try_from(file.metadata().await?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mut content = Vec::new();
-    content.try_reserve_exact(len)?;
-    content.resize(len, 0);
-    let (result, mut content) = file.read_buffer(content.into(), 0.into(), true).await;
-    let mut read = result?;
-    if read == len {
-        // Files of /proc and the like have no length, and any may have grown.
-        let mut content = Vec::try_from(content).map_err(|_| io::ErrorKind::Other)?;
-        loop {
-            let more = file.read(read as u64..read as u64 + MORE).await?;
-            content.extend_from_slice(&more);
-            read += more.len();
-            if (more.len() as u64) < MORE {
-                return Ok(content);
-            }
-        }
-    }
-    // It has shrunk.
-    content = content.slice(..read);
-    Ok(content.as_slice().to_vec())
+    file.read_whole(len).await
 }
-
-/// Bytes that are asked for beyond where a file should end.
-const MORE: u64 = 4096;
 
 /// As [`read()`], as text.
 ///

@@ -1,21 +1,26 @@
 //! Reading into and writing from buffers that the caller gives.
 
 use super::File;
-use super::cache::AT_ONCE;
-use super::outcome::{transfer, vectored};
-use crate::align::check_write;
+use super::outcome::{invalid, transfer, vectored};
+use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
-use crate::engine::{Flight, go_on};
+use crate::engine::{Flight, Outcome, STEP, go_on, go_on_in_memory};
 use ringway_core::op::{self, At, Vectored};
 use ringway_core::{Buffer, Operation};
 use std::future::poll_fn;
 use std::io;
+use std::ops::Range;
+
+/// Bytes of a whole file that are asked for at a time: as many as a device that is read in order is busy with for a while.
+const WHOLE: usize = 1 << 20;
+/// Bytes that are asked for beyond where a file should end.
+const MORE: usize = 4096;
 
 impl File {
     /// Reads at an offset (or at the file's own position, [`At::Cursor`]) into `buffer`, and hands it back. How many bytes
     /// came: fewer than its length at the end of the file, and 0 beyond.
     ///
-    /// What is in the page cache is copied at once. With direct I/O the offset, the length and the buffer need no
+    /// What is in the page cache is copied at once, giving way to other tasks every 256 KiB. With direct I/O the offset, the length and the buffer need no
     /// alignment; where they have none, ringway reads what encloses it and copies. (Not at the file's own position: EINVAL.)
     ///
     /// Errors: those of `pread(2)`; InvalidInput for an offset beyond `i64::MAX` and a buffer that cannot be written to. Dropped,
@@ -62,7 +67,9 @@ impl File {
         buffers: Vec<B>,
         at: impl Into<At>,
     ) -> (io::Result<usize>, Vec<B>) {
-        self.run_vectored(op::readv(self.core(), Vectored::new(buffers), at)).await
+        let buffers = Vectored::new(buffers);
+        let len = in_memory(buffers.len());
+        self.run_vectored(op::readv(self.core(), buffers, at), len).await
     }
 
     /// As [`read_vectored_at`](Self::read_vectored_at), and goes on until all are full or the file ends; how many bytes
@@ -72,7 +79,9 @@ impl File {
         buffers: Vec<B>,
         at: impl Into<At>,
     ) -> (io::Result<usize>, Vec<B>) {
-        self.run_vectored(op::readv(self.core(), Vectored::new(buffers), at).exact()).await
+        let buffers = Vectored::new(buffers);
+        let len = in_memory(buffers.len());
+        self.run_vectored(op::readv(self.core(), buffers, at).exact(), len).await
     }
 
     /// Writes several buffers, one after the other: `pwritev(2)`. As [`write_at`](Self::write_at); with direct I/O all of
@@ -82,7 +91,9 @@ impl File {
         buffers: Vec<B>,
         at: impl Into<At>,
     ) -> (io::Result<usize>, Vec<B>) {
-        self.run_vectored(op::writev(self.core(), Vectored::new(buffers), at)).await
+        let buffers = Vectored::new(buffers);
+        let len = in_memory(buffers.len());
+        self.run_vectored(op::writev(self.core(), buffers, at), len).await
     }
 
     /// As [`write_vectored_at`](Self::write_vectored_at), and goes on until all of it is written.
@@ -95,18 +106,20 @@ impl File {
     ) -> (io::Result<()>, Vec<B>) {
         let buffers = Vectored::new(buffers);
         let len = buffers.len();
-        let (result, buffers) = self.run_vectored(op::writev(self.core(), buffers, at).exact()).await;
+        let (result, buffers) = self.run_vectored(op::writev(self.core(), buffers, at).exact(), in_memory(len)).await;
         (whole(result, len, io::ErrorKind::WriteZero), buffers)
     }
 
-    async fn run_vectored<B: IoBuffer>(&self, operation: Operation) -> (io::Result<usize>, Vec<B>) {
-        let (result, buffers) = vectored(self.fly(operation).await);
+    async fn run_vectored<B: IoBuffer>(&self, operation: Operation, len: usize) -> (io::Result<usize>, Vec<B>) {
+        let (result, buffers) = vectored(self.fly(operation, len).await);
         (result, buffers.into_iter().map(given_back).collect())
     }
 
-    /// A transfer, in its turn.
-    pub(super) fn fly(&self, operation: Operation) -> Flight<'_, Operation> {
-        Flight::new(&self.engine().inner, self.turn(), operation)
+    /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is submitted.
+    pub(super) async fn fly(&self, operation: Operation, len: usize) -> Outcome {
+        let copied = if self.is_direct() { 0 } else { len.min(STEP) };
+        poll_fn(|cx| go_on(cx, copied)).await;
+        Flight::new(&self.engine().inner, self.turn(), operation).await
     }
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
@@ -119,8 +132,9 @@ impl File {
                 return (Ok(read), buffer);
             }
         }
+        let len = buffer.len();
         let read = op::read(self.core(), buffer, at);
-        transfer(self.fly(if exact { read.exact() } else { read }).await)
+        transfer(self.fly(if exact { read.exact() } else { read }, len).await)
     }
 
     async fn write_buffer(&self, buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
@@ -130,17 +144,17 @@ impl File {
         {
             return (Err(misaligned.into()), buffer);
         }
+        let len = buffer.len();
         let write = op::write(self.core(), buffer, at);
-        transfer(self.fly(if exact { write.exact() } else { write }).await)
+        transfer(self.fly(if exact { write.exact() } else { write }, len).await)
     }
 
     /// Reads out of the page cache, up to the end of the file; `None` when it is not all there, and for direct I/O.
     pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
-        let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
-        let tries = may && self.cache().is_worth_a_try();
+        let tries = self.tries_cache();
         let bytes = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty())?;
         let mut read = 0;
-        for piece in bytes.chunks_mut(AT_ONCE) {
+        for piece in bytes.chunks_mut(STEP) {
             // Before the read, so that a task that gives way does not hold what it has read.
             poll_fn(|cx| go_on(cx, piece.len())).await;
             let Some(more) = self.core().read_now(piece, offset.saturating_add(read as u64)) else {
@@ -157,6 +171,51 @@ impl File {
         Some(read)
     }
 
+    /// The whole content of a file that should have `len` bytes. It may have more or fewer by now.
+    pub(super) async fn read_whole(&self, len: usize) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        content.try_reserve_exact(len.saturating_add(MORE))?;
+        loop {
+            let read = content.len();
+            let step = match len.saturating_sub(read) {
+                // Files of /proc and the like have no length, and any may have grown.
+                0 => MORE,
+                left if self.is_cached(&(read as u64..read as u64 + 1)) => left.min(STEP),
+                left => left.min(WHOLE),
+            };
+            content.try_reserve(step)?;
+            // A step at a time, so that no poll is spent on zeroing memory that is read into much later.
+            content.resize(read + step, 0);
+            let buffer = Buffer::from(content).slice(read..);
+            let (result, buffer) = self.read_buffer(buffer, At::Offset(read as u64), true).await;
+            let more = result?;
+            // (A forked child does not get its buffer back, and has had an error.)
+            content = Vec::try_from(buffer).map_err(|_| io::ErrorKind::Other)?;
+            content.truncate(read + more);
+            if more < step {
+                return Ok(content);
+            }
+        }
+    }
+
+    /// Whether the page cache has both ends of a range that is not empty, or the file ends before them. Copies nothing.
+    pub(crate) fn is_cached(&self, range: &Range<u64>) -> bool {
+        let has = |offset| self.core().read_now(&mut [0], offset).is_some();
+        if !self.tries_cache() {
+            return false;
+        }
+        let cached = has(range.start) && has(range.end - 1);
+        if !cached {
+            self.cache().miss();
+        }
+        cached
+    }
+
+    fn tries_cache(&self) -> bool {
+        let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
+        may && self.cache().is_worth_a_try()
+    }
+
     /// Whether a direct read may go straight into the buffer.
     fn is_aligned(&self, buffer: &Buffer, offset: u64) -> bool {
         check_write(&self.alignment(), offset, buffer.as_slice()).is_ok()
@@ -166,17 +225,18 @@ impl File {
     async fn read_around(&self, mut buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
         let Some(bytes) = buffer.as_mut_slice() else {
             // The queue says what is wrong.
-            return transfer(self.fly(op::read(self.core(), buffer, offset)).await);
+            return transfer(self.fly(op::read(self.core(), buffer, offset), 0).await);
         };
         let result = match offset.checked_add(bytes.len() as u64) {
             Some(end) => self.read(offset..end).await,
-            None => Err(super::outcome::invalid("an offset over i64::MAX")),
+            None => Err(invalid("an offset over i64::MAX")),
         };
-        let result = result.map(|block| {
-            bytes[..block.len()].copy_from_slice(&block);
-            block.len()
-        });
-        (result, buffer)
+        let Ok(block) = result else { return (result.map(|block| block.len()), buffer) };
+        for (to, from) in bytes.chunks_mut(STEP).zip(block.chunks(STEP)) {
+            poll_fn(|cx| go_on_in_memory(cx, from.len())).await;
+            to[..from.len()].copy_from_slice(from);
+        }
+        (Ok(block.len()), buffer)
     }
 }
 

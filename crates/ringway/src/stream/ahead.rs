@@ -6,7 +6,7 @@ use crate::fs::File;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 /// Reads in the order of their offsets. Dropping them cancels them.
 #[derive(Default)]
@@ -35,19 +35,20 @@ pub(super) struct Came {
 impl Ahead {
     /// Begins a read that somebody waits for, where there is no other.
     pub(super) fn begin(&mut self, file: &File, range: Range<u64>, cx: &mut Context<'_>) {
-        self.push(file, range, false, cx);
+        let (of, wanted) = (file.clone(), range.clone());
+        let block = Started::new(async move { of.read(wanted).await }, cx);
+        self.push(range, block, false);
     }
 
     /// Begins a read before its turn; it has to follow the last one. It wakes nobody: only for the first of all reads
-    /// does anybody wait.
+    /// does anybody wait. It copies nothing out of the page cache.
     pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
-        self.push(file, range, true, &mut Context::from_waker(Waker::noop()));
+        let (of, wanted) = (file.clone(), range.clone());
+        self.push(range, Started::early(async move { of.read_lent(wanted, false).await }), true);
     }
 
-    fn push(&mut self, file: &File, range: Range<u64>, early: bool, cx: &mut Context<'_>) {
+    fn push(&mut self, range: Range<u64>, block: Started<io::Result<Block>>, early: bool) {
         debug_assert!(self.end().is_none_or(|end| end == range.start), "a gap in what is read ahead");
-        let (file, wanted) = (file.clone(), range.clone());
-        let block = Started::new(async move { file.read(wanted).await }, cx);
         self.reads.push_back(Read { range, at_once: block.is_over(), block, early });
     }
 

@@ -5,7 +5,7 @@ use crate::fs::File;
 use ringway_core::Buffer;
 use std::collections::VecDeque;
 use std::io;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// One chunk to be written.
 struct Job {
@@ -192,5 +192,5 @@ impl Behind {
 
 /// Begins a write. It wakes nobody: only for the first of all writes does anybody wait.
 fn start(file: &File, job: Job) -> Started<(io::Result<()>, Job)> {
-    Started::new(job.run(file.clone()), &mut Context::from_waker(Waker::noop()))
+    Started::early(job.run(file.clone()))
 }

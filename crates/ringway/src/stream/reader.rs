@@ -2,15 +2,16 @@
 
 use super::ahead::Ahead;
 use super::started::Started;
-use super::{CHUNK, DEPTH, chunk_for, end_of_chunk, has_offsets};
+use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, chunk_for, end_of_chunk, has_offsets};
 use crate::Block;
 use crate::align::LARGEST_OFFSET;
+use crate::engine::{STEP, go_on, go_on_in_memory};
 use crate::fs::File;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, SeekFrom};
 use std::ops::{Bound, RangeBounds};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 /// Reads a file in order, some chunks ahead of who consumes it. From [`File::reader`].
 ///
@@ -50,7 +51,7 @@ use std::task::{Context, Poll, Waker, ready};
 ///
 /// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as well, as many as
 /// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read
-/// ahead, but copied when it is asked for. No more than a chunk times (`read_ahead` + 1) of lent memory is held,
+/// ahead, but copied when it is asked for; a task that reads such a file gives way to others every 256 KiB. No more than a chunk times (`read_ahead` + 1) of lent memory is held,
 /// besides the blocks that the caller keeps. What is written to the file meanwhile may be missed where it has been read
 /// already; but the end is told only after another look.
 ///
@@ -101,17 +102,17 @@ impl File {
 }
 
 impl Reader {
-    /// Bytes that are read at a time; for direct I/O rounded up to whole blocks. Chunks begin and end at multiples of
-    /// it, but for the first and the last. Default 256 KiB.
+    /// Bytes that are read at a time, 1 to 1 GiB (less or more counts as that); for direct I/O rounded up to whole
+    /// blocks. Chunks begin and end at multiples of it, but for the first and the last. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
-        self.chunk = bytes;
+        self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks are read ahead of the one that is being consumed; 0: none, each is read when it is asked for.
-    /// Default 4.
+    /// How many chunks are read ahead of the one that is being consumed, at most 256 (more counts as that); 0: none, each
+    /// is read when it is asked for. Default 4.
     pub fn read_ahead(mut self, chunks: usize) -> Self {
-        self.depth = chunks;
+        self.depth = chunks.min(DEEPEST);
         self
     }
 
@@ -145,7 +146,8 @@ impl Reader {
         self
     }
 
-    /// Copies the next bytes, as many as there are in one piece; how many that was, 0 at the end or for no room.
+    /// Copies the next bytes, as many as there are in one piece and at most 256 KiB; how many that was, 0 at the end or
+    /// for no room.
     ///
     /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
     pub async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -220,11 +222,21 @@ impl Reader {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let left = ready!(self.poll_fill(cx))?;
-        let len = left.len().min(bytes.len());
-        bytes[..len].copy_from_slice(&left[..len]);
+        let left = ready!(self.poll_piece(cx, bytes.len()))?;
+        let len = left.len();
+        bytes[..len].copy_from_slice(left);
         self.consume(len);
         Poll::Ready(Ok(len))
+    }
+
+    /// What is to be copied next, of at most `room` bytes; empty at the end.
+    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<&[u8]>> {
+        let len = ready!(self.poll_fill(cx))?.len().min(room).min(STEP);
+        if len > 0 {
+            // Not at the end, which would be looked for again.
+            ready!(go_on_in_memory(cx, len));
+        }
+        Poll::Ready(Ok(&self.left()[..len]))
     }
 
     /// Begins a seek. One that is not to be waited for is over at once.
@@ -235,7 +247,7 @@ impl Reader {
             SeekFrom::End(_) => {
                 let file = self.file.clone();
                 let len = async move { Ok(file.metadata().await?.len()) };
-                self.seek = Some(Seek { to, len: Started::new(len, &mut Context::from_waker(Waker::noop())) });
+                self.seek = Some(Seek { to, len: Started::early(len) });
             }
         }
         Ok(())
@@ -276,6 +288,7 @@ impl Reader {
         while self.at < self.end {
             if self.ahead.is_empty() {
                 has_offsets(&self.file)?;
+                ready!(go_on(cx, 0));
                 self.ahead.begin(&self.file, self.at..self.chunk_end(self.at), cx);
             }
             let Poll::Ready(came) = self.ahead.poll_first(cx) else {
@@ -303,11 +316,14 @@ impl Reader {
     }
 
     /// Begins reads behind those on their way (or else behind the one that has come, to its `end`), up to as many as
-    /// there may be, or until one is answered at once.
+    /// there may be, or until one is in the page cache already.
     fn read_ahead_more(&mut self, end: Option<u64>) {
         let Some(mut start) = self.ahead.end().or(end) else { return };
         while start < self.end && self.ahead.len() < self.depth && !self.ahead.has_caught_up() {
             let end = self.chunk_end(start);
+            if self.file.is_cached(&(start..end)) {
+                return;
+            }
             self.ahead.begin_early(&self.file, start..end);
             start = end;
         }

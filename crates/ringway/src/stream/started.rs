@@ -1,8 +1,9 @@
 //! A future that is on its way before anybody waits for it.
 
+use crate::engine::without_giving_way;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 /// A future that has been polled once, so that what it does is under way, and its result if it is over.
 pub(super) struct Started<T> {
@@ -12,8 +13,7 @@ pub(super) struct Started<T> {
 }
 
 impl<T> Started<T> {
-    /// Starts it. With a context that wakes nobody, it has to be [polled](Self::poll) again before anybody waits for
-    /// it.
+    /// Starts it for somebody who waits for it.
     pub(super) fn new(future: impl Future<Output = T> + Send + 'static, cx: &mut Context<'_>) -> Self {
         let mut future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
         let result = match future.as_mut().poll(cx) {
@@ -21,6 +21,11 @@ impl<T> Started<T> {
             Poll::Pending => None,
         };
         Self { future: Mutex::new(future), result }
+    }
+
+    /// Starts it. It wakes nobody: it has to be [polled](Self::poll) before anybody waits for it.
+    pub(super) fn early(future: impl Future<Output = T> + Send + 'static) -> Self {
+        without_giving_way(|| Self::new(future, &mut Context::from_waker(Waker::noop())))
     }
 
     /// True when the result is there.

@@ -10,8 +10,7 @@ impl AsyncRead for Reader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // Nothing is read for no room.
         if buf.remaining() > 0 {
-            let bytes = ready!(self.poll_fill(cx))?;
-            let bytes = &bytes[..bytes.len().min(buf.remaining())];
+            let bytes = ready!(self.poll_piece(cx, buf.remaining()))?;
             buf.put_slice(bytes);
             let read = bytes.len();
             Reader::consume(&mut self, read);

@@ -1,9 +1,9 @@
 //! Writing a file from one end to the other.
 
 use super::behind::Behind;
-use super::{CHUNK, DEPTH, block_of, chunk_for, end_of_chunk, has_offsets};
-use crate::align::LARGEST_OFFSET;
-use crate::engine::go_on;
+use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, chunk_for, end_of_chunk, has_offsets};
+use crate::align::{LARGEST_OFFSET, in_memory};
+use crate::engine::{STEP, go_on_in_memory};
 use crate::fs::File;
 use crate::pool::Pool;
 use ringway_core::Buffer;
@@ -85,17 +85,17 @@ impl File {
 }
 
 impl Writer {
-    /// Bytes that are written at a time; for direct I/O rounded up to whole blocks. Chunks end at multiples of it.
-    /// Default 256 KiB.
+    /// Bytes that are written at a time, 1 to 1 GiB (less or more counts as that); for direct I/O rounded up to whole
+    /// blocks. Chunks end at multiples of it. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
-        self.chunk = bytes;
+        self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks may be on their way while the next is collected; at least 1. So at most `chunk` times (this + 1)
-    /// bytes of memory are in use. Default 4.
+    /// How many chunks may be on their way while the next is collected, 1 to 256 (less or more counts as that). So at
+    /// most `chunk` times (this + 1) bytes of memory are in use. Default 4.
     pub fn write_behind(mut self, chunks: usize) -> Self {
-        self.depth = chunks.max(1);
+        self.depth = chunks.clamp(1, DEEPEST);
         self
     }
 
@@ -178,10 +178,11 @@ impl Writer {
         if self.filling.as_ref().is_some_and(Filling::is_full) {
             ready!(self.poll_hand_over(cx))?;
         }
+        let bytes = &bytes[..bytes.len().min(STEP)];
+        ready!(go_on_in_memory(cx, bytes.len()));
         let filling = match &mut self.filling {
             Some(filling) => filling,
             None => {
-                ready!(go_on(cx, self.chunk));
                 self.check_file()?;
                 let start = self.behind.end();
                 let buffer = self.buffer_at(start)?;
@@ -240,7 +241,7 @@ impl Writer {
         let (start, rest) = (full.start + whole as u64, &full.buffer.as_slice()[whole..full.filled]);
         let mut begun = Filling { start, buffer: self.buffer_at(start)?, filled: 0 };
         begun.take_in(rest);
-        let mut padded = Filling { start, buffer: self.pool().take(self.block())?, filled: 0 };
+        let mut padded = Filling { start, buffer: self.pool().take(self.block(), true)?, filled: 0 };
         padded.take_in(rest);
         padded.take_in(&vec![0; self.block() - rest.len()]);
         Ok((begun, padded.buffer))
@@ -258,7 +259,7 @@ impl Writer {
     /// An empty buffer for the chunk that begins at this offset.
     fn buffer_at(&self, start: u64) -> io::Result<Buffer> {
         let end = end_of_chunk(start, chunk_for(&self.file, self.chunk));
-        self.pool().take((end - start) as usize)
+        self.pool().take(in_memory(end - start), self.file.is_direct())
     }
 
     /// Whether the file can be written at offsets.

@@ -1,0 +1,284 @@
+//! Giving way: whoever copies what is in the page cache lets other tasks run about every 256 KiB, whichever way it is asked.
+
+use super::common::{content, engines, open, sample};
+use ringway::Engine;
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::time::{Duration, Instant};
+
+const KIB: usize = 1 << 10;
+const LEN: usize = 8 << 20;
+/// The most bytes that one poll may copy: less than a step was left, and a step was made.
+const MOST: usize = 512 * KIB;
+
+struct Counting {
+    thread: std::thread::Thread,
+    wakes: AtomicU64,
+}
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// What a future has copied so far, as far as it says so itself.
+type Progress = Rc<Cell<usize>>;
+
+/// Polls a future to its end: how many polls that took, and the most that it copied in one of them.
+fn polls<T>(make: impl FnOnce(Progress) -> T) -> (T::Output, usize, usize)
+where
+    T: Future,
+{
+    let counting = Arc::new(Counting { thread: std::thread::current(), wakes: AtomicU64::new(0) });
+    let waker = counting.clone().into();
+    let mut cx = Context::from_waker(&waker);
+    let progress = Progress::default();
+    let mut future = pin!(make(progress.clone()));
+    let (mut polls, mut most) = (0, 0);
+    loop {
+        let (before, wakes) = (progress.get(), counting.wakes.load(Ordering::SeqCst));
+        let polled = future.as_mut().poll(&mut cx);
+        polls += 1;
+        most = most.max(progress.get() - before);
+        if let Poll::Ready(output) = polled {
+            return (output, polls, most);
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        while counting.wakes.load(Ordering::SeqCst) == wakes {
+            assert!(Instant::now() < end, "pending, and nobody woke it");
+            std::thread::park_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Engines that copy out of the page cache at once.
+fn copying() -> impl Iterator<Item = &'static Engine> {
+    // The first of each three.
+    engines().iter().step_by(3)
+}
+
+#[test]
+fn loops_give_way() {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt};
+    let content = content(LEN);
+    let (_dir, path) = sample(&content);
+    for engine in copying() {
+        let file = open(engine, &path, false);
+        let check = |what: &str, (read, polls, most): (usize, usize, usize)| {
+            assert_eq!(read, LEN, "{what}");
+            assert!(most <= MOST, "{what}: {most} bytes in one poll");
+            assert!(polls >= LEN / MOST, "{what}: {polls} polls");
+        };
+        for chunk in [4 * KIB, 64 * KIB, 256 * KIB] {
+            let reader = || file.reader().chunk(chunk);
+            check(
+                &format!("next_block by {chunk}"),
+                polls(async |progress: Progress| {
+                    let mut reader = reader();
+                    while let Some(block) = reader.next_block().await.unwrap() {
+                        progress.set(progress.get() + block.len());
+                    }
+                    progress.get()
+                }),
+            );
+            check(
+                &format!("Reader::read by {chunk}"),
+                polls(async |progress: Progress| {
+                    let (mut reader, mut bytes) = (reader(), vec![0; 100_000]);
+                    loop {
+                        match reader.read(&mut bytes).await.unwrap() {
+                            0 => return progress.get(),
+                            read => progress.set(progress.get() + read),
+                        }
+                    }
+                }),
+            );
+            check(
+                &format!("tokio's AsyncRead by {chunk}"),
+                polls(async |progress: Progress| {
+                    let (mut reader, mut bytes) = (reader(), vec![0; 8 * KIB]);
+                    loop {
+                        match AsyncReadExt::read(&mut reader, &mut bytes).await.unwrap() {
+                            0 => return progress.get(),
+                            read => progress.set(progress.get() + read),
+                        }
+                    }
+                }),
+            );
+            check(
+                &format!("futures' AsyncRead by {chunk}"),
+                polls(async |progress: Progress| {
+                    let (mut reader, mut bytes) = (reader(), vec![0; 8 * KIB]);
+                    loop {
+                        match futures::AsyncReadExt::read(&mut reader, &mut bytes).await.unwrap() {
+                            0 => return progress.get(),
+                            read => progress.set(progress.get() + read),
+                        }
+                    }
+                }),
+            );
+            check(
+                &format!("fill_buf by {chunk}"),
+                polls(async |progress: Progress| {
+                    let mut reader = reader();
+                    loop {
+                        match reader.fill_buf().await.unwrap().len() {
+                            0 => return progress.get(),
+                            read => {
+                                AsyncBufReadExt::consume(&mut reader, read);
+                                progress.set(progress.get() + read);
+                            }
+                        }
+                    }
+                }),
+            );
+        }
+        for len in [1000, 4 * KIB, 256 * KIB, 1 << 20] {
+            let file = file.clone();
+            let (_, polls, most) = polls(async |progress: Progress| {
+                let mut buffer = vec![0; len];
+                for _ in 0..LEN / len {
+                    let (read, back) = file.read_at(buffer, 0).await;
+                    buffer = back;
+                    progress.set(progress.get() + read.unwrap());
+                }
+            });
+            // One that is longer than a step counts at its end.
+            assert!(most <= MOST.max(len) && polls >= LEN / MOST, "read_at of {len}: {most} bytes, {polls} polls");
+        }
+    }
+}
+
+#[test]
+fn one_call_gives_way() {
+    let content = content(LEN);
+    let (dir, path) = sample(&content);
+    let enough = |what: &str, polls: usize| {
+        assert!(polls >= LEN / MOST, "{what}: {polls} polls for {LEN} bytes");
+    };
+    for engine in copying() {
+        let file = open(engine, &path, false);
+        let (block, times, _) = polls(|_| file.read(0..LEN as u64 + 10));
+        assert!(block.unwrap() == content);
+        enough("File::read", times);
+        let ((read, bytes), times, _) = polls(|_| file.read_at(vec![0; LEN + 10], 0));
+        assert!(read.unwrap() == LEN && bytes[..LEN] == content && bytes[LEN..] == [0; 10]);
+        enough("read_at", times);
+        let ((read, bytes), times, _) = polls(|_| file.read_exact_at(vec![0; LEN - 1], 1));
+        assert!(read.is_ok() && bytes == content[1..]);
+        enough("read_exact_at", times);
+        for len in [100, 10_000, 100_000] {
+            let ranges: Vec<_> = (0..LEN / len).map(|at| (at * len) as u64..(at * len + len) as u64).collect();
+            let (parts, times, _) = polls(async |_| file.read_ranges_each(&ranges, &ringway::Merge::never()).await);
+            assert!(
+                parts
+                    .unwrap()
+                    .iter()
+                    .zip(content.chunks(len))
+                    .all(|(part, part_of)| *part.as_ref().unwrap() == part_of)
+            );
+            enough("read_ranges_each", times);
+        }
+        let (block, times, _) = polls(async |_| file.reader().chunk(LEN).next_block().await);
+        assert!(block.unwrap().unwrap() == content);
+        enough("next_block of a large chunk", times);
+        let (taken, times, _) = polls(async |_| {
+            let mut writer = open(engine, &dir.path().join("file"), false).writer();
+            writer.write_all(&content).await?;
+            writer.flush().await
+        });
+        taken.unwrap();
+        enough("Writer::write_all", times);
+        let (taken, times, _) = polls(async |_| {
+            let mut writer = open(engine, &dir.path().join("file"), false).writer().chunk(LEN);
+            tokio::io::AsyncWriteExt::write_all(&mut writer, &content).await?;
+            futures::AsyncWriteExt::flush(&mut writer).await
+        });
+        taken.unwrap();
+        enough("tokio's AsyncWrite", times);
+        // Direct, and not aligned: read elsewhere, and copied.
+        let direct = open(engine, &path, true);
+        let ((read, bytes), times, _) = polls(|_| direct.read_at(vec![0; LEN], 1));
+        assert!(read.unwrap() == LEN - 1 && bytes[..LEN - 1] == content[1..]);
+        enough("a direct read that is not aligned", times);
+    }
+    let (bytes, times, _) = polls(|_| ringway::fs::read(&path));
+    assert!(bytes.unwrap() == content);
+    enough("fs::read", times);
+    let (copied, times, _) = polls(|_| ringway::fs::copy(&path, dir.path().join("copy")));
+    assert_eq!(copied.unwrap(), LEN as u64);
+    enough("fs::copy", times);
+    assert!(std::fs::read(dir.path().join("copy")).unwrap() == content);
+}
+
+/// On tokio a task that gives way lets timers and I/O be looked at too, as `yield_now` does: not only other tasks.
+#[test]
+fn timers_run_beside_a_stream() {
+    let content = content(1 << 20);
+    let (_dir, path) = sample(&content);
+    for engine in copying() {
+        let file = open(engine, &path, false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let passes = runtime.block_on(async move {
+            let passes = Arc::new(AtomicU64::new(0));
+            let counted = passes.clone();
+            let stream = tokio::spawn(async move {
+                loop {
+                    let mut reader = file.reader();
+                    while reader.next_block().await.unwrap().is_some() {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            for _ in 0..20 {
+                // A runtime that is never idle looks at its timers every 61 polls only.
+                let sleep = tokio::time::sleep(Duration::from_millis(2));
+                let begun = passes.load(Ordering::Relaxed);
+                sleep.await;
+                let end = passes.load(Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                assert!(passes.load(Ordering::Relaxed) - end <= 4, "the stream went on for ever in one poll");
+                assert!(end > begun, "the stream did not run");
+            }
+            stream.abort();
+            passes.load(Ordering::Relaxed)
+        });
+        assert!(passes > 0);
+    }
+}
+
+/// What has used tokio's budget up gives way before it copies.
+#[test]
+fn tokios_budget_is_heeded() {
+    use futures::FutureExt;
+    let content = content(64 * KIB);
+    let (_dir, path) = sample(&content);
+    for engine in copying() {
+        let file = open(engine, &path, false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let task = async move {
+            let mut reader = file.reader();
+            reader.read(&mut [0; 10]).await.unwrap();
+            let mut writer = file.writer();
+            writer.write_all(b"1").await.unwrap();
+            tokio::task::yield_now().await;
+            while tokio::task::coop::has_budget_remaining() {
+                tokio::task::consume_budget().await;
+            }
+            assert!(reader.read(&mut [0; 10]).now_or_never().is_none());
+            assert!(writer.write_all(b"1").now_or_never().is_none());
+            assert!(file.read(0..10).now_or_never().is_none());
+            assert!(file.read_at(vec![0; 10], 0).now_or_never().is_none());
+            tokio::task::yield_now().await;
+            assert_eq!(reader.read(&mut [0; 10]).await.unwrap(), 10);
+            writer.abandon();
+        };
+        runtime.block_on(async { tokio::spawn(task).await.unwrap() });
+    }
+}
