@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
@@ -55,11 +56,18 @@ type Options struct {
 	// without a plain call for an operation that is alone. For tests and measurements.
 	AlwaysRing bool
 
-	wrap faults // Of tests.
+	// Of tests.
+	wrap      faults
+	closeWait time.Duration
 }
 
 // ErrEngineClosed is what operations answer after [Engine.Close].
 var ErrEngineClosed = fmt.Errorf("ringway: the engine is closed: %w", os.ErrClosed)
+
+// ErrAbandoned is what operations answer that the kernel still has some seconds after [Engine.Close]. It is ErrEngineClosed to
+// errors.Is. The kernel may still read or write the memory of such an operation at any time: leave that alone for good. (A
+// [Buffer] may be released; its memory is not lent again.)
+var ErrAbandoned = fmt.Errorf("%w, and the kernel has not let go of the operation's memory", ErrEngineClosed)
 
 // Default is the engine of the package's functions, made when it is first asked for. The error is the one of [New], each
 // time: RINGWAY_BACKEND names a backend that does not exist or is refused. Do not close it.

@@ -49,35 +49,44 @@ func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.lend(n), n) }
 
 func newBuffer(lent block, n int) *Buffer { return &Buffer{p: lent.memory[:n:n], lent: lent} }
 
-// orAbandon gives what get does, or the context's cause as soon as it ends: then what get gives later is released.
-func orAbandon(ctx context.Context, get func() (*Buffer, error)) (*Buffer, error) {
+// orAbandon gives what get does, or the context's cause as soon as it ends: then get goes on alone, and late, if it is not
+// nil, is called with what it gives.
+func orAbandon[T any](ctx context.Context, get func() (T, error), late func(T)) (T, error) {
 	if ctx.Done() == nil {
 		return get()
 	}
 	type answer struct {
-		buffer *Buffer
-		err    error
+		got T
+		err error
 	}
 	answers := make(chan answer, 1)
 	var over atomic.Bool // One of the two has ended.
 	go func() {
-		buffer, err := get()
+		got, err := get()
 		switch {
 		case !over.Swap(true):
-			answers <- answer{buffer, err}
-		case buffer != nil:
-			buffer.Release()
+			answers <- answer{got, err}
+		case late != nil:
+			late(got)
 		}
 	}()
 	select {
 	case a := <-answers:
-		return a.buffer, a.err
+		return a.got, a.err
 	case <-ctx.Done():
 		if over.Swap(true) {
 			a := <-answers
-			return a.buffer, a.err
+			return a.got, a.err
 		}
-		return nil, context.Cause(ctx)
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// releaseLate is for a buffer that nobody waits for any more.
+func releaseLate(b *Buffer) {
+	if b != nil {
+		b.Release()
 	}
 }
 
@@ -99,9 +108,44 @@ type block struct {
 }
 
 func (b block) giveBack() {
-	if b.of != nil {
+	if b.of != nil && !lost.has(b.memory) {
 		b.of.put(b.memory)
 	}
+}
+
+// lost is memory that the kernel may use at any time, since its engine was closed before the kernel had let go of it. It is
+// never lent again and never collected.
+var lost lostMemory
+
+type lostMemory struct {
+	any atomic.Bool
+	mu  sync.Mutex
+	all [][]byte
+}
+
+func (l *lostMemory) add(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.all = append(l.all, p)
+	l.mu.Unlock()
+	l.any.Store(true)
+}
+
+// has tells whether some of whole is lost.
+func (l *lostMemory) has(whole []byte) bool {
+	if !l.any.Load() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.all {
+		if within(p[:1], whole) || within(whole[:1], p) {
+			return true
+		}
+	}
+	return false
 }
 
 // An arena has blocks of 4 KiB and its doubles, up to 8 MiB. What was given back is lent again; the system gets nothing

@@ -126,7 +126,7 @@ func TestBufferAbandoned(t *testing.T) {
 			close(reading)
 			<-gone
 			return b, nil
-		})
+		}, releaseLate)
 		close(gone)
 		if b != nil || err != context.Canceled {
 			t.Fatal(b, err)

@@ -323,7 +323,7 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		}
 		buffer.p = buffer.p[:n]
 		return buffer, err
-	})
+	}, releaseLate)
 	return b, f.fail("read", err)
 }
 

@@ -6,6 +6,8 @@ package ringway
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +36,8 @@ type Engine struct {
 	hints    sync.Pool
 	fixed    *arena // nil: none.
 	closed   atomic.Bool
-	active   atomic.Int32 // Transfers of storage under way, in shards or alone.
+	over     chan struct{} // Closed with the engine.
+	active   atomic.Int32  // Transfers of storage under way, in shards or alone.
 }
 
 // New makes an engine. Each ring or KAIO context has to pass a real read. Where a backend was forced, by the options or by
@@ -54,7 +57,9 @@ func New(o Options) (*Engine, error) {
 	if o.Threads <= 0 {
 		o.Threads = 64
 	}
-	e := &Engine{options: o, calls: make(chan struct{}, o.Threads), syncs: make(chan struct{}, max(o.Threads/4, 1))}
+	o.closeWait = cmp.Or(o.closeWait, closeWait)
+	e := &Engine{options: o, calls: make(chan struct{}, o.Threads), syncs: make(chan struct{}, max(o.Threads/4, 1)),
+		over: make(chan struct{})}
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
 	for _, backend := range ladder {
 		if err = e.make(backend); err == nil {
@@ -272,21 +277,31 @@ func (e *Engine) Stats() Stats {
 	return all
 }
 
-// Close ends the engine. Operations that wait for room answer ErrEngineClosed; what the kernel has is waited for, at most
-// five seconds. Files stay open, and answer ErrEngineClosed where they need the engine.
+// Close ends the engine, within five seconds. Operations that wait for room answer [ErrEngineClosed] at once. What the kernel
+// has may complete for four seconds, and is then cancelled. What the kernel has not let go of after five seconds answers
+// [ErrAbandoned]; its memory and its descriptor are leaked, and Close returns an error. Plain system calls are not waited for,
+// and run to their ends in their goroutines. Files stay open, and answer ErrEngineClosed where they need the engine.
 func (e *Engine) Close() error {
 	if e.closed.Swap(true) {
 		return ErrEngineClosed
 	}
-	var err error
-	for _, s := range e.shards {
-		err = errors.Join(err, s.close())
+	close(e.over)
+	deadline := time.Now().Add(e.options.closeWait)
+	errs := make([]error, len(e.shards))
+	var all sync.WaitGroup
+	for i, s := range e.shards {
+		all.Go(func() { errs[i] = s.close(deadline, e.options.closeWait/5) })
 	}
+	all.Wait()
+	err := errors.Join(errs...)
 	if err == nil && e.fixed != nil {
 		e.fixed.retire()
 	}
 	return err
 }
+
+// closeWait is how long closing an engine takes at most.
+const closeWait = 5 * time.Second
 
 // shard for the next operation: mostly the one that this P has used before.
 func (e *Engine) shard() *shard {
@@ -299,5 +314,22 @@ func (e *Engine) shard() *shard {
 }
 
 // call has room for one more blocking system call, and done gives it back.
-func (e *Engine) call() { e.calls <- struct{}{} }
-func (e *Engine) done() { <-e.calls }
+func (e *Engine) call(ctx context.Context) error { return e.token(ctx, e.calls) }
+func (e *Engine) done()                          { <-e.calls }
+
+// token takes one out of the engine's, as soon as there is one. The error is the context's cause or ErrEngineClosed.
+func (e *Engine) token(ctx context.Context, tokens chan<- struct{}) error {
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-e.over:
+		return ErrEngineClosed
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -402,38 +403,43 @@ func TestSendfile(t *testing.T) {
 func TestHold(t *testing.T) {
 	for range 200 {
 		var h hold
-		var users, most int32
-		var mu sync.Mutex
+		var users, lasts atomic.Int32
 		var wg sync.WaitGroup
-		closed := make(chan bool)
+		out := func(last bool) {
+			if last {
+				lasts.Add(1)
+				if users.Load() != 0 {
+					t.Error("the last one, while there are others")
+				}
+			}
+		}
 		for range 8 {
 			wg.Go(func() {
 				for h.begin() {
-					mu.Lock()
-					users++
-					most = max(most, users)
-					mu.Unlock()
-					mu.Lock()
-					users--
-					mu.Unlock()
-					h.end()
+					users.Add(1)
+					h.again()
+					users.Add(-1)
+					out(h.end())
+					users.Add(1)
+					users.Add(-1)
+					out(h.end())
 				}
+				out(h.end())
 			})
 		}
+		var firsts atomic.Int32
 		for range 2 {
-			go func() {
-				first := h.close()
-				mu.Lock()
-				if first && users != 0 {
-					t.Error("closed while in use")
+			wg.Go(func() {
+				first, last := h.close()
+				if first {
+					firsts.Add(1)
 				}
-				mu.Unlock()
-				closed <- first
-			}()
-		}
-		if a, b := <-closed, <-closed; a == b {
-			t.Fatal("one of two closes is the first")
+				out(last)
+			})
 		}
 		wg.Wait()
+		if firsts.Load() != 1 || lasts.Load() != 1 {
+			t.Fatalf("%d were the first to close, %d the last to go", firsts.Load(), lasts.Load())
+		}
 	}
 }

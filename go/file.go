@@ -67,15 +67,32 @@ func (e *Engine) NewFile(file *os.File) (*File, error) {
 	return f, nil
 }
 
+// begin holds the descriptor open until end; false: the file is closed. Only exported methods call it: what they call would
+// find the file closed half-way.
+func (f *File) begin() bool {
+	if f.hold.begin() {
+		return true
+	}
+	f.end()
+	return false
+}
+
+// end lets go of the descriptor. The last one closes it, if Close was called meanwhile.
+func (f *File) end() {
+	if f.hold.end() {
+		_ = f.file.Close() // As with os.File, Close has returned and nobody is left to be told.
+	}
+}
+
 // use runs something with the descriptor held open.
 func (f *File) use(op string, do func() error) error {
 	if f == nil {
 		return os.ErrInvalid
 	}
-	if !f.hold.begin() {
+	if !f.begin() {
 		return f.fail(op, os.ErrClosed)
 	}
-	defer f.hold.end()
+	defer f.end()
 	return f.fail(op, do())
 }
 
@@ -100,7 +117,12 @@ func (f *File) descriptor(do func(fd int) error) error {
 func (f *File) Name() string { return f.name }
 
 // Fd is the descriptor, as [os.File.Fd] gives it.
-func (f *File) Fd() uintptr { return f.file.Fd() }
+func (f *File) Fd() uintptr {
+	if f.hold.closed() {
+		return ^uintptr(0)
+	}
+	return f.file.Fd()
+}
 
 // File is the os.File below. Do not close it.
 func (f *File) File() *os.File { return f.file }
@@ -111,31 +133,29 @@ func (f *File) SyscallConn() (syscall.RawConn, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
 	}
+	if f.hold.closed() {
+		return nil, f.fail("syscallconn", os.ErrClosed)
+	}
 	if f.direct {
 		return nil, f.fail("syscallconn", syscall.EOPNOTSUPP)
 	}
 	return f.file.SyscallConn()
 }
 
-// Close closes the file, after all that use it are done: operations of other goroutines run to their ends, and new ones
-// answer [os.ErrClosed].
+// Close closes the file, and waits for nobody, as [os.File.Close]. New operations answer [os.ErrClosed]. Those under way run to
+// their ends, and the last of them closes the descriptor. [File.ReadFrom] and [File.WriteTo] end with os.ErrClosed at their next
+// step; so does what waits in a pipe.
 func (f *File) Close() error {
 	if f == nil {
 		return os.ErrInvalid
 	}
-	if !f.storage && !f.dir {
-		// Whoever waits in it is woken by package os.
-		if f.hold.users.Load() >= 0 {
-			err := f.file.Close()
-			f.hold.close()
-			return err
-		}
+	switch first, last := f.hold.close(); {
+	case !first:
 		return f.fail("close", os.ErrClosed)
+	case last || !f.storage && !f.dir: // What is no storage is used by way of package os, which does the same.
+		return f.file.Close()
 	}
-	if !f.hold.close() {
-		return f.fail("close", os.ErrClosed)
-	}
-	return f.file.Close()
+	return nil
 }
 
 // Stat is [os.File.Stat].
@@ -208,6 +228,9 @@ func (f *File) SetDeadline(t time.Time) error {
 	if f == nil {
 		return os.ErrInvalid
 	}
+	if f.hold.closed() {
+		return f.fail("set", os.ErrClosed)
+	}
 	return f.file.SetDeadline(t)
 }
 
@@ -215,6 +238,9 @@ func (f *File) SetDeadline(t time.Time) error {
 func (f *File) SetReadDeadline(t time.Time) error {
 	if f == nil {
 		return os.ErrInvalid
+	}
+	if f.hold.closed() {
+		return f.fail("set", os.ErrClosed)
 	}
 	return f.file.SetReadDeadline(t)
 }
@@ -224,6 +250,9 @@ func (f *File) SetWriteDeadline(t time.Time) error {
 	if f == nil {
 		return os.ErrInvalid
 	}
+	if f.hold.closed() {
+		return f.fail("set", os.ErrClosed)
+	}
 	return f.file.SetWriteDeadline(t)
 }
 
@@ -231,7 +260,9 @@ func (f *File) SetWriteDeadline(t time.Time) error {
 // before. A file system that cannot answers EOPNOTSUPP.
 func (f *File) Preallocate(off, n int64) error {
 	return f.use("preallocate", func() error {
-		f.engine.call()
+		if err := f.engine.call(always); err != nil {
+			return err
+		}
 		defer f.engine.done()
 		return f.descriptor(func(fd int) error {
 			for {
@@ -259,30 +290,37 @@ func (f *File) Advise(off, n int64, advice Advice) error {
 // Sync is fsync(2).
 func (f *File) Sync() error { return f.SyncContext(context.Background()) }
 
-// SyncContext is Sync; a context that ends gives the wait up, and what is written may be on the disk or not.
+// SyncContext is Sync, and returns the context's cause when that ends. The sync goes on then, and nobody knows what is on the
+// disk.
 func (f *File) SyncContext(ctx context.Context) error {
-	return f.use("sync", func() error { return f.sync(ctx, fsync) })
+	return f.use("sync", func() error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		_, err := detach(ctx, f, func() (struct{}, error) { return struct{}{}, f.sync(ctx, fsync) }, nil)
+		return err
+	})
 }
 
 // Datasync is fdatasync(2): without what is only about the file, such as its times.
 func (f *File) Datasync() error {
-	return f.use("datasync", func() error { return f.sync(context.Background(), fdatasync) })
+	return f.use("datasync", func() error { return f.sync(always, fdatasync) })
 }
 
+// sync is one sync. It is repeated only if it was interrupted by a signal, as package os does, or if the kernel never began it:
+// Linux reports an error of what was written once, and the next sync would know nothing of it.
 func (f *File) sync(ctx context.Context, kind kind) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
-	// A ring or KAIO has a thread of the kernel's do it, which costs more than one of ours; but that can be given up.
 	e := f.engine
-	cancels := ctx.Done() != nil || e.options.AlwaysRing
-	if cancels && len(e.shards) > 0 && (f.storage || f.dir) && !e.closed.Load() {
-		result, err := f.engine.fly(ctx, newRequest(kind, f.fd, nil, 0))
+	// A ring or KAIO has a thread of the kernel's do it, which costs more than one of ours.
+	if e.options.AlwaysRing && len(e.shards) > 0 && (f.storage || f.dir) && !e.closed.Load() {
+		result, err := e.fly(ctx, f.request(kind, nil, 0))
 		if err != nil || result != cannotCarry {
 			return err
 		}
 	}
-	e.syncs <- struct{}{}
+	if err := e.token(ctx, e.syncs); err != nil {
+		return err
+	}
 	defer func() { <-e.syncs }()
 	return f.descriptor(func(fd int) error {
 		for {

@@ -23,6 +23,14 @@ const (
 	fdatasync
 )
 
+// op is the name that package os has for it.
+func (k kind) op() string {
+	if k == read {
+		return "read"
+	}
+	return "write"
+}
+
 // request is one operation on its way through a shard. It is small, two cache lines: of a hundred thousand that wait, each
 // is one. What the kernel sees belongs to the queue, and there are no more of those than may be in flight.
 type request struct {
@@ -37,6 +45,7 @@ type request struct {
 	result    int32 // Of the kernel, or cannotCarry.
 	index     int32 // In a batch.
 	fd        int
+	hold      *hold // Of the file that the descriptor is, or nil.
 	off       int64
 	p         []byte
 	waiter    *waiter
@@ -66,6 +75,7 @@ const (
 	idle place = iota
 	waiting
 	carried
+	abandoned // By the end of its engine: the kernel may still have it, and it belongs to nobody.
 )
 
 // cannotCarry is no errno: the backend does not do this one, and the goroutine does it by a plain system call.
@@ -97,12 +107,19 @@ func newRequest(kind kind, fd int, p []byte, off int64) *request {
 	return r
 }
 
+// request is one on the file, which is held open until it is done.
+func (f *File) request(kind kind, p []byte, off int64) *request {
+	r := newRequest(kind, f.fd, p, off)
+	r.hold = &f.hold
+	return r
+}
+
 // free gives a request back, unless somebody may still ask to cancel it.
 func (r *request) free() {
 	if r.cancelled.Load() {
 		return
 	}
-	r.p, r.waiter, r.place, r.tries = nil, &r.own, idle, 0
+	r.p, r.hold, r.waiter, r.place, r.tries = nil, nil, &r.own, idle, 0
 	if r.kind > write {
 		r.more, r.chained = nil, false
 	}

@@ -87,7 +87,7 @@ func TestRoundsAreBounded(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nobody went on")
 	}
-	if err := s.close(); err != nil {
+	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
 		t.Fatal(err)
 	}
 }

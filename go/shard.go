@@ -5,6 +5,7 @@ package ringway
 // How goroutines share a queue.
 
 import (
+	"errors"
 	"runtime"
 	"sync"
 	"syscall"
@@ -47,27 +48,29 @@ type shard struct {
 	queue  queue
 	reaper *readable.Watch
 
-	mu          sync.Mutex
-	first, last *request   // Those that wait.
-	waiting     int        // Operations among them: a request with a linked one is two.
-	cancels     []*request // To be asked for.
-	pace        pace
-	room        int  // What the queue takes before the next submission, as of the last round.
-	promised    bool // The reaper has woken goroutines, and comes back after they have run.
-	expected    int  // How many those are: they will have more to submit.
-	turnstile   bool // Somebody is in it.
-	again       bool // Whoever is in it is to go round once more, and reap.
-	flush       bool // Submit whatever waits, however little it is.
-	closing     bool // Takes no more requests.
-	closed      bool // The queue is not touched any more.
-	stats       Stats
+	mu        sync.Mutex
+	wait      list       // Those that wait.
+	kernel    list       // Those that the queue has.
+	waiting   int        // Operations among those that wait: a request with a linked one is two.
+	cancels   []*request // To be asked for.
+	pace      pace
+	room      int           // What the queue takes before the next submission, as of the last round.
+	promised  bool          // The reaper has woken goroutines, and comes back after they have run.
+	expected  int           // How many those are: they will have more to submit.
+	turnstile bool          // Somebody is in it.
+	again     bool          // Whoever is in it is to go round once more, and reap.
+	flush     bool          // Submit whatever waits, however little it is.
+	closing   bool          // Takes no more requests.
+	left      chan struct{} // Told, while closing, whenever somebody leaves the turnstile.
+	closed    bool          // The queue is not touched any more.
+	stats     Stats
 
 	taken, done []*request // Of whoever is in the turnstile.
 }
 
 // newShard takes over the queue. fd is readable when there is something to reap.
 func newShard(q queue, fd, inFlight int) (*shard, error) {
-	s := &shard{queue: q, pace: pace{cap: inFlight}, room: q.room()}
+	s := &shard{queue: q, pace: pace{cap: inFlight}, room: q.room(), left: make(chan struct{}, 1)}
 	var err error
 	s.reaper, err = readable.Start(fd, s.reap)
 	return s, err
@@ -91,14 +94,36 @@ func (s *shard) submit(whole bool, all ...*request) bool {
 }
 
 func (s *shard) enqueue(r *request) {
-	r.place, r.prev, r.next = waiting, s.last, nil
-	if s.last == nil {
-		s.first = r
-	} else {
-		s.last.next = r
-	}
-	s.last = r
+	r.place = waiting
+	s.wait.add(r)
 	s.waiting += r.count()
+}
+
+// list of requests, in order.
+type list struct{ first, last *request }
+
+func (l *list) add(r *request) {
+	r.prev, r.next = l.last, nil
+	if l.last == nil {
+		l.first = r
+	} else {
+		l.last.next = r
+	}
+	l.last = r
+}
+
+func (l *list) remove(r *request) {
+	if r.prev == nil {
+		l.first = r.next
+	} else {
+		r.prev.next = r.next
+	}
+	if r.next == nil {
+		l.last = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.prev, r.next = nil, nil
 }
 
 // cancel asks for an early end of a request. It has one in any case, and its waiter is told.
@@ -121,23 +146,17 @@ func (s *shard) cancel(r *request) {
 
 // unlink takes a request out of those that wait.
 func (s *shard) unlink(r *request) {
-	if r.prev == nil {
-		s.first = r.next
-	} else {
-		r.prev.next = r.next
-	}
-	if r.next == nil {
-		s.last = r.prev
-	} else {
-		r.next.prev = r.prev
-	}
-	r.prev, r.next, r.place = nil, nil, idle
+	s.wait.remove(r)
+	r.place = idle
 	s.waiting -= r.count()
 }
 
 // due tells whether somebody should go through the turnstile. A queue that is full is no reason: it has room again with its
 // completions, and the reaper hears of those.
 func (s *shard) due() bool {
+	if s.closed {
+		return false // Somebody was in the turnstile for as long as closing may take.
+	}
 	ready := min(s.waiting, s.room)
 	return s.again || len(s.cancels) > 0 || s.flush && ready > 0 && s.pace.room() > 0 || s.pace.due(ready, s.expected)
 }
@@ -153,7 +172,7 @@ func (s *shard) turn() {
 		if s.rounds() {
 			go s.takeOver()
 		} else {
-			s.turnstile = false
+			s.leave()
 		}
 	}
 	s.mu.Unlock()
@@ -178,8 +197,19 @@ func (s *shard) takeOver() {
 		runtime.Gosched()
 		s.mu.Lock()
 	}
-	s.turnstile = false
+	s.leave()
 	s.mu.Unlock()
+}
+
+// leave is the way out of the turnstile. The lock is held.
+func (s *shard) leave() {
+	s.turnstile = false
+	if s.closing {
+		select {
+		case s.left <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // round submits a group and reaps. The lock is held, but for the time in between.
@@ -205,13 +235,19 @@ func (s *shard) round() {
 	if !submitted && len(done) == 0 {
 		time.Sleep(100 * time.Microsecond) // The kernel is short of something, and has nothing to give back.
 	}
-	over := len(done)
-	finished, retries := sift(done)
 	room := s.queue.room()
 
 	s.mu.Lock()
+	if s.closed {
+		return // All that the queue has was abandoned meanwhile.
+	}
 	s.room = room
-	s.pace.completed(over)
+	s.pace.completed(len(done))
+	for _, r := range done {
+		s.kernel.remove(r)
+		r.place = idle
+	}
+	finished, retries := sift(done)
 	s.stats.Submissions++
 	s.stats.Retries += uint64(len(retries))
 	s.stats.Delivered += uint64(len(finished))
@@ -257,14 +293,17 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 	room := min(s.pace.room(), s.room)
 	bytes := 0
 	light = true
-	for r := s.first; r != nil && count < room; r = s.first {
+	for r := s.wait.first; r != nil && count < room; r = s.wait.first {
 		need := r.count()
 		if count+need > room && count > 0 {
 			break
 		}
 		count += need
 		s.unlink(r)
-		r.place = carried
+		s.carry(r)
+		if linked := r.linked(); linked != nil {
+			s.carry(linked)
+		}
 		taken = append(taken, r)
 		bytes += r.bytes()
 		light = light && (r.kind == read || r.kind == write)
@@ -272,16 +311,27 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 	return taken, count, light && bytes <= lightBytes
 }
 
+// carry counts a request among those that the queue has.
+func (s *shard) carry(r *request) {
+	r.place = carried
+	s.kernel.add(r)
+}
+
 // patience is how often EAGAIN is tried again, before the goroutine does it by a plain call.
 const patience = 8
 
 // retry tells whether the kernel has not done it, and the request goes once more: because of a signal, a shortage, or the
-// end of the thread that submitted it, which cancels what it had in flight.
+// end of the thread that submitted it, which cancels what it had in flight. A sync goes once more only if it never began:
+// the one that did has taken the error that it met, whatever it answers.
 func (r *request) retry() bool {
 	if r.result >= 0 || r.chained || r.cancelled.Load() {
 		return false
 	}
-	switch errnoOf(r.result) {
+	errno := errnoOf(r.result)
+	if r.kind == fsync || r.kind == fdatasync {
+		return errno == syscall.ECANCELED
+	}
+	switch errno {
 	case syscall.EAGAIN:
 		if r.tries++; r.tries <= patience {
 			return true
@@ -334,40 +384,107 @@ func (s *shard) snapshot() Stats {
 	return stats
 }
 
-// close ends the shard. Those that wait are told ECANCELED; what the kernel has is waited for, at most for closeWait.
-func (s *shard) close() error {
+// close ends the shard. Those that wait are told ECANCELED. What the queue has may complete until the deadline, and is
+// cancelled some time before; what is left then is abandoned.
+func (s *shard) close(deadline time.Time, before time.Duration) error {
 	s.mu.Lock()
-	if s.closing {
-		s.mu.Unlock()
-		return nil
-	}
 	s.closing = true
 	var refused []*request
-	for s.first != nil {
-		refused = append(refused, s.first)
-		s.stats.Delivered += uint64(s.first.count())
-		s.unlink(s.first)
+	for s.wait.first != nil {
+		refused = append(refused, s.wait.first)
+		s.stats.Delivered += uint64(s.wait.first.count())
+		s.unlink(s.wait.first)
 	}
 	s.mu.Unlock()
 	for _, r := range refused {
 		r.end(-int32(syscall.ECANCELED))
 	}
-	deadline := time.Now().Add(closeWait)
+	if !s.quiet(deadline.Add(-before)) {
+		s.cancelAll()
+		if !s.quiet(deadline) {
+			s.abandon()
+			return errAbandoned
+		}
+	}
+	return s.end()
+}
+
+var errAbandoned = errors.New("ringway: the engine was closed with operations in flight, whose memory is leaked")
+
+// quiet waits until the queue has nothing and nobody is in the turnstile, and closes that; false: not in time.
+func (s *shard) quiet(until time.Time) bool {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		free := !s.turnstile
-		idle := s.pace.inFlight == 0 && s.waiting == 0
-		if free && (idle || time.Now().After(deadline)) {
+		if !s.turnstile && s.pace.inFlight == 0 && s.waiting == 0 {
 			s.closed, s.turnstile = true, true
 			s.mu.Unlock()
-			break
+			return true
 		}
 		s.mu.Unlock()
-		time.Sleep(time.Millisecond)
+		select {
+		case <-s.left:
+		case <-timer.C:
+			return false
+		}
 	}
+}
+
+// cancelAll asks for an early end of all that the queue has, and does not wait for the kernel to hear of it.
+func (s *shard) cancelAll() {
+	s.mu.Lock()
+	for r := s.kernel.first; r != nil; r = r.next {
+		r.cancelled.Store(true)
+		s.cancels = append(s.cancels, r)
+	}
+	s.mu.Unlock()
+	go func() {
+		s.mu.Lock()
+		s.turn()
+	}()
+}
+
+// abandon tells all that are left that nobody waits for the kernel any more. The queue is closed as soon as it can be: the
+// kernel, or whoever is in the turnstile, may take as long as they like.
+func (s *shard) abandon() {
+	s.mu.Lock()
+	s.closed = true
+	var given, refused []*request
+	for r := s.kernel.first; r != nil; r = s.kernel.first {
+		s.kernel.remove(r)
+		r.place = abandoned
+		given = append(given, r)
+	}
+	for r := s.wait.first; r != nil; r = s.wait.first { // Those that were to go once more.
+		s.stats.Delivered += uint64(r.count())
+		s.unlink(r)
+		refused = append(refused, r)
+	}
+	s.stats.Delivered += uint64(s.pace.inFlight)
+	s.pace.inFlight = 0
+	s.mu.Unlock()
+	for _, r := range given {
+		r.waiter.one()
+	}
+	for _, r := range refused {
+		r.end(-int32(syscall.ECANCELED))
+	}
+	go func() {
+		s.mu.Lock()
+		for s.turnstile {
+			s.mu.Unlock()
+			<-s.left
+			s.mu.Lock()
+		}
+		s.turnstile = true
+		s.mu.Unlock()
+		_ = s.end()
+	}()
+}
+
+// end closes the queue. The turnstile is closed.
+func (s *shard) end() error {
 	s.reaper.Close()
 	return s.queue.close()
 }
-
-// closeWait is how long closing an engine waits for what is in flight.
-const closeWait = 5 * time.Second

@@ -18,28 +18,94 @@ import (
 
 // ReadAt is [os.File.ReadAt]: n < len(p) comes with an error, at the end of the file with io.EOF. With direct I/O neither
 // the offset nor the buffer needs an alignment; where they have none, ringway reads what encloses it and copies.
-func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.readAt(always, p, off) }
-
-// ReadAtContext is ReadAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel has
-// let go of p. A read that the device has begun runs to its end.
-func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
-	return f.readAt(ctx, p, off)
-}
-
-func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
 	}
 	if off < 0 {
 		return 0, f.fail("readat", errNegative)
 	}
-	if !f.hold.begin() {
+	if !f.begin() {
 		return 0, f.fail("read", os.ErrClosed)
 	}
+	n, err = f.readAt(always, p, off)
+	f.end()
+	if err != nil {
+		err = f.fail("read", err)
+	}
+	return n, err
+}
+
+// ReadAtContext is ReadAt, and returns the context's cause as soon as that ends. A context that can end has its price: what is
+// not in the page cache is read by a goroutine of its own into memory of ringway's, and copied, since the kernel may write
+// there after the return. p is the caller's again in any case. [File.ReadBuf] saves the copy.
+func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if ctx.Done() == nil {
+		return f.ReadAt(p, off)
+	}
+	if off < 0 {
+		return 0, f.fail("readat", errNegative)
+	}
+	if !f.begin() {
+		return 0, f.fail("read", os.ErrClosed)
+	}
+	defer f.end()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	for n < len(p) && err == nil {
+		if m := f.cachedNow(p[n:], off+int64(n)); m > 0 {
+			n += m
+			if ctx.Err() != nil && n < len(p) {
+				err = context.Cause(ctx)
+			}
+			continue
+		}
+		var buffer *Buffer
+		buffer, err = f.readOwned(ctx, f.engine.NewBuffer(min(len(p)-n, mostOwned)), off+int64(n))
+		if buffer != nil {
+			n += copy(p[n:], buffer.p)
+			buffer.Release()
+		}
+	}
+	return n, f.fail("read", err)
+}
+
+// mostOwned is how much is read or written at once by way of memory of ours, because of a context.
+const mostOwned = 4 << 20
+
+// readOwned fills a buffer, or releases it. The file is held open.
+func (f *File) readOwned(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
+	return detach(ctx, f, func() (*Buffer, error) {
+		n, err := f.readAt(ctx, buffer.p, off)
+		if err != nil && err != io.EOF {
+			buffer.Release()
+			return nil, err
+		}
+		buffer.p = buffer.p[:n]
+		return buffer, err
+	}, releaseLate)
+}
+
+// cachedNow reads what the page cache has of the beginning of p, and never blocks.
+func (f *File) cachedNow(p []byte, off int64) int {
+	if !f.storage || f.direct || f.engine.options.AlwaysRing || !cachedReads || f.cache.way() == away {
+		return 0
+	}
+	n, _ := f.lookUp(p, off)
+	return n
+}
+
+// readAt is ReadAt in a file that is held open.
+func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
 	switch {
 	case len(p) == 0:
+		return 0, nil
 	case !f.storage:
-		n, err = f.file.ReadAt(p, off)
+		return f.file.ReadAt(p, off)
 	case f.direct && f.fits(p, off) && ctx.Err() == nil:
 		// What is to be expected, with a short stack: a goroutine that waits keeps it.
 		if n, err = f.transfer(ctx, read, p, off); err == nil && n < len(p) {
@@ -47,14 +113,9 @@ func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err erro
 			more, err = f.fill(ctx, p[n:], off+int64(n))
 			n += more
 		}
-	default:
-		n, err = f.fill(ctx, p, off)
+		return n, err
 	}
-	f.hold.end()
-	if err != nil {
-		err = f.fail("read", err)
-	}
-	return n, err
+	return f.fill(ctx, p, off)
 }
 
 // fill reads until p is full or the file ends.
@@ -98,6 +159,20 @@ func (f *File) tryCached(p []byte, off int64) (int, bool) {
 		n, err := blocking(read, f.fd, p[:min(len(p), atOnce)], off)
 		return n, err == nil // An error comes again, where it is seen to.
 	}
+	return f.lookUp(p, off)
+}
+
+// cachedFirst reads what the page cache has of the beginning of p; it may block only if the context cannot end.
+func (f *File) cachedFirst(ctx context.Context, p []byte, off int64) int {
+	if ctx.Done() != nil || !f.storage || f.direct {
+		return f.cachedNow(p, off)
+	}
+	n, _ := f.tryCached(p, off)
+	return n
+}
+
+// lookUp reads what the page cache has of the beginning of p, and learns from it.
+func (f *File) lookUp(p []byte, off int64) (int, bool) {
 	n, errno := readCached(f.fd, p, off)
 	if errno != 0 {
 		f.cache.miss()
@@ -151,7 +226,7 @@ func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (in
 			e.active.Add(-1)
 			return n, err
 		}
-		result, err := e.fly(ctx, newRequest(kind, f.fd, p, off))
+		result, err := e.fly(ctx, f.request(kind, p, off))
 		e.active.Add(-1)
 		if err != nil {
 			return 0, err
@@ -163,7 +238,9 @@ func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (in
 			return int(result), nil
 		}
 	}
-	e.call()
+	if err := e.call(ctx); err != nil {
+		return 0, err
+	}
 	defer e.done()
 	return blocking(kind, f.fd, p, off)
 }
@@ -287,12 +364,12 @@ func (f *File) readAligned(ctx context.Context, a alignment, p []byte, off int64
 	return n, err
 }
 
-// pieces is a transfer of several requests; what counts is the unbroken beginning.
+// pieces is a transfer of several requests. What counts is the unbroken beginning, and the error of the first that failed.
 func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off int64) (n int, err error) {
 	p = p[:min(len(p), window*a.largest)]
 	all := make([]*request, 0, window)
 	for at := 0; at < len(p); at += a.largest {
-		all = append(all, newRequest(kind, f.fd, p[at:min(at+a.largest, len(p))], off+int64(at)))
+		all = append(all, f.request(kind, p[at:min(at+a.largest, len(p))], off+int64(at)))
 	}
 	if kind == write {
 		looked(p)
@@ -300,76 +377,124 @@ func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off
 	if err := f.engine.flyAll(ctx, all); err != nil {
 		return 0, err
 	}
-	whole := true
+	whole, byCall := true, false
 	for _, r := range all {
 		want := len(r.p)
 		result, failed := f.engine.outcome(ctx, r)
-		if whole && failed == nil && result >= 0 {
+		if !whole {
+			continue
+		}
+		switch {
+		case failed != nil:
+			err = failed
+		case result == cannotCarry:
+			byCall = n == 0
+		default:
 			n += int(result)
 		}
-		if whole && failed != nil && n == 0 {
-			err = failed
-		}
-		if whole && result == cannotCarry && n == 0 {
-			f.engine.call()
-			n, err = blocking(kind, f.fd, p, off)
-			f.engine.done()
-		}
-		whole = whole && failed == nil && int(result) == want
+		whole = int(result) == want
 	}
 	if kind == read {
 		written(p[:n])
+	}
+	if byCall {
+		if err := f.engine.call(ctx); err != nil {
+			return 0, err
+		}
+		defer f.engine.done()
+		return blocking(kind, f.fd, p, off)
 	}
 	return n, err
 }
 
 // WriteAt is [os.File.WriteAt]: it writes all of p, or tells why not. A direct write has to be aligned, and answers
-// [Misaligned] otherwise; its buffer does not.
-func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.writeAt(always, p, off) }
+// [Misaligned] otherwise; its buffer does not. One that is longer than a request of the device, and within the file, is written in
+// pieces at once: if it fails, what is behind the n bytes may have been written too.
+func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtContext(always, p, off) }
 
-// WriteAtContext is WriteAt, and ends early with the context's cause: it cancels in the kernel and returns when the kernel
-// has let go of p. A part of it may have been written.
-func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (int, error) {
-	return f.writeAt(ctx, p, off)
+// WriteAtContext is WriteAt, and returns the context's cause as soon as that ends. A context that can end has its price: a copy
+// of p is written, by a goroutine of its own. What was under way when the context ended may be written or not, also after the
+// return.
+func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if err := f.writable(off); err != nil {
+		return 0, err
+	}
+	defer f.end()
+	if ctx.Done() == nil {
+		n, err = f.writeAt(ctx, p, off)
+		return n, f.fail("write", err)
+	}
+	if ctx.Err() != nil {
+		return 0, f.fail("write", context.Cause(ctx))
+	}
+	if err := f.aligned(p, off); err != nil {
+		return 0, f.fail("write", err)
+	}
+	for n < len(p) && err == nil {
+		block := f.engine.lend(min(len(p)-n, mostOwned))
+		piece, at := block.memory[:copy(block.memory, p[n:])], off+int64(n)
+		var m int
+		m, err = detach(ctx, f, func() (int, error) {
+			defer block.giveBack()
+			return f.writeAt(ctx, piece, at)
+		}, nil)
+		n += m
+	}
+	return n, f.fail("write", err)
 }
 
-func (f *File) writeAt(ctx context.Context, p []byte, off int64) (n int, err error) {
-	if f == nil {
-		return 0, os.ErrInvalid
+// writable holds the file open for a write at an offset, or tells why not.
+func (f *File) writable(off int64) error {
+	switch {
+	case f == nil:
+		return os.ErrInvalid
+	case off < 0:
+		return f.fail("writeat", errNegative)
+	case f.append:
+		_, err := f.file.WriteAt(nil, off) // Which says what is wrong with that.
+		return err
+	case !f.begin():
+		return f.fail("write", os.ErrClosed)
 	}
-	if off < 0 {
-		return 0, f.fail("writeat", errNegative)
-	}
-	if f.append {
-		return f.file.WriteAt(p, off) // Which says what is wrong with that.
-	}
-	if !f.hold.begin() {
-		return 0, f.fail("write", os.ErrClosed)
-	}
-	if f.storage {
-		n, err = f.writeAll(ctx, p, off)
-	} else {
-		n, err = f.file.WriteAt(p, off)
-	}
-	f.hold.end()
-	if err != nil {
-		err = f.fail("write", err)
-	}
-	return n, err
+	return nil
 }
 
-func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err error) {
-	if f.direct && off != atCursor {
+// writeAt is WriteAt in a file that is held open.
+func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
+	if !f.storage {
+		return f.file.WriteAt(p, off)
+	}
+	if err := f.aligned(p, off); err != nil {
+		return 0, err
+	}
+	return f.writeAll(ctx, p, off, f.direct && len(p) > f.alignment().largest && !f.grows(p, off))
+}
+
+// aligned tells what is wrong with a direct write at an offset.
+func (f *File) aligned(p []byte, off int64) error {
+	if f.direct && f.storage {
 		if a := f.alignment(); (int(off)|len(p))&(a.offset-1) != 0 {
-			return 0, &Misaligned{off, len(p), a.offset}
+			return &Misaligned{off, len(p), a.offset}
 		}
 	}
+	return nil
+}
+
+// grows tells whether a write makes the file longer. Such a one is not divided: where it fails, on a full disk say, the file ends
+// behind what was written.
+func (f *File) grows(p []byte, off int64) bool {
+	var stat syscall.Stat_t
+	return syscall.Fstat(f.fd, &stat) != nil || stat.Mode&syscall.S_IFMT == syscall.S_IFREG && off+int64(len(p)) > stat.Size
+}
+
+// writeAll writes until all is written. divided: several requests of one write may be under way at once.
+func (f *File) writeAll(ctx context.Context, p []byte, off int64, divided bool) (n int, err error) {
 	for n < len(p) {
 		at := off
 		if off != atCursor {
 			at += int64(n)
 		}
-		m, err := f.writeSome(ctx, p[n:], at)
+		m, err := f.writeSome(ctx, p[n:], at, divided)
 		n += m
 		if err != nil {
 			return n, err
@@ -381,7 +506,7 @@ func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err er
 	return n, nil
 }
 
-func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
+func (f *File) writeSome(ctx context.Context, p []byte, off int64, divided bool) (int, error) {
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
@@ -390,12 +515,14 @@ func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) 
 	}
 	a := f.alignment()
 	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(a.memory-1) != 0 {
-		p = p[:min(len(p), around)]
+		if off != atCursor { // What is appended is one write, so that nothing of others comes in between.
+			p = p[:min(len(p), around)]
+		}
 		buffer := f.engine.lend(len(p))
 		defer buffer.giveBack()
 		p = buffer.memory[:copy(buffer.memory, p)]
 	}
-	if off != atCursor && len(p) > a.largest && f.engine.carries(f, write, off) {
+	if divided && len(p) > a.largest && f.engine.carries(f, write, off) {
 		return f.pieces(ctx, write, a, p, off)
 	}
 	return f.transfer(ctx, write, p, off)
@@ -406,10 +533,10 @@ func (f *File) Read(p []byte) (n int, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
 	}
-	if !f.hold.begin() {
+	if !f.begin() {
 		return 0, f.fail("read", os.ErrClosed)
 	}
-	defer f.hold.end()
+	defer f.end()
 	if !f.storage {
 		return f.file.Read(p)
 	}
@@ -444,22 +571,25 @@ func (f *File) Write(p []byte) (n int, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
 	}
-	if !f.hold.begin() {
+	if !f.begin() {
 		return 0, f.fail("write", os.ErrClosed)
 	}
-	defer f.hold.end()
+	defer f.end()
 	if !f.storage || len(p) == 0 {
 		return f.file.Write(p)
 	}
 	f.cursor.Lock()
 	defer f.cursor.Unlock()
 	if !f.direct || f.append {
-		n, err = f.writeAll(always, p, atCursor)
+		n, err = f.writeAll(always, p, atCursor, false)
 		return n, f.fail("write", err)
 	}
 	at, err := syscall.Seek(f.fd, 0, io.SeekCurrent)
 	if err == nil {
-		n, err = f.writeAll(always, p, at)
+		err = f.aligned(p, at)
+	}
+	if err == nil {
+		n, err = f.writeAll(always, p, at, false)
 	}
 	if n > 0 {
 		_, moved := syscall.Seek(f.fd, at+int64(n), io.SeekStart)
@@ -486,21 +616,21 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
 	}
-	if !f.hold.begin() {
+	if f.hold.closed() {
 		return 0, f.fail("write", os.ErrClosed)
 	}
-	defer f.hold.end()
+	// The file is not held open: r may take for ever, and each write finds out by itself whether it is closed.
 	// An error of r's is handed on as it is, so nothing is wrapped here.
 	if f.direct {
 		return f.gather(r)
 	}
 	switch from := r.(type) {
 	case *File:
-		if !from.direct {
+		if !from.direct && !from.hold.closed() {
 			r = from.file
 		}
 	case *io.LimitedReader: // As of io.CopyN.
-		if under, ok := from.R.(*File); ok && !under.direct {
+		if under, ok := from.R.(*File); ok && !under.direct && !under.hold.closed() {
 			limited := &io.LimitedReader{R: under.file, N: from.N}
 			defer func() { from.N = limited.N }()
 			r = limited
@@ -542,11 +672,11 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
 	}
-	if !f.hold.begin() {
+	if f.hold.closed() {
 		return 0, f.fail("read", os.ErrClosed)
 	}
-	defer f.hold.end()
-	if to, ok := w.(*File); ok && !to.direct {
+	// The file is not held open: w may take for ever, and each read finds out by itself whether it is closed.
+	if to, ok := w.(*File); ok && !to.direct && !to.hold.closed() {
 		w = to.file
 	}
 	if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
@@ -566,27 +696,17 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if off < 0 || n < 0 {
 		return nil, f.fail("readat", errNegative)
 	}
-	if err := ctx.Err(); err != nil {
+	if !f.begin() {
+		return nil, f.fail("read", os.ErrClosed)
+	}
+	defer f.end()
+	if ctx.Err() != nil {
 		return nil, f.fail("read", context.Cause(ctx))
 	}
 	buffer := f.engine.NewBuffer(n)
-	if f.storage && !f.direct && f.hold.begin() {
-		got, ok := f.tryCached(buffer.p, off)
-		f.hold.end()
-		if ok && got == n {
-			return buffer, nil
-		}
+	if f.cachedNow(buffer.p, off) == n {
+		return buffer, nil
 	}
-	b, err := orAbandon(ctx, func() (*Buffer, error) { return f.readInto(ctx, buffer, off) })
-	return b, f.fail("read", err)
-}
-
-func (f *File) readInto(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
-	n, err := f.readAt(ctx, buffer.p, off)
-	if err != nil && err != io.EOF {
-		buffer.Release()
-		return nil, err
-	}
-	buffer.p = buffer.p[:n]
-	return buffer, err
+	buffer, err := f.readOwned(ctx, buffer, off)
+	return buffer, f.fail("read", err)
 }

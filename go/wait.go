@@ -13,7 +13,8 @@ import (
 var always = context.Background()
 
 // fly takes one request through a shard and waits for it. A context that ends cancels it in the kernel; the answer is the
-// kernel's in any case, and with it the buffer is the caller's again.
+// kernel's in any case, and with it the buffer is the caller's again (but see ErrAbandoned). Who cannot wait for that calls
+// detach.
 func (e *Engine) fly(ctx context.Context, r *request) (int32, error) {
 	r.own.left.Store(1)
 	s := e.shard()
@@ -36,18 +37,49 @@ func (e *Engine) fly(ctx context.Context, r *request) (int32, error) {
 
 // outcome is what became of a request, which is given back.
 func (e *Engine) outcome(ctx context.Context, r *request) (int32, error) {
+	if r.place == abandoned {
+		// The file stays open: what has not been submitted yet would find another one at its number.
+		r.hold.again()
+		lost.add(r.p)
+		if r.more != nil {
+			for _, p := range r.more.many {
+				lost.add(p)
+			}
+		}
+		return 0, ErrAbandoned
+	}
 	result, cancelled := r.result, r.cancelled.Load()
 	r.free()
 	if result >= 0 || result == cannotCarry && !cancelled {
 		return result, nil
 	}
-	switch errno := errnoOf(result); {
-	case cancelled && (errno == syscall.ECANCELED || errno == syscall.EINTR || errno == syscall.EAGAIN || result == cannotCarry):
+	errno := errnoOf(result)
+	ended := result == cannotCarry || unrun(errno)
+	switch {
+	case ended && cancelled && ctx.Err() != nil:
 		return 0, context.Cause(ctx)
-	case errno == syscall.ECANCELED && e.closed.Load():
+	case ended && e.closed.Load():
 		return 0, ErrEngineClosed
 	}
-	return 0, errnoOf(result)
+	return 0, errno
+}
+
+// unrun tells whether an error only says that the kernel did not do it this time: a cancel, a signal or a shortage.
+func unrun(err error) bool {
+	return err == syscall.ECANCELED || err == syscall.EINTR || err == syscall.EAGAIN
+}
+
+// detach gives what do gives, or the context's cause as soon as that ends. Then do goes on alone, with the file held open,
+// and its memory has to be its own; late, if it is not nil, is called with what it gives. The file is held open by the caller.
+func detach[T any](ctx context.Context, f *File, do func() (T, error), late func(T)) (T, error) {
+	if ctx.Done() == nil {
+		return do()
+	}
+	f.hold.again()
+	return orAbandon(ctx, func() (T, error) {
+		defer f.end()
+		return do()
+	}, late)
 }
 
 // flyAll takes several through one shard, together, and waits for all of them. Results stay in the requests.
