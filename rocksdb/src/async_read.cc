@@ -14,6 +14,13 @@ using rocksdb::FSReadRequest;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
+namespace {
+
+// How long a full queue is waited for; then the read is done without it.
+constexpr int64_t kPatienceNs = 10 * 1000 * 1000;
+
+} // namespace
+
 Descriptor::~Descriptor()
 {
 	close(fd); // open for reading only: there is nothing that a failure could have lost
@@ -39,7 +46,7 @@ AsyncRead::~AsyncRead()
 	if (queue_ == nullptr)
 		return;
 	Cancel();
-	Wait().PermitUncheckedError();
+	Wait();
 }
 
 void AsyncRead::Completed(ringway_queue*, const ringway_completion* done)
@@ -49,61 +56,54 @@ void AsyncRead::Completed(ringway_queue*, const ringway_completion* done)
 	if (done->result < 0)
 		read->status_ = ReadError(read->file_->path, read->offset_, read->length_, done->result);
 	else
-		read->got_ = static_cast<size_t>(done->result);
+		read->result_ = Slice(read->scratch_, static_cast<size_t>(done->result));
 	read->in_flight_ = false;
 }
 
-bool AsyncRead::Begin(const std::shared_ptr<Queues>& queues)
+bool AsyncRead::Begin(ThreadQueue* queue, const std::shared_ptr<Queues>& queues)
 {
-	ThreadQueue* queue = queues->ForThisThread();
 	if (queue == nullptr)
 		return false;
 
 	ringway_operation operation = ringway_read(file_->fd, scratch_, length_, offset_, Completed, this);
 	operation.flags = RINGWAY_EXACT;
 
-	std::lock_guard<std::mutex> guard(queue->lock);
-	int64_t id = ringway_push(queue->queue, &operation);
-	while (id == -EAGAIN && ringway_reap(queue->queue, 1, RINGWAY_FOREVER) > 0)
-		id = ringway_push(queue->queue, &operation); // it was full; now there is room
+	ThreadQueue::Guard guard(queue);
+	if (queue->get() == nullptr)
+		return false;
+	int64_t id = ringway_push(queue->get(), &operation);
+	if (id == -EAGAIN && ringway_reap(queue->get(), 1, kPatienceNs) > 0)
+		id = ringway_push(queue->get(), &operation); // it was full; now there is room
 	if (id < 0)
 		return false;
 	id_ = id;
 	queues_ = queues;
 	queue_ = queue;
 	in_flight_ = true;
-	queue->stats.async_reads++;
-	ringway_submit(queue->queue); // should it fail, the wait submits again, and fails with the reason
+	queue->async_reads++;
+	ringway_submit(queue->get()); // should it fail, the wait submits again, and fails with the reason
 	return true;
 }
 
-void AsyncRead::Known(IOStatus status, size_t length)
+void AsyncRead::Known(IOStatus status, const Slice& result)
 {
 	status_ = std::move(status);
-	got_ = length;
+	result_ = result;
 }
 
-// Waits until it is not in flight.
-IOStatus AsyncRead::Wait()
+// Waits until it is not in flight. There is no other way for it to return: the caller may free the memory afterwards.
+void AsyncRead::Wait()
 {
-	if (queue_ == nullptr)
-		return IOStatus::OK();
-
-	// Others' completions come along: each notes its own result.
-	std::lock_guard<std::mutex> guard(queue_->lock);
-	while (in_flight_) {
-		if (ringway_reap(queue_->queue, 1, RINGWAY_FOREVER) < 1)
-			return IOStatus::IOError("ringway: no completion", ringway_last_error());
-	}
-	return IOStatus::OK();
+	if (queue_ != nullptr)
+		queue_->WaitUntilCleared(in_flight_);
 }
 
 void AsyncRead::Cancel()
 {
-	std::lock_guard<std::mutex> guard(queue_->lock);
+	ThreadQueue::Guard guard(queue_);
 
 	if (in_flight_)
-		ringway_cancel(queue_->queue, id_); // it may have completed meanwhile, which is as good
+		ringway_cancel(queue_->get(), id_); // it may have completed meanwhile, which is as good
 }
 
 void AsyncRead::Deliver(const IOStatus& status)
@@ -116,7 +116,7 @@ void AsyncRead::Deliver(const IOStatus& status)
 	request.offset = offset_;
 	request.len = length_;
 	request.scratch = scratch_;
-	request.result = status.ok() ? Slice(scratch_, got_) : Slice();
+	request.result = status.ok() ? result_ : Slice();
 	request.status = status;
 	callback_(request, callback_arg_);
 }
@@ -125,9 +125,9 @@ IOStatus AsyncRead::Poll(const std::vector<void*>& handles)
 {
 	for (void* handle : handles) {
 		AsyncRead* read = static_cast<AsyncRead*>(handle);
-		const IOStatus waited = read->Wait();
 
-		read->Deliver(waited.ok() ? read->status_ : waited);
+		read->Wait();
+		read->Deliver(read->status_);
 	}
 	return IOStatus::OK();
 }
@@ -140,14 +140,13 @@ IOStatus AsyncRead::Abort(const std::vector<void*>& handles)
 
 		if (read->queue_ != nullptr && !read->delivered_) {
 			read->Cancel();
-			std::lock_guard<std::mutex> guard(read->queue_->lock);
-			read->queue_->stats.aborted++;
+			read->queue_->aborted++;
 		}
 	}
 	for (void* handle : handles) {
 		AsyncRead* read = static_cast<AsyncRead*>(handle);
 
-		read->Wait().PermitUncheckedError();
+		read->Wait();
 		read->Deliver(IOStatus::Aborted());
 	}
 	return IOStatus::OK();

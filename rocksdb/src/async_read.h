@@ -49,11 +49,11 @@ public:
 	// Waits for a read that is still in flight: the kernel must not write to memory that is someone else's by then.
 	~AsyncRead();
 
-	// Submits it on the queue of this thread. False, with nothing done, if that cannot take it.
-	bool Begin(const std::shared_ptr<Queues>& queues);
+	// Submits it on a queue, one of `queues`. False, with nothing done, if there is none, or that cannot take it.
+	bool Begin(ThreadQueue* queue, const std::shared_ptr<Queues>& queues);
 
 	// In place of Begin(): the result is known already.
-	void Known(rocksdb::IOStatus status, size_t length);
+	void Known(rocksdb::IOStatus status, const rocksdb::Slice& result);
 
 	// Waits for all of them and calls their callbacks, each of which is called once in all.
 	static rocksdb::IOStatus Poll(const std::vector<void*>& handles);
@@ -66,7 +66,7 @@ public:
 
 private:
 	static void Completed(ringway_queue* queue, const ringway_completion* done);
-	rocksdb::IOStatus Wait();
+	void Wait();
 	void Cancel();
 	void Deliver(const rocksdb::IOStatus& status);
 
@@ -81,7 +81,7 @@ private:
 	ThreadQueue* queue_ = nullptr;
 	int64_t id_ = 0;
 	bool in_flight_ = false; // this and what follows: under the queue's lock as long as it is set
-	size_t got_ = 0;
+	rocksdb::Slice result_;
 	rocksdb::IOStatus status_;
 
 	bool delivered_ = false; // only who polls or aborts: RocksDB lets one thread at a time do that

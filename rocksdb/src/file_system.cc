@@ -28,17 +28,21 @@ IOStatus FileSystem::NewRandomAccessFile(const std::string& path, const FileOpti
 {
 	const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
 
-	// What is mapped is read from memory: there is nothing to queue.
-	if (!status.ok() || options.use_mmap_reads)
+	if (!status.ok())
 		return status;
 
 	// The base does not show its descriptor. Should there be none left for ours, or the file be removed meanwhile, the base's file
-	// does everything, one read at a time.
-	const int direct = (*result)->use_direct_io() ? O_DIRECT : 0;
-	const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | direct);
-	if (fd < 0)
-		return status;
-	*result = std::make_unique<RandomAccessFile>(std::move(*result), std::make_shared<Descriptor>(fd, path), queues_);
+	// does everything, one read at a time. So it does for what is mapped: there is nothing to queue.
+	std::shared_ptr<Descriptor> descriptor;
+	if (!options.use_mmap_reads) {
+		const int direct = (*result)->use_direct_io() ? O_DIRECT : 0;
+		const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | direct);
+
+		if (fd >= 0)
+			descriptor = std::make_shared<Descriptor>(fd, path);
+	}
+	*result = std::make_unique<RandomAccessFile>(std::move(*result), std::move(descriptor),
+	                                             options.use_mmap_reads ? nullptr : queues_);
 	return status;
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include <array>
+#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -31,15 +32,27 @@ RandomAccessFile::RandomAccessFile(std::unique_ptr<rocksdb::FSRandomAccessFile>&
 {
 }
 
+// The queue for a read by this thread; NULL if it is to do without.
+ThreadQueue* RandomAccessFile::Queue()
+{
+	return descriptor_ == nullptr || queues_ == nullptr ? nullptr : queues_->ForThisThread();
+}
+
+void RandomAccessFile::CountWithoutQueue()
+{
+	if (queues_ != nullptr)
+		queues_->CountWithoutQueue();
+}
+
 IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options, IODebugContext* debug)
 {
 	// A lone read gains nothing by a queue.
 	if (count < 2)
 		return target()->MultiRead(requests, count, options, debug);
 
-	ThreadQueue* queue = queues_->ForThisThread();
+	ThreadQueue* queue = Queue();
 	if (queue == nullptr) {
-		queues_->CountWithoutQueue();
+		CountWithoutQueue();
 		return target()->MultiRead(requests, count, options, debug);
 	}
 
@@ -55,15 +68,17 @@ IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count, cons
 
 	int failed;
 	{
-		std::lock_guard<std::mutex> guard(queue->lock);
-		failed = ringway_multi_read(queue->queue, ranges, count);
+		ThreadQueue::Guard guard(queue);
+		failed = queue->get() == nullptr ? -ESHUTDOWN : ringway_multi_read(queue->get(), ranges, count);
 		if (failed >= 0) {
-			queue->stats.batches++;
-			queue->stats.batch_reads += count;
+			queue->batches++;
+			queue->batch_reads += count;
 		}
+		if (failed == -EIO)
+			queue->Fail();
 	}
-	if (failed < 0) { // nothing was read: the queue is full of asynchronous reads, or this is a forked child
-		queues_->CountWithoutQueue();
+	if (failed < 0) { // nothing is in flight: the queue is full of asynchronous reads or has failed, or this is a forked child
+		CountWithoutQueue();
 		return target()->MultiRead(requests, count, options, debug);
 	}
 
@@ -88,13 +103,13 @@ IOStatus RandomAccessFile::ReadAsync(FSReadRequest& request, const IOOptions& op
 	auto read = std::make_unique<AsyncRead>(descriptor_, request.offset, request.len, request.scratch, std::move(callback),
 	                                        callback_arg);
 
-	if (!read->Begin(queues_)) {
+	if (!read->Begin(Queue(), queues_)) {
 		// It is read here and now, and delivered by Poll() as if it had been in flight.
 		Slice result;
 		IOStatus status = target()->Read(request.offset, request.len, options, &result, request.scratch, debug);
 
-		queues_->CountWithoutQueue();
-		read->Known(std::move(status), result.size());
+		CountWithoutQueue();
+		read->Known(std::move(status), result);
 	}
 	*handle = read.release();
 	*delete_handle = AsyncRead::Delete;
@@ -106,7 +121,7 @@ IOStatus RandomAccessFile::ReadAsync(FSReadRequest& request, const IOOptions& op
 void RandomAccessFile::Hint(AccessPattern pattern)
 {
 	target()->Hint(pattern);
-	if ((range_flags_ & RINGWAY_RANGE_DIRECT) != 0)
+	if (descriptor_ == nullptr || (range_flags_ & RINGWAY_RANGE_DIRECT) != 0)
 		return;
 
 	int advice = POSIX_FADV_NORMAL;

@@ -14,7 +14,9 @@ namespace ringway {
 
 class RandomAccessFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
 public:
-	// `descriptor` is of the same file as `base`, and open for direct I/O if that is.
+	// `descriptor` is of the same file as `base`, and open for direct I/O if that is. NULL: there was none to be had, and the base's file
+	// does every read. So it does without `queues`, for what is mapped. Even then ReadAsync gives handles of ours, which are all that
+	// Poll and AbortIO know.
 	RandomAccessFile(std::unique_ptr<rocksdb::FSRandomAccessFile>&& base, std::shared_ptr<Descriptor> descriptor,
 	                 std::shared_ptr<Queues> queues);
 
@@ -26,6 +28,9 @@ public:
 	void Hint(AccessPattern pattern) override;
 
 private:
+	ThreadQueue* Queue();
+	void CountWithoutQueue();
+
 	const std::shared_ptr<Descriptor> descriptor_;
 	const std::shared_ptr<Queues> queues_;
 	const uint32_t range_flags_;

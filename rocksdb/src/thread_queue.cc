@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 
 namespace ringway {
 
@@ -22,6 +24,9 @@ constexpr uint32_t kInFlight = 256;
 
 // A thread that got no queue does not ask again for each read.
 constexpr std::chrono::seconds kAskAgain{1};
+
+// Who waits under a queue's lock lets others have it after so long. Most reads are over before.
+constexpr int64_t kSliceNs = 10 * 1000 * 1000;
 
 std::atomic<uint64_t> next_id{1};
 
@@ -74,6 +79,53 @@ thread_local QueuesOfThread queues_of_thread;
 
 } // namespace
 
+void ThreadQueue::Lock()
+{
+	contenders_.fetch_add(1);
+	lock_.lock();
+	contenders_.fetch_sub(1);
+}
+
+void ThreadQueue::WaitUntilCleared(const bool& flag)
+{
+	Lock();
+	while (flag) {
+		// Others' completions come along: each notes its own result.
+		if (ringway_reap(queue_, 1, kSliceNs) < 0) {
+			Fail();
+			break;
+		}
+		if (flag && contenders_.load() > 0) {
+			lock_.unlock();
+			while (contenders_.load() > 0) // a mutex is not fair: it would mostly be ours again
+				std::this_thread::yield();
+			Lock();
+		}
+	}
+	lock_.unlock();
+}
+
+void ThreadQueue::Fail()
+{
+	if (queue_ == nullptr)
+		return;
+	const std::string why = ringway_last_error();
+	// It calls back for all that is in flight. What the kernel does not give back is read into memory that is RocksDB's to free, as soon
+	// as it is told that the read is over: there is no way to go on. (RocksDB's own file system ends the program when its ring fails.)
+	if (ringway_destroy(&queue_) > 0) {
+		std::fprintf(stderr, "ringway: reads in flight on a queue that has failed: %s\n", why.c_str());
+		std::abort();
+	}
+	queues_->NoteFailure(why);
+}
+
+bool ThreadQueue::IsQuiet()
+{
+	std::unique_lock<std::mutex> guard(lock_, std::try_to_lock);
+
+	return guard.owns_lock() && queue_ != nullptr && ringway_in_flight(queue_) == 0;
+}
+
 Queues::Queues(const FileSystemOptions& options) : options_(options), id_(next_id.fetch_add(1)) {}
 
 Queues::~Queues()
@@ -96,6 +148,8 @@ Status Queues::Make(std::unique_ptr<ThreadQueue>* made)
 	options.entries = options_.entries != 0 ? options_.entries : kEntries;
 	options.in_flight = options_.in_flight != 0 ? options_.in_flight : kInFlight;
 	options.threads = options_.threads;
+	// When a queue has failed, its reads in flight are waited for as those of a disk that hangs are: see ThreadQueue::Fail().
+	options.close_wait_ms = UINT32_MAX;
 	options.faults = options_.faults.empty() ? nullptr : options_.faults.c_str();
 	if (!options_.backend.empty()) {
 		uint32_t backend = RINGWAY_BACKEND_URING;
@@ -107,13 +161,13 @@ Status Queues::Make(std::unique_ptr<ThreadQueue>* made)
 		options.backend = backend;
 	}
 
-	auto queue = std::make_unique<ThreadQueue>();
-	const int error = ringway_create(&options, &queue->queue);
+	ringway_queue* queue;
+	const int error = ringway_create(&options, &queue);
 	if (error == -EINVAL)
 		return Status::InvalidArgument("ringway", ringway_last_error());
 	if (error < 0)
 		return Status::NotSupported("ringway", ringway_last_error());
-	*made = std::move(queue);
+	*made = std::make_unique<ThreadQueue>(this, queue);
 	return Status::OK();
 }
 
@@ -124,8 +178,8 @@ Status Queues::Start()
 	if (!status.ok())
 		return status;
 
-	explained_.resize(ringway_explain(made->queue, nullptr, 0) + 1);
-	ringway_explain(made->queue, &explained_[0], explained_.size());
+	explained_.resize(ringway_explain(made->get(), nullptr, 0) + 1);
+	ringway_explain(made->get(), &explained_[0], explained_.size());
 	explained_.pop_back(); // the NUL
 	if (options_.log)
 		std::fprintf(stderr, "ringway: %s\n", explained_.c_str());
@@ -138,10 +192,14 @@ ThreadQueue* Queues::Take()
 {
 	{
 		std::lock_guard<std::mutex> guard(lock_);
-		if (!idle_.empty()) {
-			ThreadQueue* queue = idle_.back();
-			idle_.pop_back();
-			return queue;
+		for (size_t i = idle_.size(); i-- > 0;) {
+			ThreadQueue* const queue = idle_[i];
+
+			// Somebody may be waiting for what its last thread left in flight.
+			if (queue->IsQuiet()) {
+				idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
+				return queue;
+			}
 		}
 	}
 
@@ -187,8 +245,13 @@ ThreadQueue* Queues::ForThisThread()
 
 void Queues::CountWithoutQueue()
 {
-	std::lock_guard<std::mutex> guard(lock_);
 	without_queue_++;
+}
+
+void Queues::NoteFailure(const std::string& why)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	refused_ = why;
 }
 
 FileSystemStats Queues::Stats() const
@@ -198,11 +261,10 @@ FileSystemStats Queues::Stats() const
 
 	sum.queues = all_.size();
 	for (const std::unique_ptr<ThreadQueue>& queue : all_) {
-		std::lock_guard<std::mutex> queue_guard(queue->lock);
-		sum.batches += queue->stats.batches;
-		sum.batch_reads += queue->stats.batch_reads;
-		sum.async_reads += queue->stats.async_reads;
-		sum.aborted += queue->stats.aborted;
+		sum.batches += queue->batches;
+		sum.batch_reads += queue->batch_reads;
+		sum.async_reads += queue->async_reads;
+		sum.aborted += queue->aborted;
 	}
 	sum.without_queue = without_queue_;
 	return sum;

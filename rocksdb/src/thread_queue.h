@@ -6,11 +6,12 @@
 // ringway_multi_read() leaves them alone. (RocksDB shared a ring without that, and reported corruption for years.)
 //
 // A read begun by one thread may be polled, aborted or deleted by another: RocksDB allows an iterator to move. So each queue has a lock,
-// which its own thread practically always finds free, and no queue is made for a single issuer. A thread that ends leaves its queue,
+// which its own thread practically always finds free: who waits under it lets others have it every few milliseconds. No queue is made for a single issuer. A thread that ends leaves its queue,
 // with what is still in flight, to the next thread that needs one.
 #ifndef RINGWAY_ROCKSDB_THREAD_QUEUE_H
 #define RINGWAY_ROCKSDB_THREAD_QUEUE_H
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -22,16 +23,54 @@
 
 namespace ringway {
 
-// One queue. Everything in it is used with the lock held.
-struct ThreadQueue {
-	std::mutex lock;
-	ringway_queue* queue = nullptr;
-	FileSystemStats stats; // its own part
+class Queues;
 
-	ThreadQueue() = default;
+// One queue. Everything but the counters is used with the lock held.
+class ThreadQueue {
+public:
+	// Held by whoever uses the queue.
+	class Guard {
+	public:
+		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->Lock(); }
+		Guard(const Guard&) = delete;
+		Guard& operator=(const Guard&) = delete;
+		~Guard() { queue_->lock_.unlock(); }
+
+	private:
+		ThreadQueue* const queue_;
+	};
+
+	ThreadQueue(Queues* queues, ringway_queue* made) : queues_(queues), queue_(made) {}
 	ThreadQueue(const ThreadQueue&) = delete;
 	ThreadQueue& operator=(const ThreadQueue&) = delete;
-	~ThreadQueue() { ringway_destroy(&queue); }
+	~ThreadQueue() { ringway_destroy(&queue_); }
+
+	// NULL after Fail(). With the lock held.
+	ringway_queue* get() const { return queue_; }
+
+	// Takes the lock, and waits until `flag` is not set. Others have the queue now and then meanwhile: what is waited for may never come
+	// from a disk that hangs.
+	void WaitUntilCleared(const bool& flag);
+
+	// The queue cannot be used any more: ends it, so that every read in flight is over, with an error, and the kernel is done with its
+	// memory. With the lock held.
+	void Fail();
+
+	// Nobody uses it, and nothing is in flight on it. Does not wait.
+	bool IsQuiet();
+
+	std::atomic<uint64_t> batches{0};
+	std::atomic<uint64_t> batch_reads{0};
+	std::atomic<uint64_t> async_reads{0};
+	std::atomic<uint64_t> aborted{0};
+
+private:
+	void Lock();
+
+	Queues* const queues_;
+	std::mutex lock_;
+	std::atomic<unsigned> contenders_{0}; // threads that want the lock
+	ringway_queue* queue_;
 };
 
 // The queues of one file system.
@@ -52,6 +91,9 @@ public:
 	// Something was read without a queue.
 	void CountWithoutQueue();
 
+	// A queue has failed, and reads are done without it.
+	void NoteFailure(const std::string& why);
+
 	FileSystemStats Stats() const;
 	std::string Explain() const;
 
@@ -69,7 +111,7 @@ private:
 	std::vector<ThreadQueue*> idle_;
 	std::string explained_;
 	std::string refused_; // why a thread had to do without; "" if none had
-	uint64_t without_queue_ = 0;
+	std::atomic<uint64_t> without_queue_{0};
 };
 
 } // namespace ringway

@@ -3,14 +3,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <thread>
 
+#include "rocksdb/version.h"
 #include "test.h"
 
 namespace {
@@ -24,6 +27,12 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 using test::Directory;
+
+#if ROCKSDB_MAJOR >= 9
+using AsyncCallback = std::function<void(FSReadRequest&, void*)>;
+#else
+using AsyncCallback = std::function<void(const FSReadRequest&, void*)>;
+#endif
 
 constexpr size_t kBlock = 4096;
 constexpr size_t kBlocks = 64;
@@ -691,6 +700,296 @@ TEST_ONCE(a_thread_without_a_queue_reads_all_the_same)
 	}).join();
 	CHECK_EQUAL(failure, std::string());
 	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
+}
+
+// A FIFO, held open for writing: a read of it waits until somebody writes.
+struct Fifo {
+	Directory directory;
+	const std::string path = directory / "fifo";
+	int fd = -1;
+
+	Fifo()
+	{
+		CHECK_EQUAL(mkfifo(path.c_str(), 0600), 0);
+		fd = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+		CHECK(fd >= 0);
+	}
+	~Fifo() { close(fd); }
+
+	void Write(size_t length) const
+	{
+		const std::string bytes(length, 'x');
+
+		CHECK_EQUAL(write(fd, bytes.data(), length), static_cast<ssize_t>(length));
+	}
+
+	// What nobody has read.
+	std::string Rest() const
+	{
+		char bytes[1000];
+		const ssize_t length = read(fd, bytes, sizeof bytes);
+
+		return std::string(bytes, length < 0 ? 0 : static_cast<size_t>(length));
+	}
+};
+
+// What hangs ends the test program.
+struct Limit {
+	Limit() { alarm(60); }
+	~Limit() { alarm(0); }
+};
+
+void ReadTwo(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture)
+{
+	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
+	Batch batch;
+
+	Evict(fixture.path);
+	batch.Add(0, 100);
+	batch.Add(200, 100);
+	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
+	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
+}
+
+// Polls a read that does not come, in a thread of its own, until somebody writes.
+class Stuck {
+public:
+	Stuck(const std::shared_ptr<FileSystem>& fs, const Asyncs& reads, const Fifo& fifo) : fifo_(fifo)
+	{
+		thread_ = std::thread([this, fs, handles = Handles(reads, {0})]() mutable {
+			polls_ = true;
+			status_ = fs->Poll(handles, 1);
+		});
+		while (!polls_)
+			std::this_thread::yield();
+		std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	}
+
+	~Stuck()
+	{
+		fifo_.Write(100);
+		thread_.join();
+		status_.PermitUncheckedError();
+	}
+
+private:
+	const Fifo& fifo_;
+	std::atomic<bool> polls_{false};
+	IOStatus status_;
+	std::thread thread_;
+};
+
+Asyncs BeginOne(FSRandomAccessFile* file, size_t length)
+{
+	Asyncs reads;
+
+	reads.push_back(std::make_unique<Async>(file, 0, length));
+	return reads;
+}
+
+TEST_EACH_BACKEND(a_read_that_hangs_blocks_nobody_else)
+{
+	const Limit limit;
+	const Fixture fixture;
+	const Fifo fifo;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
+	Asyncs reads = BeginOne(pipe.get(), 100);
+	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
+
+	{
+		const Stuck stuck(fs, reads, fifo);
+
+		// The statistics, which used to wait with the lock that a new thread needs.
+		CHECK_EQUAL(test::Stats(fs).async_reads, uint64_t{1});
+		// Another thread; and the one whose queue it is on, in each way.
+		std::thread([&] { ReadTwo(fs, fixture); }).join();
+		ReadTwo(fs, fixture);
+		const Asyncs own = Begin(file.get(), 8);
+		std::vector<void*> handles = Handles(own, kAllOfEight);
+		CHECK_OK(fs->Poll(handles, 8));
+		for (const auto& read : own)
+			read->CheckDone(fixture.contents);
+		const Asyncs aborted = Begin(file.get(), 8);
+		handles = Handles(aborted, kAllOfEight);
+		CHECK_OK(fs->AbortIO(handles));
+		CHECK_EQUAL(reads[0]->called, 0);
+	}
+	CHECK_EQUAL(reads[0]->called, 1);
+	CHECK_EQUAL(reads[0]->bytes.size(), size_t{100});
+}
+
+// A thread that ends leaves its queue to the next one, but not while somebody is stuck with it.
+TEST_EACH_BACKEND(a_queue_with_a_read_that_hangs_is_not_taken_over)
+{
+	const Limit limit;
+	const Fixture fixture;
+	const Fifo fifo;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
+	Asyncs reads;
+
+	std::thread([&] { reads = BeginOne(pipe.get(), 100); }).join();
+	{
+		const Stuck stuck(fs, reads, fifo);
+
+		ReadTwo(fs, fixture);
+		CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
+	}
+	CHECK_EQUAL(reads[0]->called, 1);
+}
+
+// Puts another file in the place of the process's rings; true if it has any.
+bool BreakRings()
+{
+	bool found = false;
+
+	for (int fd = 3; fd < 1000; fd++) {
+		char name[100];
+		const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), name, sizeof name);
+
+		if (length <= 0 || std::string(name, static_cast<size_t>(length)) != "anon_inode:[io_uring]")
+			continue;
+		const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+		CHECK(null >= 0 && dup2(null, fd) == fd && close(null) == 0);
+		found = true;
+	}
+	return found;
+}
+
+// How a queue fails: at the first wait after a read was begun, or at the submission; by a fault, or since its ring is gone.
+const char* const kFailures[] = {"enters=1", "enters=0", "ring"};
+
+void CheckFailure(const std::string& backend, const std::string& failure, int how)
+{
+	const Limit limit;
+	const Fixture fixture;
+	const Fifo fifo;
+	const std::shared_ptr<FileSystem> fs =
+	    test::NewFileSystem(test::Options(backend, failure == "ring" ? "" : failure));
+	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
+	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
+	Asyncs reads = BeginOne(pipe.get(), 100);
+	std::vector<void*> handles = Handles(reads, {0});
+
+	Evict(fixture.path);
+	if (failure == "ring" && !BreakRings())
+		return; // another backend than io_uring
+	if (how == 0)
+		CHECK_OK(fs->Poll(handles, 1));
+	if (how == 1)
+		CHECK_OK(fs->AbortIO(handles));
+	if (how == 2) { // with another read of the same queue in flight, which is over too
+		ReadTwo(fs, fixture);
+		ReadTwo(fs, fixture);
+		CHECK_OK(fs->Poll(handles, 1));
+	}
+	if (how < 3) {
+		CHECK_EQUAL(reads[0]->called, 1);
+		CHECK(!reads[0]->status.ok());
+	}
+	reads[0]->Delete();
+
+	// RocksDB may free the memory now: nothing is read into it any more, and nothing taken from the pipe.
+	std::memset(reads[0]->memory.get(), 0x55, 100);
+	fifo.Write(50);
+	std::this_thread::sleep_for(std::chrono::milliseconds(20));
+	CHECK_EQUAL(std::string(reads[0]->memory.get(), 100), std::string(100, 0x55));
+	CHECK_EQUAL(fifo.Rest(), std::string(50, 'x'));
+
+	// What comes after does without that queue.
+	ReadTwo(fs, fixture);
+	const Asyncs later = Begin(file.get(), 8);
+	handles = Handles(later, kAllOfEight);
+	CHECK_OK(fs->Poll(handles, 8));
+	for (const auto& read : later)
+		read->CheckDone(fixture.contents);
+	CHECK(test::Stats(fs).without_queue > 0);
+	CHECK(ringway::Explain(*fs).find("descriptor") != std::string::npos || failure == "ring");
+}
+
+TEST_EACH_BACKEND(a_queue_that_fails_gives_all_memory_back)
+{
+	for (const char* failure : kFailures)
+		for (int how = 0; how < 4; how++)
+			CheckFailure(backend, failure, how);
+}
+
+// As RocksDB's own file system when it was built with io_uring: its files give handles of their own. `opens`: how many descriptors are
+// left after the base's.
+class WithHandles : public rocksdb::FileSystemWrapper {
+public:
+	explicit WithHandles(bool none_left) : FileSystemWrapper(FileSystem::Default()), none_left_(none_left) {}
+	const char* Name() const override { return "PosixFileSystem"; }
+
+	IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options, std::unique_ptr<FSRandomAccessFile>* result,
+	                             rocksdb::IODebugContext* debug) override
+	{
+		const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
+
+		if (status.ok())
+			*result = std::make_unique<File>(std::move(*result));
+		if (none_left_) {
+			struct rlimit none;
+
+			CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &none), 0);
+			none.rlim_cur = 0;
+			CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+		}
+		return status;
+	}
+
+private:
+	class File : public rocksdb::FSRandomAccessFileOwnerWrapper {
+	public:
+		explicit File(std::unique_ptr<FSRandomAccessFile>&& base) : FSRandomAccessFileOwnerWrapper(std::move(base)) {}
+
+		IOStatus ReadAsync(FSReadRequest&, const IOOptions&, AsyncCallback, void*, void** handle, IOHandleDeleter* delete_handle,
+		                   rocksdb::IODebugContext*) override
+		{
+			*handle = new char[8](); // nothing of ours
+			*delete_handle = [](void* of_the_base) { delete[] static_cast<char*>(of_the_base); };
+			return IOStatus::OK();
+		}
+	};
+	const bool none_left_;
+};
+
+TEST_EACH_BACKEND(every_handle_is_ours)
+{
+	const Fixture fixture;
+
+	for (const bool mapped : {false, true})
+		for (const bool none_left : {false, true}) {
+			std::shared_ptr<FileSystem> fs;
+			std::unique_ptr<FSRandomAccessFile> file;
+			FileOptions options;
+			struct rlimit before;
+
+			options.use_mmap_reads = mapped;
+			CHECK_OK(ringway::NewFileSystem(test::Options(backend), std::make_shared<WithHandles>(none_left), &fs));
+			CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+			const IOStatus opened = fs->NewRandomAccessFile(fixture.path, options, &file, nullptr);
+			CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+			CHECK_OK(opened);
+
+			Batch batch;
+			batch.Add(0, 100);
+			batch.Add(200, 100);
+			CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
+			CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
+			const Asyncs polled = Begin(file.get(), 8);
+			std::vector<void*> handles = Handles(polled, kAllOfEight);
+			CHECK_OK(fs->Poll(handles, 8));
+			for (const auto& read : polled)
+				read->CheckDone(fixture.contents);
+			const Asyncs aborted = Begin(file.get(), 8);
+			handles = Handles(aborted, kAllOfEight);
+			CHECK_OK(fs->AbortIO(handles));
+			for (const auto& read : aborted)
+				read->CheckAborted();
+			CHECK_EQUAL(test::Stats(fs).without_queue > 0, none_left && !mapped);
+		}
 }
 
 TEST_ONCE(mapped_files_are_left_alone)

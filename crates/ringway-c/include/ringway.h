@@ -18,7 +18,8 @@
  * MEMORY    What a kernel may still touch must stay. Yours to keep, from ringway_push() until the completion has been handed
  *           out: the bytes of buffers, the struct statx, and the descriptor, which must stay open. Copied by ringway_push(), so
  *           yours again when it returns: the operation itself, paths, and arrays of struct iovec.
- *           A cancel does not end this: only the completion does. See ringway_destroy() for the one case where none comes.
+ *           A cancel does not end this: only the completion does. See ringway_destroy() for the one case where none comes, and
+ *           ringway_multi_read() for -EINPROGRESS.
  *
  * THREADS   A queue has no thread and no lock of its own. It may go from one thread to another, but is used by one at a time.
  *           Any number of queues may be used at once, each by its thread. Callbacks run in ringway_reap() and ringway_destroy(), on
@@ -36,12 +37,15 @@
  * SIGNALS   Nothing here ends early for a signal. A write to a pipe or socket that nobody reads sends SIGPIPE, as write(2) does: ignore it,
  *           and the completion says -EPIPE.
  *
+ * CANCEL    No function here is a cancellation point: a thread that pthread_cancel(3) wants to end while it is in one, or in a callback,
+ *           ends at its first cancellation point after the function has returned. (Asynchronous cancellation is not supported.)
+ *
  * ABI       Structures that you fill in carry their size, so that a program built against this header runs with a later library of the
  *           same soname (libringway.so.0). Fill them in with the functions below, which set it. (A size smaller than any library ever had is
  *           -EINVAL; one that is larger is accepted if what this library does not know of it is 0.) ringway_completion and
  *           ringway_range do not grow within a soname.
  *
- * Linux 5.6 or newer; x86-64 and other 64-bit machines. Each function has a manual page: man 3 ringway_push.
+ * Linux 4.18 or newer, of which io_uring needs 5.6; x86-64 and other 64-bit machines. Each function has a manual page: man 3 ringway_push.
  */
 #ifndef RINGWAY_H
 #define RINGWAY_H
@@ -86,7 +90,8 @@ enum ringway_backend {
 
 /* Bits of ringway_options.flags. */
 enum {
-	/* Only the thread that creates the queue will use it: the kernel may then do its part there (6.1). Others get -EEXIST. */
+	/* Only the thread that creates the queue will use it: the kernel may then do its part there (6.1). Others get -EEXIST, but may
+	   destroy it. */
 	RINGWAY_SINGLE_ISSUER = 1u << 0,
 	/* ringway_fd() is an eventfd on every backend, rather than the ring itself on io_uring. */
 	RINGWAY_EVENTFD = 1u << 1,
@@ -96,10 +101,12 @@ enum {
 	RINGWAY_SQPOLL = 1u << 3,
 	/* Completions are polled for instead of waited for (IORING_SETUP_IOPOLL), if a real read of iopoll_fd shows that they can be.
 	   Everything but direct transfers then goes to threads, waiting spins, and there is no descriptor to poll. */
-	RINGWAY_IOPOLL = 1u << 4
+	RINGWAY_IOPOLL = 1u << 4,
+	/* With RINGWAY_SQPOLL: its kernel thread is bound to the processor sqpoll_cpu. */
+	RINGWAY_SQPOLL_CPU = 1u << 5
 };
 
-/* What a queue is to be. Made by ringway_options(), which sets the defaults; change what you like. 0 means the default too. */
+/* What a queue is to be. Made by ringway_options(), which sets the defaults: all but `size` are 0. Change what you like. */
 struct ringway_options {
 	uint32_t size;                /* sizeof(struct ringway_options) */
 	uint32_t flags;               /* RINGWAY_SINGLE_ISSUER | ... */
@@ -111,11 +118,12 @@ struct ringway_options {
 	uint32_t threads;             /* the most threads, started as they are needed, on every backend; 64 */
 	uint32_t sync_threads;        /* the most threads for syncs, which have a lane of their own; 4 */
 	uint32_t sqpoll_idle_ms;      /* with RINGWAY_SQPOLL: how long it polls without work before it sleeps; 1000 */
-	int32_t sqpoll_cpu;           /* with RINGWAY_SQPOLL: the processor that it is bound to; -1 (the default here): any */
+	uint32_t sqpoll_cpu;          /* with RINGWAY_SQPOLL_CPU: a processor, counted from 0 */
 	uint32_t io_wq_files;         /* the most io_uring workers, kernel threads, for files (5.15); the kernel's own limit */
 	uint32_t io_wq_rest;          /* ... and for everything else */
 	uint32_t close_wait_ms;       /* the longest that ringway_destroy() waits for what cannot be cancelled; 5000 */
-	int32_t iopoll_fd;            /* with RINGWAY_IOPOLL: a file open for direct I/O on a device with poll queues */
+	int32_t iopoll_fd;            /* with RINGWAY_IOPOLL, which needs it: a file open for direct I/O on a device with poll queues;
+	                                 0 (and less) is none */
 	struct ringway_queue *attach; /* shares this queue's kernel threads, SQPOLL's and io_uring's workers; NULL: no other's */
 	const char *faults;           /* for tests: what is to go wrong, such as "seed=7 short=500 errors=10"; NULL: nothing. See
 	                                 ringway_create(3). Not needed after it */
@@ -136,11 +144,11 @@ static inline struct ringway_options ringway_options(void)
 	options.threads = 0;
 	options.sync_threads = 0;
 	options.sqpoll_idle_ms = 0;
-	options.sqpoll_cpu = -1;
+	options.sqpoll_cpu = 0;
 	options.io_wq_files = 0;
 	options.io_wq_rest = 0;
 	options.close_wait_ms = 0;
-	options.iopoll_fd = -1;
+	options.iopoll_fd = 0;
 	options.attach = NULL;
 	options.faults = NULL;
 	return options;
@@ -160,13 +168,20 @@ static inline struct ringway_options ringway_options(void)
 int ringway_create(const struct ringway_options *options, struct ringway_queue **queue);
 
 /*
- * Ends a queue and sets *queue to NULL; NULL, and a pointer to NULL, are fine.
+ * Ends a queue and sets *queue to NULL; NULL, and a pointer to NULL, are fine. Any thread may do that when nobody uses the queue, also
+ * where RINGWAY_SINGLE_ISSUER keeps others out.
  *
  * Cancels everything in flight, waits for it, at most for close_wait_ms, and calls the callbacks of all that has ended, as
- * ringway_reap() does. A push from one of them is answered with -ESHUTDOWN.
+ * ringway_reap() does, on the thread that calls this. A push, a ringway_multi_read() or the like from one of them is answered with
+ * -ESHUTDOWN.
+ *
+ * When the ring cannot be asked any more, since it has failed or is another thread's by RINGWAY_SINGLE_ISSUER, it is closed
+ * instead, which cancels what is in flight. An operation whose completion is lost with it has -ECANCELED for a result, whether or not it
+ * took place: what was to be written must be taken for unknown.
  *
  * How many operations would not end: usually 0. The kernel still has those: they get no callback, and their buffers and
- * descriptors must be left alone for as long as the process lives. Nothing of theirs is freed here.
+ * descriptors must be left alone for as long as the process lives. Nothing of theirs is freed here. What has had its callback is
+ * yours again.
  *   -EDEADLK  called from one of its callbacks: nothing has been done
  */
 int ringway_destroy(struct ringway_queue **queue);
@@ -260,7 +275,7 @@ struct ringway_completion {
  *              offset beyond INT64_MAX or longer than SSIZE_MAX, more than 1024 buffers (IOV_MAX)
  *   -E2BIG     it has something set that this library does not know
  *   -EBUSY     a close of a descriptor that is registered
- *   -ESHUTDOWN the queue is being destroyed
+ *   -ESHUTDOWN the queue is being destroyed, or has failed: see ringway_multi_read()
  *   -ECHILD    this process is a fork of the one that made the queue
  * Whatever the kernel has to say, of the descriptor for instance, comes with the completion.
  */
@@ -280,7 +295,8 @@ int64_t ringway_push_chain(struct ringway_queue *queue, const struct ringway_ope
  * there to be reaped; or:
  *   -EEXIST    another thread than the single issuer
  *   -ECHILD    a forked child
- * Nothing is lost by an error.
+ *   others     io_uring_enter(2) or io_submit(2) failed: a failed ring, or (-ENOMEM) no memory now
+ * Nothing is lost by an error. From a ring that has failed ringway_destroy() gets the buffers back.
  */
 int ringway_submit(struct ringway_queue *queue);
 
@@ -344,7 +360,13 @@ struct ringway_range {
  * nothing read and no result set:
  *   -EINVAL    a range without a buffer, longer than SSIZE_MAX, at an offset beyond INT64_MAX, or with unknown flags
  *   -EAGAIN    the queue is full of other operations
- *   others     as for ringway_submit()
+ *   -ESHUTDOWN the queue is being destroyed, or has failed
+ *   -EEXIST, -ECHILD as for ringway_submit()
+ * Or, with all results set:
+ *   -EIO       the ring has failed, and the queue with it: it takes no more operations, those in flight have been cancelled, and only
+ *              reaping and destroying it are left; the descriptor of ringway_fd() is closed. What has been read has its result; the rest -ECANCELED, or, after
+ *              close_wait_ms, -EINPROGRESS: that range the kernel still has, and its buffer and descriptor must be left
+ *              alone for as long as the process lives.
  */
 int ringway_multi_read(struct ringway_queue *queue, struct ringway_range *ranges, size_t count);
 

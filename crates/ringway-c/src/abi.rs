@@ -20,7 +20,7 @@ pub struct Options {
     pub threads: u32,
     pub sync_threads: u32,
     pub sqpoll_idle_ms: u32,
-    pub sqpoll_cpu: i32,
+    pub sqpoll_cpu: u32,
     pub io_wq_files: u32,
     pub io_wq_rest: u32,
     pub close_wait_ms: u32,
@@ -34,6 +34,7 @@ pub const EVENTFD: u32 = 1 << 1;
 pub const STRICT: u32 = 1 << 2;
 pub const SQPOLL: u32 = 1 << 3;
 pub const IOPOLL: u32 = 1 << 4;
+pub const SQPOLL_CPU: u32 = 1 << 5;
 
 /// `struct ringway_operation`.
 #[repr(C)]

@@ -1,6 +1,7 @@
 //! What a caller may ask: statistics, explanations, the descriptor to poll, a file's alignment.
 
 use crate::abi;
+use crate::cancellation::Uncancellable;
 use crate::door::{Door, look, open};
 use crate::error::{Failure, answer};
 use libc::{c_char, c_int, c_uint};
@@ -20,6 +21,7 @@ pub extern "C" fn ringway_version() -> *const c_char {
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_fd(queue: *mut Door) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| Ok(door.queue.poll_fd()?.as_raw_fd() as usize)))
@@ -127,6 +129,7 @@ pub unsafe extern "C" fn ringway_room(queue: *const Door) -> usize {
 /// As the header says: `direct` is valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_direct_io(fd: c_int, direct: *mut abi::DirectIo, size: usize) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: a number that fcntl(2) only looks at.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Failure::new(libc::EBADF, "direct_io: no open file").tell();

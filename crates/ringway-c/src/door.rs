@@ -1,6 +1,7 @@
 //! `struct ringway_queue`: a queue of the core with what C callers need beside it; and making and ending one.
 
 use crate::abi::{self, Completion};
+use crate::cancellation::Uncancellable;
 use crate::error::{Failure, answer};
 use crate::files::Files;
 use crate::handing_out;
@@ -37,6 +38,12 @@ impl Door {
             return Err(Failure::new(libc::EEXIST, "the queue is another thread's, by RINGWAY_SINGLE_ISSUER"));
         }
         Ok(())
+    }
+
+    /// That is all that speaks against pushing so many operations.
+    #[inline]
+    pub fn is_full(&self, count: usize) -> bool {
+        self.queue.room() < count && self.home.is_here() && !self.queue.is_closed()
     }
 
     /// Errors: EDEADLK in a callback.
@@ -77,6 +84,7 @@ pub unsafe fn look<'a>(queue: *const Door) -> &'a Door {
 /// As the header says: `options` is null or valid, `queue` valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_create(options: *const abi::Options, queue: *mut *mut Door) -> c_int {
+    let _whole = Uncancellable::new();
     if queue.is_null() {
         return Failure::new(libc::EINVAL, "nowhere to put the queue").tell();
     }
@@ -98,6 +106,7 @@ pub unsafe extern "C" fn ringway_create(options: *const abi::Options, queue: *mu
 /// As the header says: `queue` is null, or points at null or at a queue that is in nobody else's use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let Some(place) = (unsafe { queue.as_mut() }) else { return 0 };
     let pointer = *place;
@@ -112,12 +121,12 @@ pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
     *place = std::ptr::null_mut();
     let mut left = 0;
     if door.home.is_here() {
-        // When the kernel does not answer at all, what is in flight stays so.
-        let closed = door.queue.close(door.close_wait);
-        if closed.is_ok() {
-            // SAFETY: as above; callbacks may use the queue.
-            while unsafe { handing_out::hand_out(pointer, 0, 0) }.is_ok_and(|count| count > 0) {}
-        }
+        // The end may come from any thread: the single issuer may be gone.
+        door.issuer = None;
+        // (It fails in a forked child only.)
+        let _ = door.queue.close(door.close_wait);
+        // SAFETY: as above; callbacks may use the queue.
+        while unsafe { handing_out::hand_out(pointer, 0, 0) }.is_ok_and(|count| count > 0) {}
         // SAFETY: as above.
         left = unsafe { look(pointer) }.queue.in_flight();
     }

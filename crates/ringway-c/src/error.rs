@@ -1,13 +1,14 @@
 //! Errors as the header has them: minus an errno, and in words what this thread's last one was.
 
 use libc::{c_char, c_int};
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
 
 thread_local! {
-    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
+    static LAST: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
 /// An errno with what it means here.
@@ -25,11 +26,21 @@ impl Failure {
     /// Remembers it for `ringway_last_error`, and gives what the function is to return.
     #[cold]
     pub fn tell(self) -> c_int {
-        let text = CString::new(self.text.replace('\0', "?")).ok();
-        // A thread that is ending has nobody to tell.
-        let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+        remember(Cow::Owned(CString::new(self.text.replace('\0', "?")).unwrap_or_default()));
         -self.errno
     }
+}
+
+/// The answer to a push where there is no room, which is ordinary flow control: it allocates nothing.
+#[cold]
+pub fn full() -> c_int {
+    remember(Cow::Borrowed(c"the queue is full: reap completions, then push again"));
+    -libc::EAGAIN
+}
+
+fn remember(text: Cow<'static, CStr>) {
+    // A thread that is ending has nobody to tell.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
 impl From<io::Error> for Failure {
@@ -59,6 +70,5 @@ pub fn result(result: Result<u64, ringway_core::Error>) -> i64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn ringway_last_error() -> *const c_char {
     // The string's bytes stay where they are until the next failure replaces it.
-    let text = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
-    text.ok().flatten().unwrap_or(c"".as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }

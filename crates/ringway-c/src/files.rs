@@ -4,6 +4,7 @@
 //! I/O, what does its device take) holds as long as that, and is asked for again when the last operation on it is over: by then the
 //! number may be another file's.
 
+use crate::cancellation::Uncancellable;
 use ringway_core::{File, WeakFile};
 use std::os::fd::RawFd;
 
@@ -29,7 +30,9 @@ impl Files {
         }
     }
 
+    #[cold]
     fn learn(&mut self, fd: RawFd, index: usize) -> Option<File> {
+        let _whole = Uncancellable::new();
         // SAFETY: whoever calls `ringway_push` keeps the descriptor as it is until the operation's completion; nothing
         // holds the file for longer than that, but a registration, which the caller ends before closing it.
         let file = unsafe { File::borrow_raw(fd) }?;

@@ -1,6 +1,7 @@
 //! Submitting, waiting, and handing completions out: to their callbacks, or into an array.
 
 use crate::abi::Completion;
+use crate::cancellation::Uncancellable;
 use crate::door::{Door, look, open};
 use crate::error::{Failure, answer, result};
 use crate::kind;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_submit(queue: *mut Door) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| Ok(door.queue.submit()?)))
@@ -29,6 +31,7 @@ pub unsafe extern "C" fn ringway_submit(queue: *mut Door) -> c_int {
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_reap(queue: *mut Door, min: c_uint, timeout_ns: i64) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     answer(unsafe { look(queue) }.check_not_handing_out("reap").and_then(|()| {
         // SAFETY: likewise.
@@ -49,6 +52,7 @@ pub unsafe extern "C" fn ringway_reap_into(
     min: c_uint,
     timeout_ns: i64,
 ) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     if let Err(failure) = door.check_not_handing_out("reap") {

@@ -6,6 +6,7 @@
 
 mod abi;
 mod asking;
+mod cancellation;
 mod door;
 mod error;
 mod files;

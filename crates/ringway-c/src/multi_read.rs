@@ -1,14 +1,20 @@
 //! `ringway_multi_read`: many ranges at once, and waiting for all of them.
 
 use crate::abi::{self, Range};
+use crate::cancellation::Uncancellable;
 use crate::door::{Door, open};
 use crate::error::{Failure, answer, result};
 use libc::c_int;
 use ringway_core::{File, Operation, op};
+use std::io;
+use std::thread;
 use std::time::Duration;
 
 /// In the user data of these reads, beside the index of the range: a record's number never has it.
 const OURS: u64 = 1 << 63;
+
+/// How often a wait is tried again, a millisecond apart, when the kernel has no memory for it.
+const PATIENCE: u32 = 100;
 
 /// `ringway_multi_read`.
 ///
@@ -17,6 +23,7 @@ const OURS: u64 = 1 << 63;
 /// As the header says: `queue` is valid, and `count` ranges at `ranges`, whose buffers are valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_multi_read(queue: *mut Door, ranges: *mut Range, count: usize) -> c_int {
+    let _whole = Uncancellable::new();
     if count == 0 {
         return 0;
     }
@@ -42,6 +49,9 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
         };
         return Err(Failure::new(libc::EINVAL, fault));
     }
+    if door.queue.is_closed() {
+        return Err(Failure::new(libc::ESHUTDOWN, ringway_core::Reason::Closed));
+    }
     if door.queue.room() == 0 {
         return Err(Failure::new(libc::EAGAIN, "the queue is full: reap completions, then read again"));
     }
@@ -56,12 +66,15 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
             _last = file;
             continue;
         }
-        if door.queue.room() == 0 {
-            wait(door, ranges, 1, &mut in_flight);
+        if door.queue.room() == 0
+            && let Err(error) = wait(door, ranges, 1, &mut in_flight)
+        {
+            ranges[index..].iter_mut().for_each(|range| range.result = -i64::from(libc::ECANCELED));
+            return Err(give_up(door, ranges, error));
         }
         push(door, &mut ranges[index], index, file, &mut in_flight);
     }
-    wait(door, ranges, in_flight, &mut in_flight);
+    wait(door, ranges, in_flight, &mut in_flight).map_err(|error| give_up(door, ranges, error))?;
     Ok(ranges.iter().filter(|range| range.result < 0).count())
 }
 
@@ -85,29 +98,51 @@ fn push(door: &mut Door, range: &mut Range, index: usize, file: Option<File>, in
     // SAFETY: the caller keeps buffer and descriptor until `ringway_multi_read` returns, which waits for all completions.
     let operation = unsafe { Operation::from_raw(read.into(), file, None) };
     match door.queue.push(operation.exact().user_data(OURS | index as u64)) {
-        Ok(_) => *in_flight += 1,
+        Ok(_) => {
+            range.result = -i64::from(libc::EINPROGRESS);
+            *in_flight += 1;
+        }
         Err(error) => range.result = -i64::from(error.reason().errno()),
     }
 }
 
-/// Waits for some of those in flight.
-fn wait(door: &mut Door, ranges: &mut [Range], some: usize, in_flight: &mut usize) {
+/// Waits for some of those in flight. Errors: the backend cannot be entered.
+fn wait(door: &mut Door, ranges: &mut [Range], some: usize, in_flight: &mut usize) -> io::Result<()> {
     let before = *in_flight;
+    let mut patience = PATIENCE;
     while before - *in_flight < some {
         let missing = some - (before - *in_flight);
-        let reaped = door.queue.reap_those(
-            missing,
-            |number| number & OURS != 0,
-            |done| {
-                *in_flight -= 1;
-                if let Some(range) = ranges.get_mut((done.user_data & !OURS) as usize) {
-                    range.result = result(done.result);
-                }
-            },
-        );
-        // The kernel has the buffers: whatever it has against being asked, this cannot return before they are given back.
-        if reaped.is_err() {
-            std::thread::sleep(Duration::from_millis(1));
+        match take(door, ranges, missing, in_flight) {
+            // The kernel has no memory at the moment.
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && patience > 0 => {
+                patience -= 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+            reaped => reaped?,
         }
     }
+    Ok(())
+}
+
+fn take(door: &mut Door, ranges: &mut [Range], missing: usize, in_flight: &mut usize) -> io::Result<()> {
+    door.queue.reap_those(
+        missing,
+        |number| number & OURS != 0,
+        |done| {
+            *in_flight -= 1;
+            if let Some(range) = ranges.get_mut((done.user_data & !OURS) as usize) {
+                range.result = result(done.result);
+            }
+        },
+    )
+}
+
+/// The backend has failed while the kernel has the buffers. To get them back the queue is closed; what the kernel keeps even so
+/// stays EINPROGRESS.
+fn give_up(door: &mut Door, ranges: &mut [Range], error: io::Error) -> Failure {
+    // Its own errors are those of the reap below.
+    let _ = door.queue.close(door.close_wait);
+    let mut in_flight = ranges.len();
+    let _ = take(door, ranges, 0, &mut in_flight);
+    Failure::new(libc::EIO, format_args!("the backend has failed, and the queue is closed: {error}"))
 }

@@ -1,8 +1,9 @@
 //! `struct ringway_operation`: pushing one, or a chain of them, and cancelling.
 
 use crate::abi::{self, Buffers, IOV_MAX, Version};
+use crate::cancellation::Uncancellable;
 use crate::door::{Door, open};
-use crate::error::{Failure, answer};
+use crate::error::{Failure, answer, full};
 use crate::files::Files;
 use crate::kind;
 use crate::records::Record;
@@ -13,6 +14,9 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
+/// How long a transfer may be for the core not to look up what the device takes in one request.
+const SURELY_ONE_REQUEST: u64 = 64 << 10;
+
 /// `ringway_push`.
 ///
 /// # Safety
@@ -22,14 +26,17 @@ use std::time::Duration;
 pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::Operation) -> i64 {
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
+    if door.is_full(1) {
+        return full().into();
+    }
     // SAFETY: likewise.
     let asked = match unsafe { read(operation) } {
         Ok(asked) => asked,
         Err(failure) => return failure.tell().into(),
     };
     let asked = asked.as_ref();
-    // Most are these: made in their slot, rather than copied to it.
-    if asked.limit_ns == 0 && asked.flags == 0 {
+    // Most are these, of which nothing need be looked up: made in their slot, rather than copied to it.
+    if asked.limit_ns == 0 && asked.flags == 0 && asked.length <= SURELY_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = asked;
         let addr = asked.address.cast_mut().cast::<u8>();
         if let (kind::READ | kind::WRITE, Ok(len)) = (asked.kind, transfer_len(asked)) {
@@ -42,6 +49,7 @@ pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::O
             };
         }
     }
+    let _whole = Uncancellable::new();
     // SAFETY: likewise.
     match unsafe { translate(asked, &mut door.files) } {
         Ok(operation) => push(door, asked, |record| operation.user_data(record)),
@@ -81,8 +89,12 @@ fn push(door: &mut Door, asked: &abi::Operation, make: impl FnOnce(u64) -> Opera
 /// As for `ringway_push`, of `count` operations.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const abi::Operation, count: usize) -> i64 {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
+    if door.is_full(count) {
+        return full().into();
+    }
     let mut chain = Vec::new();
     let mut at = operations.cast::<u8>();
     for _ in 0..count {
@@ -117,6 +129,7 @@ pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| {
@@ -135,6 +148,7 @@ pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_cancel_all(queue: *mut Door) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().map(|()| door.queue.cancel_all()))

@@ -57,10 +57,13 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
 ///
 /// Its pointers are as the header asks for them.
 unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
-    let known = abi::SINGLE_ISSUER | abi::EVENTFD | abi::STRICT | abi::SQPOLL | abi::IOPOLL;
+    let known = abi::SINGLE_ISSUER | abi::EVENTFD | abi::STRICT | abi::SQPOLL | abi::IOPOLL | abi::SQPOLL_CPU;
     let has = |flag| asked.flags & flag != 0;
     if asked.flags & !known != 0 {
         return Err(Failure::new(libc::EINVAL, format!("unknown flags: {:#x}", asked.flags & !known)));
+    }
+    if has(abi::SQPOLL_CPU) && !has(abi::SQPOLL) {
+        return Err(Failure::new(libc::EINVAL, "RINGWAY_SQPOLL_CPU is for RINGWAY_SQPOLL"));
     }
     let mut core =
         Options::new().single_issuer(has(abi::SINGLE_ISSUER)).eventfd(has(abi::EVENTFD)).strict(has(abi::STRICT));
@@ -86,12 +89,14 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
     }
     if has(abi::SQPOLL) {
         let idle = if asked.sqpoll_idle_ms == 0 { 1000 } else { asked.sqpoll_idle_ms };
-        core =
-            core.sqpoll(SqPoll { idle: Duration::from_millis(idle.into()), cpu: u32::try_from(asked.sqpoll_cpu).ok() });
+        let cpu = has(abi::SQPOLL_CPU).then_some(asked.sqpoll_cpu);
+        core = core.sqpoll(SqPoll { idle: Duration::from_millis(idle.into()), cpu });
     }
     if has(abi::IOPOLL) {
+        // 0 is what a structure has in which nothing was set, rather than a descriptor.
+        let fd = Some(asked.iopoll_fd).filter(|fd| *fd > 0);
         // SAFETY: it is used while the queue is being made, during which the caller keeps it open.
-        let file = unsafe { File::borrow_raw(asked.iopoll_fd) };
+        let file = fd.and_then(|fd| unsafe { File::borrow_raw(fd) });
         core = core.iopoll(&file.ok_or_else(|| Failure::new(libc::EINVAL, "RINGWAY_IOPOLL needs iopoll_fd"))?);
     }
     if !asked.attach.is_null() {

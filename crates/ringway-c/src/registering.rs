@@ -1,6 +1,7 @@
 //! Registering memory and descriptors with the queue's ring.
 
 use crate::abi;
+use crate::cancellation::Uncancellable;
 use crate::door::{Door, open};
 use crate::error::{Failure, answer};
 use libc::{c_int, iovec};
@@ -17,6 +18,7 @@ fn refused(refusal: Refusal) -> Failure {
 /// As the header says: the memory stays mapped until the queue has been destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_register_buffers(queue: *mut Door, memory: *const iovec, count: usize) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let (door, memory) = unsafe { (open(queue), abi::slice(memory, count)) };
     answer(door.check().and_then(|()| {
@@ -35,6 +37,7 @@ pub unsafe extern "C" fn ringway_register_buffers(queue: *mut Door, memory: *con
 /// As the header says: the descriptor stays open until it has been unregistered or the queue destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_register_file(queue: *mut Door, fd: c_int) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| {
@@ -52,6 +55,7 @@ pub unsafe extern "C" fn ringway_register_file(queue: *mut Door, fd: c_int) -> c
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_unregister_file(queue: *mut Door, fd: c_int) -> c_int {
+    let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| {

@@ -2,17 +2,24 @@
 /* The end of a queue: idempotent, bounded, and nothing lost, with operations in flight of every sort. */
 #include "check.h"
 
+#include <pthread.h>
+
 static int pushes_refused;
 
 static void at_the_end(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct answer *answer = done->arg;
 	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	uint8_t byte;
+	struct ringway_range range = {0, 0, 0, 1, NULL, 77};
 
+	range.buffer = &byte;
 	answer->count++;
 	answer->result = done->result;
 	pushes_refused += ringway_push(queue, &nop) == -ESHUTDOWN;
 	SAME(ringway_push_chain(queue, &nop, 1), -ESHUTDOWN);
+	SAME(ringway_multi_read(queue, &range, 1), -ESHUTDOWN);
+	SAME(range.result, 77);
 	SAME(ringway_reap(queue, 0, 0), -EDEADLK);
 	SAME(ringway_destroy(&queue), -EDEADLK);
 	CHECK(queue != NULL);
@@ -75,6 +82,103 @@ static void with_operations_in_flight(unsigned backend, int submit, uint32_t fla
 	close(pipes[0]);
 	close(pipes[1]);
 	close(file);
+}
+
+struct foreign {
+	unsigned backend;
+	uint32_t flags;
+	int submit;
+	int pipes[2];
+	int file;
+	struct ringway_queue *queue;
+	struct answer answers[8];
+	uint8_t bytes[5][16];
+};
+
+/* A worker, which makes a queue, leaves operations in every state on it, and ends. */
+static void *worker(void *arg)
+{
+	struct foreign *foreign = arg;
+	struct ringway_options options = ringway_options();
+	struct ringway_operation operation;
+	int i;
+
+	options.flags = foreign->flags;
+	foreign->queue = check_queue(foreign->backend, options);
+	if (foreign->queue == NULL)
+		return NULL;
+	/* Completed, some of them linked; and those that wait. */
+	operation = ringway_nop(check_answer, &foreign->answers[0]);
+	CHECK(ringway_push(foreign->queue, &operation) > 0);
+	operation = ringway_read(foreign->file, foreign->bytes[0], 16, 0, check_answer, &foreign->answers[1]);
+	CHECK(ringway_push(foreign->queue, &operation) > 0);
+	operation = ringway_fdatasync(foreign->file, check_answer, &foreign->answers[2]);
+	CHECK(ringway_push(foreign->queue, &operation) > 0);
+	for (i = 3; i < 5; i++) {
+		operation = ringway_read(foreign->pipes[0], foreign->bytes[i], 16, RINGWAY_CURSOR, check_answer, &foreign->answers[i]);
+		CHECK(ringway_push(foreign->queue, &operation) > 0);
+	}
+	operation = ringway_poll(foreign->pipes[0], POLLIN, check_answer, &foreign->answers[5]);
+	CHECK(ringway_push(foreign->queue, &operation) > 0);
+	operation = ringway_timeout(UINT64_C(3600000000000), check_answer, &foreign->answers[6]);
+	CHECK(ringway_push(foreign->queue, &operation) > 0);
+	if (foreign->submit) {
+		CHECK(ringway_submit(foreign->queue) >= 0);
+		/* Until those that can complete have, without it being seen. */
+		usleep(20000);
+		while (foreign->submit > 1 && ringway_submit(foreign->queue) < 3)
+			usleep(1000);
+	}
+	/* Never submitted. */
+	operation = ringway_write(foreign->pipes[1], "never", 5, RINGWAY_CURSOR, check_answer, &foreign->answers[7]);
+	CHECK(ringway_push(foreign->queue, &operation) > 0);
+	return NULL;
+}
+
+/* Workers are joined, and then the main thread cleans up. */
+static void from_another_thread(unsigned backend, uint32_t flags, int submit)
+{
+	struct foreign foreign;
+	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	pthread_t thread;
+	uint8_t bytes[16];
+	int i;
+
+	memset(&foreign, 0, sizeof foreign);
+	foreign.backend = backend;
+	foreign.flags = flags;
+	foreign.submit = submit;
+	foreign.file = check_file("foreign", 100, 0);
+	NEED(pipe2(foreign.pipes, O_CLOEXEC | O_NONBLOCK) == 0);
+	NEED(pthread_create(&thread, NULL, worker, &foreign) == 0);
+	NEED(pthread_join(thread, NULL) == 0);
+	if (foreign.queue != NULL) {
+		if (flags & RINGWAY_SINGLE_ISSUER) {
+			SAME(ringway_submit(foreign.queue), -EEXIST);
+			SAME(ringway_reap(foreign.queue, 0, 0), -EEXIST);
+		}
+		CHECK(ringway_push(foreign.queue, &nop) > 0);
+		SAME(ringway_destroy(&foreign.queue), 0);
+		CHECK(foreign.queue == NULL);
+		for (i = 0; i < 8; i++) {
+			int64_t result = foreign.answers[i].result;
+
+			SAME(foreign.answers[i].count, 1);
+			CHECK(result == -ECANCELED || (i < 3 && result == (i == 1 ? 16 : 0)));
+			if (submit > 1 && i < 3)
+				SAME(result, i == 1 ? 16 : 0);
+		}
+		/* Nothing has read from the pipe or written to it, and nothing will: the buffers are this thread's again. */
+		memset(foreign.bytes, 0x55, sizeof foreign.bytes);
+		NEED(write(foreign.pipes[1], "kept", 4) == 4);
+		usleep(5000);
+		SAME(read(foreign.pipes[0], bytes, 16), 4);
+		SAME(foreign.bytes[3][0], 0x55);
+		SAME(foreign.bytes[4][0], 0x55);
+	}
+	close(foreign.pipes[0]);
+	close(foreign.pipes[1]);
+	close(foreign.file);
 }
 
 /* Completions that are there and not handed out. */
@@ -204,6 +308,12 @@ int main(void)
 			with_operations_in_flight(check_backends[b], 0, 0);
 			with_operations_in_flight(check_backends[b], 1, 0);
 			with_operations_in_flight(check_backends[b], 1, RINGWAY_EVENTFD | RINGWAY_SINGLE_ISSUER);
+		}
+		for (round = 0; round < 3; round++) {
+			from_another_thread(check_backends[b], RINGWAY_SINGLE_ISSUER, round);
+			from_another_thread(check_backends[b], RINGWAY_SINGLE_ISSUER | RINGWAY_EVENTFD, round);
+			from_another_thread(check_backends[b], RINGWAY_SINGLE_ISSUER | RINGWAY_SQPOLL, round);
+			from_another_thread(check_backends[b], 0, round);
 		}
 		with_completions(check_backends[b]);
 		with_many_waits(check_backends[b]);

@@ -2,6 +2,9 @@
 /* What is asked of a queue: sizes of structures of other versions, numbers out of range, names, texts of errors. */
 #include "check.h"
 
+#include <dirent.h>
+#include <sched.h>
+
 #include <pthread.h>
 
 static int create(const struct ringway_options *options, struct ringway_queue **queue)
@@ -75,6 +78,66 @@ static void sizes_of_operations(struct ringway_queue *queue)
 	SAME(ringway_in_flight(queue), 0);
 }
 
+/* The processors that the kernel thread of SQPOLL may run on; 0 where there is none. */
+static int polling_cpus(void)
+{
+	char path[300];
+	struct dirent *entry;
+	DIR *tasks = opendir("/proc/self/task");
+	int cpus = 0;
+
+	NEED(tasks != NULL);
+	while ((entry = readdir(tasks)) != NULL) {
+		char name[32] = "";
+		cpu_set_t set;
+		FILE *comm;
+
+		snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+		comm = fopen(path, "r");
+		if (comm == NULL)
+			continue;
+		if (fgets(name, sizeof name, comm) != NULL && strncmp(name, "iou-sqp", 7) == 0 &&
+		    sched_getaffinity(atoi(entry->d_name), sizeof set, &set) == 0)
+			cpus = CPU_COUNT(&set);
+		fclose(comm);
+	}
+	closedir(tasks);
+	return cpus;
+}
+
+/* A structure of which nothing was set but its size, and, so that the defaults are seen, the flags. */
+static void zeroed_options(void)
+{
+	struct ringway_options options;
+	struct ringway_options made = ringway_options();
+	struct ringway_queue *queue;
+	cpu_set_t all;
+
+	memset(&options, 0, sizeof options);
+	options.size = sizeof options;
+	SAME(memcmp(&options, &made, sizeof options), 0);
+	SAME(create(&options, &queue), 0);
+	CHECK(ringway_room(queue) == 1024);
+	SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+	SAME(ringway_destroy(&queue), 0);
+	if (!check_wanted(RINGWAY_BACKEND_URING))
+		return;
+	options.flags = RINGWAY_SQPOLL;
+	SAME(create(&options, &queue), 0);
+	CPU_ZERO(&all);
+	NEED(sched_getaffinity(0, sizeof all, &all) == 0);
+	if (polling_cpus() == 0)
+		check_skip("no SQPOLL here", 0);
+	else
+		SAME(polling_cpus(), CPU_COUNT(&all));
+	SAME(ringway_destroy(&queue), 0);
+	options.flags |= RINGWAY_SQPOLL_CPU;
+	SAME(create(&options, &queue), 0);
+	if (polling_cpus() != 0)
+		SAME(polling_cpus(), 1);
+	SAME(ringway_destroy(&queue), 0);
+}
+
 static void invalid_options(void)
 {
 	struct ringway_options options = ringway_options();
@@ -97,6 +160,11 @@ static void invalid_options(void)
 	options = ringway_options();
 	options.flags = RINGWAY_IOPOLL;
 	refused(&options, -EINVAL, "iopoll_fd");
+	options.iopoll_fd = -1;
+	refused(&options, -EINVAL, "iopoll_fd");
+	options = ringway_options();
+	options.flags = RINGWAY_SQPOLL_CPU;
+	refused(&options, -EINVAL, "SQPOLL_CPU");
 	SAME(ringway_create(NULL, NULL), -EINVAL);
 	/* The environment chooses where the options do not. */
 	setenv("RINGWAY_BACKEND", "treads", 1);
@@ -271,7 +339,7 @@ static void every_option(unsigned backend)
 			options.sqpoll_idle_ms = 5;
 			break;
 		case 3:
-			options.flags = RINGWAY_SQPOLL;
+			options.flags = RINGWAY_SQPOLL | RINGWAY_SQPOLL_CPU;
 			options.sqpoll_cpu = 0;
 			break;
 		case 4:
@@ -363,6 +431,7 @@ int main(void)
 	for (b = 0; b < 3; b++)
 		every_option(check_backends[b]);
 	nothing();
+	zeroed_options();
 	invalid_options();
 	return check_end("options");
 }

@@ -89,6 +89,8 @@ pub struct Queue {
     ring_fd: Option<RawFd>,
     home: Home,
     closed: bool,
+    /// The main backend has been ended: nothing is in its place.
+    ended: bool,
     /// The descriptor has been asked for.
     polled: bool,
     /// The main backend waits for the threads too.
@@ -140,6 +142,7 @@ impl Queue {
             ring_fd,
             home: Home::here(),
             closed: false,
+            ended: false,
             polled: false,
             watching: false,
             retries: 0,
@@ -337,6 +340,9 @@ impl Queue {
         if !self.home.is_here() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
+        if self.closed && self.slots.in_flight() == self.ready {
+            return Ok(()); // Every result is known: the backend, which this thread perhaps may not enter, has nothing to add.
+        }
         let want = want.min(self.slots.in_flight() - self.abandoned);
         loop {
             self.carry();
@@ -383,6 +389,11 @@ impl Queue {
     /// Operations that were pushed and whose completions have not been handed out.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
+    }
+
+    /// True after [`close`](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// How many more operations there is room for.

@@ -278,6 +278,9 @@ impl Backend for Faulty {
     }
 
     fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+        if let Some(left) = &mut self.plan.enters {
+            *left = left.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        }
         let before = events.len();
         let enough = before + want;
         if self.epoll.is_some() {
@@ -388,6 +391,17 @@ impl Backend for Faulty {
 
     fn unregister_file(&mut self, index: u32) {
         self.inner.unregister_file(index);
+    }
+
+    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
+        // It is only the plan that forbids to enter the inner backend.
+        self.plan.enters = None;
+        while self.in_inner + self.held.len() > 0 {
+            if Instant::now() >= until || self.enter(1, Some(until), events).is_err() {
+                return self.inner.end(until, events);
+            }
+        }
+        true
     }
 
     fn refusals(&self) -> &[Refusal] {

@@ -158,6 +158,17 @@ pub(crate) trait Backend: Send {
     /// Ends a registration; what is in flight on it is not touched.
     fn unregister_file(&mut self, _index: u32) {}
 
+    /// Ends a backend that cannot be entered: its ring has failed, or belongs to another thread. Everything in flight is
+    /// cancelled and waited for, at most until `until`; answers that are there go to `events`.
+    ///
+    /// True: the kernel is done with all of it, and what has not been answered never will be. False: the kernel may still
+    /// touch what jobs point at.
+    fn end(self: Box<Self>, _until: Instant, _events: &mut Vec<Event>) -> bool {
+        // To drop it might wait without a bound.
+        std::mem::forget(self);
+        false
+    }
+
     /// What it had to do without since it was made.
     fn refusals(&self) -> &[Refusal] {
         &[]

@@ -13,7 +13,7 @@ use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::cell::UnsafeCell;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use workers::Workers;
 
@@ -84,6 +84,8 @@ pub(crate) struct Uring {
     wants_eventfd: bool,
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
+    /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on it: see [`hang_up`].
+    hang_up: Option<OwnedFd>,
     system_calls: u64,
     granted: Vec<Feature>,
     refusals: Vec<Refusal>,
@@ -243,6 +245,7 @@ impl Uring {
             wants_eventfd: settings.eventfd,
             buffers: None,
             files: None,
+            hang_up: None,
             system_calls: 0,
             granted: set_up.granted(),
             refusals,
@@ -255,6 +258,10 @@ impl Uring {
     fn register(&mut self, settings: &Settings) {
         if !self.ring.params().is_feature_ext_arg() {
             self.refusals.push(Refusal::new(Feature::ExtArg, libc::ENOSYS));
+        }
+        self.hang_up = hang_up(&self.ring).ok();
+        if self.hang_up.is_some() {
+            self.files = Some((1..=FIXED).rev().collect());
         }
         if let Some(mut workers) = settings.io_wq_workers {
             let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
@@ -660,6 +667,21 @@ impl Backend for Uring {
         }
     }
 
+    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
+        self.harvest(events);
+        let hang_up = self.hang_up.take();
+        // The kernel cancels what is in flight on a ring that nobody has any more.
+        drop(self);
+        let Some(hang_up) = hang_up else { return false };
+        loop {
+            match wait_readable([hang_up.as_raw_fd()], Some(until)) {
+                Ok([true]) => return true,
+                Ok([false]) if Instant::now() < until => {}
+                _ => return false,
+            }
+        }
+    }
+
     fn system_calls(&self) -> u64 {
         self.system_calls
     }
@@ -678,6 +700,24 @@ impl Drop for Uring {
             std::mem::forget(std::mem::take(&mut self.sides));
         }
     }
+}
+
+/// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when the kernel has let go of
+/// the ring, which it does when nothing is in flight on it any more. A closed ring tells of that in no other way.
+///
+/// Errors: EMFILE, and those of a kernel that cannot register files one by one (before 5.5).
+fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
+    let mut ends = [-1; 2];
+    // SAFETY: the kernel writes two descriptors, for which there is room.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us these descriptors.
+    let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let mut files = [-1; FIXED as usize + 1];
+    files[0] = write.as_raw_fd();
+    ring.submitter().register_files(&files)?;
+    Ok(read)
 }
 
 /// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call

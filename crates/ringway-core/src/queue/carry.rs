@@ -314,7 +314,7 @@ impl Queue {
         entered
     }
 
-    fn enter_side(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+    pub(super) fn enter_side(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         match self.side.as_mut() {
             Some(side) => side.enter(want, until, &mut self.events),
             None => Ok(()),

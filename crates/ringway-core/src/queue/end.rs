@@ -3,6 +3,7 @@
 use super::flight::{Ending, Flight};
 use super::{BackendKind, OpId, Queue};
 use crate::backend::Backend;
+use crate::backend::null::Null;
 use crate::op::Shape;
 use crate::slots::{Key, State, Token};
 use std::io;
@@ -120,7 +121,12 @@ impl Queue {
     /// operations are still in flight after that: the device has them.
     ///
     /// Completions, those of the cancelled included, can be reaped as before. Closing again waits again.
-    /// Errors: as for [`submit`](Self::submit).
+    ///
+    /// A ring that cannot be entered, since it has failed or is another thread's by
+    /// [`single_issuer`](super::Options::single_issuer), is closed here and now. The kernel then cancels what is in flight on it, and
+    /// its completions are lost: such an operation answers ECANCELED, whether or not it took place, when the kernel is done with it.
+    ///
+    /// Errors: ECHILD: a forked child.
     pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
         if !self.home.is_here() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
@@ -131,13 +137,41 @@ impl Queue {
         loop {
             // Abandoned operations are waited for too, though nobody will be handed their completions.
             let left = self.slots.in_flight() - self.ready;
-            if left == 0 || Instant::now() >= until {
+            if left == 0 || self.ended || Instant::now() >= until {
                 return Ok(left);
             }
             self.carry();
             let entered = self.enter(1, Some(until));
             self.sort_out();
-            entered?;
+            if entered.is_err() {
+                self.end_main(until);
+            }
+        }
+    }
+
+    /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.
+    fn end_main(&mut self, until: Instant) {
+        let nothing: Box<dyn Backend> = Box::new(Null::new());
+        let main = std::mem::replace(&mut *self.main, nothing);
+        let over = main.end(until, &mut self.events);
+        self.ended = true;
+        self.ring_fd = None;
+        self.carried = 0;
+        self.sort_out();
+        while self.beside() > 0 && Instant::now() < until && self.enter_side(1, Some(until)).is_ok() {
+            self.sort_out();
+        }
+        if !over {
+            return;
+        }
+        for key in self.slots.keys().collect::<Vec<_>>() {
+            let threads_have_it = self.beside() > 0;
+            let Some((state, flight)) = self.slots.entry(key) else { continue };
+            if *state != State::Done && !(flight.to_side && threads_have_it) {
+                // Whether a close took place is not known: to close the number again might hit somebody else's file.
+                flight.owns_descriptor = false;
+                self.finish(key, -i64::from(libc::ECANCELED));
+            }
         }
     }
 }

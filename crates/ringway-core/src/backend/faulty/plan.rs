@@ -38,6 +38,7 @@ pub struct FaultPlan {
     pub(super) longest_delay: u32,
     pub(super) starve: u16,
     pub(super) reorder: u16,
+    pub(super) enters: Option<u32>,
     /// What becomes of single jobs.
     steps: Vec<(FaultStep, Fault)>,
 }
@@ -124,6 +125,11 @@ impl FaultPlan {
     /// Answers that come together are shuffled.
     pub fn reorder(self, per_thousand: u16) -> Self {
         Self { reorder: per_thousand, ..self }
+    }
+
+    /// The backend fails: it can be entered so many times, and then answers EBADF, as a ring does whose descriptor is gone.
+    pub fn enters(self, number: u32) -> Self {
+        Self { enters: Some(number), ..self }
     }
 
     /// This job fails with `errno` and is not carried out; 0 is a transfer of no bytes. (A close is carried out, unless the
@@ -247,7 +253,7 @@ impl FromStr for FaultPlan {
     type Err = String;
 
     /// Names with their values, in any order, separated by spaces or commas: `seed=7 short=500 errors=10 sync_errors=5
-    /// retryable=200 delay=300/4 starve=20 reorder=500`, and for single steps `fail=STEP/ERRNO`, `cut=STEP` and
+    /// retryable=200 delay=300/4 starve=20 reorder=500 enters=100`, and for single steps `fail=STEP/ERRNO`, `cut=STEP` and
     /// `late=STEP/HOW`, such as `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
@@ -268,6 +274,7 @@ impl FromStr for FaultPlan {
                 "retryable" => plan.retryable(rate()?),
                 "starve" => plan.starve(rate()?),
                 "reorder" => plan.reorder(rate()?),
+                "enters" => plan.enters(value.parse().map_err(invalid)?),
                 "delay" => {
                     let (rate, longest) = pair("300/4")?;
                     plan.delay(rate.parse().map_err(invalid)?, longest.parse().map_err(invalid)?)
@@ -284,8 +291,8 @@ impl FromStr for FaultPlan {
                 }
                 _ => {
                     return Err(format!(
-                        "`{name}` is no fault: seed, short, errors, sync_errors, retryable, delay, starve, reorder, fail, \
-                         cut or late"
+                        "`{name}` is no fault: seed, short, errors, sync_errors, retryable, delay, starve, reorder, enters, \
+                         fail, cut or late"
                     ));
                 }
             };
@@ -303,10 +310,11 @@ mod tests {
         let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
         assert_eq!(plan, Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900)));
         let plan =
-            "sync_errors=5 starve=20 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
+            "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
         let expected = FaultPlan::new(0)
             .sync_errors(5)
             .starve(20)
+            .enters(9)
             .fail(FaultStep::Job(3), libc::EIO)
             .fail(FaultStep::Fdatasync(0), libc::ENOSPC)
             .cut(FaultStep::Kind(Kind::Write, 2))
