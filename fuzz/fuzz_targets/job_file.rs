@@ -7,7 +7,9 @@ use libfuzzer_sys::fuzz_target;
 use ringway_cli::bench::job_file;
 
 fuzz_target!(|text: &str| {
-    match job_file::parse(text) {
+    // What is included is the text itself, which may begin with a section.
+    let mut include = |_: &str, name: &str| Ok((name.to_owned(), text.to_owned()));
+    match job_file::parse(text, &mut include) {
         Ok(file) => {
             assert!(!file.jobs.is_empty());
             for job in &file.jobs {

@@ -1,27 +1,30 @@
 //! fio job files for `ringway bench`: a user who already describes a measurement for fio should not
 //! have to describe it a second time.
 //!
-//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it touches no file, so a
-//! key whose meaning depends on the machine (a percentage as `size`, an environment variable) is an
-//! error. It reads the keys that a [`Workload`] can express, with the meaning and the defaults that
-//! they have in fio 3.33. A key that it does not understand is an error too, because a measurement
-//! that leaves a setting out is a measurement of something else.
+//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it touches no file, what is
+//! included it asks its caller for, and an environment variable is an error. It reads a subset of fio's
+//! keys, those that a [`Workload`] can express, with the meaning and the defaults that they have in fio
+//! 3.33. A key that it does not understand is an error too, because a measurement that leaves a setting
+//! out is a measurement of something else.
 //!
 //! Where it differs from fio on purpose:
 //!
 //! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000 (and `ki`, `mi` as
 //!   powers of 1024). A note says so.
 //! * Sections run one after another, as if each had `stonewall`. A note says so.
+//! * `rate` and `rate_iops` of a mixed workload are for reads and writes together; fio allows each that
+//!   much. A note says so.
 //! * What fio lets pass and then ignores or misreads is an error: `time_based` without `runtime`,
 //!   `numjobs=0`, `size=0`, negative numbers, numbers that overflow, an unknown suffix, an empty
-//!   section name, a section header without `]`.
+//!   section name, a section header without `]`, shares of `bssplit` that do not add up to 100, a
+//!   section in an included file.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::workload::{Access, Backend, Stop, Sync, Target, Workload};
+use super::workload::{Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target, Workload};
 
 /// What a job file asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,14 +59,20 @@ impl fmt::Display for JobFileError {
 
 impl std::error::Error for JobFileError {}
 
-/// Every key that is understood, for the message about one that is not.
-const KEYS: &[&str] = &[
+/// Every key that is understood, for the help and for the message about one that is not.
+pub const KEYS: &[&str] = &[
     "blocksize",
+    "blocksize_range",
     "bs",
+    "bsrange",
+    "bssplit",
     "buffered",
+    "continue_on_error",
     "description",
     "direct",
     "directory",
+    "fadvise_hint",
+    "fallocate",
     "fdatasync",
     "filename",
     "filesize",
@@ -71,6 +80,7 @@ const KEYS: &[&str] = &[
     "fsync",
     "group_reporting",
     "hipri",
+    "io_size",
     "iodepth",
     "iodepth_batch",
     "iodepth_batch_complete",
@@ -79,10 +89,14 @@ const KEYS: &[&str] = &[
     "ioengine",
     "name",
     "norandommap",
+    "nrfiles",
     "numjobs",
+    "offset",
+    "overwrite",
     "ramp_time",
     "randrepeat",
     "randseed",
+    "rate",
     "rate_iops",
     "readwrite",
     "registerfiles",
@@ -93,6 +107,8 @@ const KEYS: &[&str] = &[
     "size",
     "sqthread_poll",
     "stonewall",
+    "thinktime",
+    "thinktime_blocks",
     "thread",
     "threads",
     "time_based",
@@ -103,10 +119,10 @@ const KEYS: &[&str] = &[
 const ENGINES: &[(&str, Backend)] = &[
     ("io_uring", Backend::Uring),
     ("libaio", Backend::Kaio),
-    ("sync", Backend::Threads),
-    ("psync", Backend::Threads),
-    ("pvsync", Backend::Threads),
-    ("pvsync2", Backend::Threads),
+    ("sync", Backend::Psync),
+    ("psync", Backend::Psync),
+    ("pvsync", Backend::Psync),
+    ("pvsync2", Backend::Psync),
     ("null", Backend::Null),
 ];
 
@@ -120,6 +136,21 @@ const ACCESSES: &[(&str, Access)] = &[
     ("randrw", Access::RandRw),
 ];
 
+/// `1` leaves it to the order of the job's own requests.
+const ADVICE: &[(&str, Advice)] = &[
+    ("0", Advice::None),
+    ("none", Advice::None),
+    ("1", Advice::Own),
+    ("random", Advice::Random),
+    ("sequential", Advice::Sequential),
+];
+
+/// Whether a failed request leaves the job going.
+const ON_ERROR: &[(&str, bool)] = &[("0", false), ("none", false), ("1", true), ("io", true), ("all", true)];
+
+/// Whether space is allocated beforehand.
+const ALLOCATION: &[(&str, bool)] = &[("0", false), ("none", false), ("1", true), ("native", true), ("posix", true)];
+
 /// Linux moves no more than this in one read or write.
 const LARGEST_REQUEST: u64 = 0x7fff_f000;
 
@@ -129,8 +160,18 @@ const LARGEST_FILE: u64 = i64::MAX as u64;
 /// fio's own limit for `numjobs`.
 const MOST_JOBS: u64 = 4096;
 
+/// More files than this a job has no descriptors for.
+const MOST_FILES: u64 = 65_536;
+
+/// Included files may include others, this deep.
+const MOST_INCLUDES: u32 = 16;
+
 /// fio's default for `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
+
+/// Gets an included file: from the name of the file that includes it (empty for the job file itself) and the name that
+/// stands there, its own name and its text, or what is wrong with it.
+pub type Include<'a> = &'a mut dyn FnMut(&str, &str) -> Result<(String, String), String>;
 
 /// Reads a fio job file.
 ///
@@ -138,7 +179,7 @@ const DEFAULT_SEED: u64 = 0x89;
 ///
 /// The first line that is not understood, or the first section whose settings contradict each
 /// other. Lines are looked at before sections.
-pub fn parse(text: &str) -> Result<JobFile, JobFileError> {
+pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut notes = Vec::new();
     let mut globals = Settings::default();
@@ -150,17 +191,9 @@ pub fn parse(text: &str) -> Result<JobFile, JobFileError> {
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         last_line = number;
-        let content = without_comment(line, number, &mut notes);
+        let content = content(line, number, &mut notes)?;
         if content.is_empty() {
             continue;
-        }
-        // Names, keys and values reach the terminal in messages and reports.
-        if content.contains(|c: char| c.is_control() && c != '\t') {
-            return Err(JobFileError {
-                line: number,
-                key: None,
-                message: "there is a control character in this line; only comments may have some".to_owned(),
-            });
         }
         if let Some(header) = content.strip_prefix('[') {
             let name = section_name(header).map_err(|message| JobFileError { line: number, key: None, message })?;
@@ -171,19 +204,18 @@ pub fn parse(text: &str) -> Result<JobFile, JobFileError> {
             }
             continue;
         }
-        let (key, value) = match content.split_once('=') {
-            Some((key, value)) => (key.trim_end(), Some(value.trim_start())),
-            None => (content, None),
-        };
-        let mut entry = Entry { line: number, key, value, notes: &mut notes };
         let settings = match (in_globals, sections.last_mut()) {
             (Some(true), _) => &mut globals,
             (Some(false), Some(section)) => &mut section.settings,
             _ => {
-                return Err(entry.error("stands before any section; begin one with `[global]` or `[name]`".to_owned()));
+                let message = "stands before any section; begin one with `[global]` or `[name]`".to_owned();
+                return Err(Entry::new(content, number, &mut notes).error(message));
             }
         };
-        settings.set(&mut entry)?;
+        match included(content) {
+            Some(name) => settings.include("", name, number, include, &mut notes, MOST_INCLUDES)?,
+            None => settings.set(&mut Entry::new(content, number, &mut notes))?,
+        }
     }
 
     if sections.is_empty() {
@@ -199,6 +231,25 @@ pub fn parse(text: &str) -> Result<JobFile, JobFileError> {
     }
     let jobs = sections.iter().map(|section| section.workload(&mut notes)).collect::<Result<_, _>>()?;
     Ok(JobFile { jobs, notes })
+}
+
+/// What a line has to say: without its comment and the white space around it.
+fn content<'a>(line: &'a str, number: usize, notes: &mut Vec<String>) -> Result<&'a str, JobFileError> {
+    let content = without_comment(line, number, notes);
+    // Names, keys and values reach the terminal in messages and reports.
+    if content.contains(|c: char| c.is_control() && c != '\t') {
+        return Err(JobFileError {
+            line: number,
+            key: None,
+            message: "there is a control character in this line; only comments may have some".to_owned(),
+        });
+    }
+    Ok(content)
+}
+
+/// The name of the file that a line includes, if it does.
+fn included(content: &str) -> Option<&str> {
+    content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])).map(str::trim)
 }
 
 /// The line without its comment and the white space around it.
@@ -236,7 +287,15 @@ struct Entry<'a, 'n> {
     notes: &'n mut Vec<String>,
 }
 
-impl<'a> Entry<'a, '_> {
+impl<'a, 'n> Entry<'a, 'n> {
+    fn new(content: &'a str, line: usize, notes: &'n mut Vec<String>) -> Self {
+        let (key, value) = match content.split_once('=') {
+            Some((key, value)) => (key.trim_end(), Some(value.trim_start())),
+            None => (content, None),
+        };
+        Self { line, key, value, notes }
+    }
+
     fn error(&self, message: String) -> JobFileError {
         JobFileError { line: self.line, key: Some(self.key.to_owned()), message }
     }
@@ -260,9 +319,14 @@ impl<'a> Entry<'a, '_> {
 
     fn number(&mut self, min: u64, max: u64) -> Result<u64, JobFileError> {
         let text = self.text()?;
+        self.number_in(text, min, max)
+    }
+
+    /// The number in a part of the value.
+    fn number_in(&mut self, text: &str, min: u64, max: u64) -> Result<u64, JobFileError> {
         let Some(number) = number(text).filter(|number| (min..=max).contains(number)) else {
             let hint = if text.ends_with('%') {
-                "percentages are not supported; "
+                "a percentage is not supported here; "
             } else if text.contains([',', ':']) || text.trim_start_matches('-').contains('-') {
                 "ranges and separate values for reads and writes are not supported; "
             } else {
@@ -290,10 +354,78 @@ impl<'a> Entry<'a, '_> {
         Ok(self.number(0, 100)? as u8)
     }
 
-    fn time(&self) -> Result<Duration, JobFileError> {
+    /// Bytes (`Ok`) or a percentage (`Err`).
+    fn bytes_or_percent(&mut self, min: u64, max: u64) -> Result<Result<u64, u8>, JobFileError> {
         let text = self.text()?;
-        time(text).ok_or_else(|| {
-            self.refuse(text, "give a whole number of seconds or one with a unit: us, ms, s, m (minutes), h or d")
+        match text.strip_suffix('%') {
+            None => self.number(min, max).map(Ok),
+            Some(percent) => match percent.parse::<u8>() {
+                Ok(percent) if (min.min(1)..=100).contains(&percent.into()) => Ok(Err(percent)),
+                _ => Err(self.refuse(text, "give a whole number of percent, at most 100, or bytes")),
+            },
+        }
+    }
+
+    /// `4k-16k`: the sizes from the first up to the last, which is a multiple of it.
+    fn range(&mut self) -> Result<(u64, u64), JobFileError> {
+        let text = self.text()?;
+        let Some((least, largest)) = text.split_once('-') else {
+            return Err(self.refuse(text, "give the least and the largest size, such as 4k-16k"));
+        };
+        let least = self.number_in(least, 1, LARGEST_REQUEST)?;
+        let largest = self.number_in(largest, least, LARGEST_REQUEST)?;
+        if !largest.is_multiple_of(least) {
+            return Err(self.refuse(text, "the largest size must be a multiple of the least"));
+        }
+        Ok((least, largest))
+    }
+
+    /// `4k/60:64k/40`: sizes and their percentages; those without one share what is left.
+    fn split(&mut self) -> Result<Vec<(u64, u8)>, JobFileError> {
+        let text = self.text()?;
+        let mut sizes = Vec::new();
+        for part in text.split(':') {
+            let (size, share) = part.split_once('/').unwrap_or((part, ""));
+            let size = self.number_in(size, 1, LARGEST_REQUEST)?;
+            // The range ends at 100, so nothing is lost.
+            let share = if share.is_empty() { None } else { Some(self.number_in(share, 0, 100)? as u32) };
+            sizes.push((size, share));
+        }
+        let given: u32 = sizes.iter().filter_map(|(_, share)| *share).sum();
+        let open = sizes.iter().filter(|(_, share)| share.is_none()).count() as u32;
+        if given > 100 || (open == 0 && given < 100) {
+            return Err(self.refuse(text, "the percentages must add up to 100"));
+        }
+        let least = sizes.iter().map(|(size, _)| *size).min().unwrap_or(1);
+        if sizes.iter().any(|(size, _)| !size.is_multiple_of(least)) {
+            return Err(self.refuse(text, "all sizes must be multiples of the least"));
+        }
+        let (each, mut rest) = match open {
+            0 => (0, 0),
+            open => ((100 - given) / open, (100 - given) % open),
+        };
+        let share = |share: Option<u32>| {
+            let extra = u32::from(share.is_none() && rest > 0);
+            rest -= extra;
+            // Not over 100, so nothing is lost.
+            share.unwrap_or(each + extra) as u8
+        };
+        let (sizes, shares): (Vec<_>, Vec<_>) = sizes.into_iter().unzip();
+        Ok(sizes.into_iter().zip(shares.into_iter().map(share)).collect())
+    }
+
+    fn time(&self) -> Result<Duration, JobFileError> {
+        self.time_in("s", "seconds")
+    }
+
+    /// A time, in this unit when none is given.
+    fn time_in(&self, unit: &str, name: &str) -> Result<Duration, JobFileError> {
+        let text = self.text()?;
+        let with_unit =
+            if text.ends_with(|c: char| c.is_ascii_digit()) { format!("{text}{unit}") } else { text.into() };
+        time(&with_unit).ok_or_else(|| {
+            let accepted = format!("give a whole number of {name} or one with a unit: us, ms, s, m (minutes), h or d");
+            self.refuse(text, &accepted)
         })
     }
 
@@ -370,14 +502,14 @@ fn number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// A time, in seconds when there is no unit.
+/// A time with its unit.
 fn time(text: &str) -> Option<Duration> {
     let text = text.to_ascii_lowercase();
     let (digits, unit) = split_unit(&text);
     let micros: u64 = match unit {
         "us" | "usec" => 1,
         "ms" | "msec" => 1_000,
-        "" | "s" | "sec" => 1_000_000,
+        "s" | "sec" => 1_000_000,
         "m" => 60 * 1_000_000,
         "h" => 3_600 * 1_000_000,
         "d" => 86_400 * 1_000_000,
@@ -395,17 +527,22 @@ fn split_unit(text: &str) -> (&str, &str) {
 
 /// What the keys above a point in the file add up to. The defaults are fio's.
 #[derive(Clone)]
-struct Settings<'a> {
+struct Settings {
     /// The line of each key that was given, under its main name.
-    lines: BTreeMap<&'a str, usize>,
+    lines: BTreeMap<&'static str, usize>,
     name: Option<String>,
     description: Option<String>,
     backend: Backend,
     access: Access,
     read_percent: u8,
     block_size: u64,
+    sizes: Sizes,
     size: Option<u64>,
+    percent: u8,
     file_size: Option<u64>,
+    io_size: Option<u64>,
+    start: Start,
+    files: u32,
     filenames: Vec<String>,
     directory: Option<String>,
     direct: bool,
@@ -426,22 +563,34 @@ struct Settings<'a> {
     fsync: u32,
     fdatasync: u32,
     rate: u64,
+    rate_iops: u64,
+    think: Duration,
+    think_blocks: u64,
     no_random_map: bool,
     stonewall: bool,
+    overwrite: bool,
+    allocate: bool,
+    advice: Advice,
+    continue_on_error: bool,
 }
 
-impl Default for Settings<'_> {
+impl Default for Settings {
     fn default() -> Self {
         Settings {
             lines: BTreeMap::new(),
             name: None,
             description: None,
-            backend: Backend::Threads,
+            backend: Backend::Psync,
             access: Access::Read,
             read_percent: 50,
             block_size: 4096,
+            sizes: Sizes::One,
             size: None,
+            percent: 100,
             file_size: None,
+            io_size: None,
+            start: Start::Byte(0),
+            files: 1,
             filenames: Vec::new(),
             directory: None,
             direct: false,
@@ -462,23 +611,97 @@ impl Default for Settings<'_> {
             fsync: 0,
             fdatasync: 0,
             rate: 0,
+            rate_iops: 0,
+            think: Duration::ZERO,
+            think_blocks: 1,
             no_random_map: false,
             stonewall: false,
+            overwrite: false,
+            allocate: true,
+            advice: Advice::Own,
+            continue_on_error: false,
         }
     }
 }
 
-impl<'a> Settings<'a> {
+impl Settings {
+    /// Takes the lines of an included file over. Errors are at the line that includes it.
+    fn include(
+        &mut self,
+        from: &str,
+        name: &str,
+        line: usize,
+        include: Include<'_>,
+        notes: &mut Vec<String>,
+        depth: u32,
+    ) -> Result<(), JobFileError> {
+        let refuse = |message: String| JobFileError { line, key: Some("include".to_owned()), message };
+        if depth == 0 {
+            return Err(refuse(format!("`{name}` is included by a file that it includes")));
+        }
+        let (name, text) = include(from, name).map_err(refuse)?;
+        for (index, text) in text.lines().enumerate() {
+            let inside = |error: JobFileError| JobFileError {
+                line,
+                message: format!("in {name}, line {}: {}", index + 1, error.message),
+                ..error
+            };
+            let content = content(text, line, notes).map_err(inside)?;
+            if content.starts_with('[') {
+                return Err(inside(refuse("an included file has no sections".to_owned())));
+            }
+            if let Some(inner) = included(content) {
+                self.include(&name, inner, line, include, notes, depth - 1)?;
+            } else if !content.is_empty() {
+                self.set(&mut Entry::new(content, line, notes)).map_err(inside)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes one line over. Of a key that is given twice the last line counts, as in fio.
-    fn set(&mut self, entry: &mut Entry<'a, '_>) -> Result<(), JobFileError> {
-        let key = main_name(entry.key);
+    fn set(&mut self, entry: &mut Entry<'_, '_>) -> Result<(), JobFileError> {
+        let Some(key) = main_name(entry.key) else {
+            return Err(entry
+                .error(format!("this key is not understood; of fio's keys these are: {}, include", KEYS.join(", "))));
+        };
         match key {
             "ioengine" => self.backend = entry.choice(ENGINES)?,
             "rw" => self.access = entry.choice(ACCESSES)?,
             "rwmixread" => self.read_percent = entry.percent()?,
             "rwmixwrite" => self.read_percent = 100 - entry.percent()?,
-            "bs" => self.block_size = entry.number(1, LARGEST_REQUEST)?,
-            "size" => self.size = Some(entry.number(1, LARGEST_FILE)?),
+            "bs" => (self.block_size, self.sizes) = (entry.number(1, LARGEST_REQUEST)?, Sizes::One),
+            "bsrange" => {
+                let (least, largest) = entry.range()?;
+                (self.block_size, self.sizes) = (least, Sizes::UpTo(largest));
+            }
+            "bssplit" => {
+                let sizes = entry.split()?;
+                self.block_size = sizes.iter().map(|(size, _)| *size).min().unwrap_or(self.block_size);
+                self.sizes = Sizes::Split(sizes);
+            }
+            "size" => {
+                (self.size, self.percent) = match entry.bytes_or_percent(1, LARGEST_FILE)? {
+                    Ok(size) => (Some(size), 100),
+                    Err(percent) => (None, percent),
+                };
+            }
+            "io_size" => self.io_size = Some(entry.number(1, LARGEST_FILE)?),
+            "offset" => {
+                self.start = match entry.bytes_or_percent(0, LARGEST_FILE)? {
+                    Ok(byte) => Start::Byte(byte),
+                    Err(percent) => Start::Percent(percent),
+                };
+            }
+            // The range ends at `MOST_FILES`, so nothing is lost.
+            "nrfiles" => self.files = entry.number(1, MOST_FILES)? as u32,
+            "overwrite" => self.overwrite = entry.flag()?,
+            "fallocate" => self.allocate = entry.choice(ALLOCATION)?,
+            "fadvise_hint" => self.advice = entry.choice(ADVICE)?,
+            "continue_on_error" => self.continue_on_error = entry.choice(ON_ERROR)?,
+            "thinktime" => self.think = entry.time_in("us", "microseconds")?,
+            "thinktime_blocks" => self.think_blocks = entry.number(1, u64::MAX)?,
+            "rate" => self.rate = entry.number(0, u64::MAX)?,
             "filesize" => self.file_size = Some(entry.number(1, LARGEST_FILE)?),
             "filename" => {
                 let names = entry.names()?;
@@ -522,41 +745,40 @@ impl<'a> Settings<'a> {
             "registerfiles" => self.fixed_files = entry.flag()?,
             "fsync" => self.fsync = entry.number_u32(0)?,
             "fdatasync" => self.fdatasync = entry.number_u32(0)?,
-            "rate_iops" => self.rate = entry.number(0, u64::MAX)?,
+            "rate_iops" => self.rate_iops = entry.number(0, u64::MAX)?,
             "norandommap" => self.no_random_map = entry.flag()?,
             "stonewall" => self.stonewall = entry.flag()?,
             "name" => self.name = Some(entry.text()?.to_owned()),
             "description" => self.description = Some(entry.text()?.to_owned()),
-            _ => {
-                return Err(entry.error(format!("this key is not understood; the known ones are {}", KEYS.join(", "))));
-            }
+            _ => unreachable!("a key that is listed has an arm"),
         }
         self.lines.insert(key, entry.line);
         Ok(())
     }
 }
 
-/// The name under which fio lists a key that has two.
-fn main_name(key: &str) -> &str {
+/// The name under which fio lists a key that has two; `None` for one that is not understood.
+fn main_name(key: &str) -> Option<&'static str> {
     match key {
-        "readwrite" => "rw",
-        "blocksize" => "bs",
-        "iodepth_batch_submit" => "iodepth_batch",
-        "iodepth_batch_complete" => "iodepth_batch_complete_min",
-        "timeout" => "runtime",
-        "wait_for_previous" => "stonewall",
-        other => other,
+        "readwrite" => Some("rw"),
+        "blocksize" => Some("bs"),
+        "blocksize_range" => Some("bsrange"),
+        "iodepth_batch_submit" => Some("iodepth_batch"),
+        "iodepth_batch_complete" => Some("iodepth_batch_complete_min"),
+        "timeout" => Some("runtime"),
+        "wait_for_previous" => Some("stonewall"),
+        other => KEYS.iter().find(|key| **key == other).copied(),
     }
 }
 
 /// A section of the file that is a job.
-struct Section<'a> {
+struct Section {
     line: usize,
     name: String,
-    settings: Settings<'a>,
+    settings: Settings,
 }
 
-impl Section<'_> {
+impl Section {
     /// The job's name, which `name` may change.
     fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or(&self.name)
@@ -583,16 +805,15 @@ impl Section<'_> {
         let depth = self.depth(notes);
         let uring = self.uring_only(notes)?;
         let (target, stop) = self.target_and_stop()?;
-        let rate = (settings.rate > 0).then_some(settings.rate);
-        if rate.is_some() && matches!(settings.access, Access::ReadWrite | Access::RandRw) {
-            self.note(notes, "`rate_iops` limits reads and writes together; fio allows this rate for each");
-        }
+        let rate = self.rate(notes)?;
+        self.sizes()?;
         Ok(Workload {
             name: self.name().to_owned(),
             backend: settings.backend,
             access: settings.access,
             read_percent: settings.read_percent,
             block_size: settings.block_size,
+            sizes: settings.sizes.clone(),
             depth,
             jobs: settings.jobs,
             direct: settings.direct,
@@ -607,21 +828,50 @@ impl Section<'_> {
             stop,
             ramp: settings.ramp,
             rate,
+            pause: (!settings.think.is_zero()).then_some(Pause { time: settings.think, after: settings.think_blocks }),
             sync: self.sync()?,
             seed: settings.seed,
             // A seed that is given is a wish for repetition, whatever `randrepeat` says.
             rand_repeat: settings.rand_repeat || settings.lines.contains_key("randseed"),
             no_random_map: settings.no_random_map,
             verify: false,
+            stop_on_error: !settings.continue_on_error,
             target,
+            start: settings.start,
+            percent: settings.percent,
+            lay_out: settings.overwrite,
+            preallocate: settings.allocate,
+            advice: settings.advice,
             group_reporting: settings.group_reporting,
         })
+    }
+
+    fn rate(&self, notes: &mut Vec<String>) -> Result<Option<Rate>, JobFileError> {
+        let rate = match (self.settings.rate, self.settings.rate_iops) {
+            (0, 0) => return Ok(None),
+            (0, requests) => Rate::Requests(requests),
+            (bytes, 0) => Rate::Bytes(bytes),
+            _ => return Err(self.error("rate", "cannot be combined with `rate_iops`; give one of them".to_owned())),
+        };
+        if matches!(self.settings.access, Access::ReadWrite | Access::RandRw) {
+            self.note(notes, "the rate is for reads and writes together; fio allows this rate for each");
+        }
+        Ok(Some(rate))
+    }
+
+    /// In fio `bssplit` holds whatever else is said, wherever that stands.
+    fn sizes(&self) -> Result<(), JobFileError> {
+        let given = |key| self.settings.lines.contains_key(key);
+        match given("bssplit") && (given("bs") || given("bsrange")) {
+            true => Err(self.error("bssplit", "cannot be combined with `bs` or `bsrange`".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// A blocking call has nothing in flight beside itself: fio ignores `iodepth` there.
     fn depth(&self, notes: &mut Vec<String>) -> u32 {
         let depth = self.settings.depth;
-        if self.settings.backend != Backend::Threads {
+        if self.settings.backend != Backend::Psync {
             return depth;
         }
         if depth > 1 {
@@ -690,10 +940,21 @@ impl Section<'_> {
     /// Where the job works and when it ends.
     fn target_and_stop(&self) -> Result<(Target, Stop), JobFileError> {
         let settings = &self.settings;
-        let files = settings.filenames.len().max(1) as u64;
+        let files = match settings.filenames.len() as u64 {
+            0 => u64::from(settings.files),
+            files => files,
+        };
+        let offset = match (settings.start, settings.file_size) {
+            (Start::Percent(_), Some(_)) => {
+                return Err(self.error("offset", "cannot be a percentage where `filesize` is given".to_owned()));
+            }
+            (Start::Byte(byte), _) => byte,
+            (Start::Percent(_), None) => 0,
+        };
         // fio: `size` is for all files together unless `filesize` gives the size of each; then
-        // `size` is merely what there is to move.
-        let (file_size, amount) = match (settings.file_size, settings.size) {
+        // `size` is merely what there is to move. `filesize` has the bytes before `offset` in it.
+        let behind_offset = settings.file_size.map(|each| each.saturating_sub(offset));
+        let (file_size, amount) = match (behind_offset, settings.size) {
             (None, None) => (None, None),
             (None, Some(size)) => (Some(size / files), Some(size / files * files)),
             (Some(each), Some(size)) => (Some(each), Some(size)),
@@ -706,17 +967,19 @@ impl Section<'_> {
         };
         let short = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes < settings.block_size);
         if short(file_size) || short(amount) {
-            let key = if short(settings.file_size) { "filesize" } else { "size" };
+            let key = if short(behind_offset) { "filesize" } else { "size" };
             return Err(self.error(
                 key,
                 format!(
-                    "is less than one block; give at least {} bytes for each file, or a smaller \
+                    "is less than one block behind the offset; give at least {} bytes for each file, or a smaller \
                      `bs`",
                     settings.block_size
                 ),
             ));
         }
 
+        // Of a percentage, only the file's size tells.
+        let amount = settings.io_size.or(amount.filter(|_| settings.percent == 100));
         let runtime = (!settings.runtime.is_zero()).then_some(settings.runtime);
         let stop = match (settings.time_based, runtime, amount) {
             (true, Some(runtime), _) => Stop::After(runtime),
@@ -748,7 +1011,7 @@ impl Section<'_> {
                 ));
             }
             let path = PathBuf::from(settings.directory.as_deref().unwrap_or("."));
-            return Ok(Target::Directory { path, size });
+            return Ok(Target::Directory { path, size, files: settings.files });
         }
         let paths = settings
             .filenames
@@ -819,7 +1082,7 @@ iodepth=128
             depth: 128,
             stop: Stop::After(Duration::from_secs(15)),
             group_reporting: true,
-            target: Target::Directory { path: PathBuf::from("../test-data"), size: 1 << 30 },
+            target: Target::Directory { path: PathBuf::from("../test-data"), size: 1 << 30, files: 1 },
             ..plain()
         }
     }
@@ -828,30 +1091,23 @@ iodepth=128
     fn plain() -> Workload {
         Workload {
             name: "job".to_owned(),
-            backend: Backend::Threads,
+            backend: Backend::Psync,
             access: Access::Read,
-            read_percent: 50,
-            block_size: 4096,
-            depth: 1,
-            jobs: 1,
             direct: false,
-            sqpoll: false,
-            iopoll: false,
-            fixed_buffers: false,
-            fixed_files: false,
             batch: Some(1),
-            complete_min: 1,
             stop: Stop::Bytes(1 << 20, None),
-            ramp: Duration::ZERO,
-            rate: None,
-            sync: None,
             seed: 0x89,
-            rand_repeat: true,
-            no_random_map: false,
-            verify: false,
-            target: Target::Directory { path: PathBuf::from("."), size: 1 << 20 },
+            stop_on_error: true,
+            target: Target::Directory { path: PathBuf::from("."), size: 1 << 20, files: 1 },
+            lay_out: false,
             group_reporting: false,
+            ..Workload::default()
         }
+    }
+
+    /// Without files to include.
+    fn parse(text: &str) -> Result<JobFile, JobFileError> {
+        super::parse(text, &mut |_, name| Err(format!("{name} is not there")))
     }
 
     /// The workload of `[job]` with `size=1m`, io_uring and these lines, and the notes.
@@ -946,8 +1202,30 @@ iodepth=128
             ("fsync=16\nfsync=0\nfdatasync=1", |w| {
                 w.sync = Some(Sync::Fdatasync(1));
             }),
-            ("rate_iops=10k", |w| w.rate = Some(10_240)),
-            ("rate_iops=0", |_| ()),
+            ("rate_iops=10k", |w| w.rate = Some(Rate::Requests(10_240))),
+            ("rate_iops=0\nrate=0", |_| ()),
+            ("rate=1m", |w| w.rate = Some(Rate::Bytes(1 << 20))),
+            ("bsrange=4k-16k", |w| w.sizes = Sizes::UpTo(16_384)),
+            ("bs=8k\nblocksize_range=1k-2k", |w| (w.block_size, w.sizes) = (1024, Sizes::UpTo(2048))),
+            ("bsrange=4k-16k\nbs=1k", |w| w.block_size = 1024),
+            ("bssplit=64k/10:8k/:16k", |w| {
+                (w.block_size, w.sizes) = (8192, Sizes::Split(vec![(65_536, 10), (8192, 45), (16_384, 45)]));
+            }),
+            ("bssplit=4k/:8k/:12k", |w| w.sizes = Sizes::Split(vec![(4096, 34), (8192, 33), (12_288, 33)])),
+            ("offset=8k", |w| w.start = Start::Byte(8192)),
+            ("offset=25%", |w| w.start = Start::Percent(25)),
+            ("io_size=3m", |w| w.stop = Stop::Bytes(3 << 20, None)),
+            ("nrfiles=4", |w| w.target = Target::Directory { path: PathBuf::from("."), size: 1 << 18, files: 4 }),
+            ("overwrite=1", |w| w.lay_out = true),
+            ("fallocate=none", |w| w.preallocate = false),
+            ("fadvise_hint=0", |w| w.advice = Advice::None),
+            ("fadvise_hint=random", |w| w.advice = Advice::Random),
+            ("continue_on_error=all", |w| w.stop_on_error = false),
+            ("thinktime=50", |w| w.pause = Some(Pause { time: Duration::from_micros(50), after: 1 })),
+            ("thinktime=2ms\nthinktime_blocks=8", |w| {
+                w.pause = Some(Pause { time: Duration::from_millis(2), after: 8 });
+            }),
+            ("thinktime=0\nthinktime_blocks=8", |_| ()),
             ("norandommap", |w| w.no_random_map = true),
             ("stonewall", |_| ()),
             ("wait_for_previous=0", |_| ()),
@@ -979,15 +1257,15 @@ iodepth=128
         for (name, backend) in [
             ("io_uring", Backend::Uring),
             ("libaio", Backend::Kaio),
-            ("sync", Backend::Threads),
-            ("psync", Backend::Threads),
-            ("pvsync", Backend::Threads),
-            ("pvsync2", Backend::Threads),
+            ("sync", Backend::Psync),
+            ("psync", Backend::Psync),
+            ("pvsync", Backend::Psync),
+            ("pvsync2", Backend::Psync),
             ("null", Backend::Null),
         ] {
             let (job, notes) = one(&format!("[job]\nsize=1m\nioengine={name}\niodepth=8\n"));
             assert_eq!(job.backend, backend);
-            if backend == Backend::Threads {
+            if backend == Backend::Psync {
                 assert_eq!(job.depth, 1);
                 assert!(notes[0].contains("iodepth=8"), "{notes:?}");
             } else {
@@ -1068,7 +1346,6 @@ iodepth=128
             assert_eq!(number(text), expected, "{text}");
         }
         for (text, expected) in [
-            ("15", Some(Duration::from_secs(15))),
             ("15s", Some(Duration::from_secs(15))),
             ("15SEC", Some(Duration::from_secs(15))),
             ("500ms", Some(Duration::from_millis(500))),
@@ -1079,13 +1356,14 @@ iodepth=128
             ("2M", Some(Duration::from_secs(120))),
             ("1h", Some(Duration::from_secs(3600))),
             ("1d", Some(Duration::from_secs(86_400))),
-            ("0", Some(Duration::ZERO)),
-            ("-5", None),
-            ("1.5", None),
+            ("0s", Some(Duration::ZERO)),
+            ("15", None),
+            ("-5s", None),
+            ("1.5s", None),
             ("5min", None),
             ("s", None),
             ("", None),
-            ("18446744073709551615", None),
+            ("18446744073709551615s", None),
         ] {
             assert_eq!(time(text), expected, "{text}");
         }
@@ -1122,8 +1400,20 @@ iodepth=128
         assert_eq!(job.stop, Stop::Bytes(2 << 20, None));
 
         let (job, _) = one("[job]\nfilesize=1m\nsize=3m\n");
-        assert_eq!(job.target, Target::Directory { path: PathBuf::from("."), size: 1 << 20 });
+        assert_eq!(job.target, Target::Directory { path: PathBuf::from("."), size: 1 << 20, files: 1 });
         assert_eq!(job.stop, Stop::Bytes(3 << 20, None));
+
+        // Of a percentage, the file's size tells how much it is.
+        let (job, _) = one("[job]\nfilename=a\nsize=50%\n");
+        assert_eq!((job.target, job.percent, job.stop), (Target::Files(paths(&["a"])), 50, Stop::Whole(None)));
+        let (job, _) = one("[job]\nfilesize=1m\nsize=50%\nio_size=7k\n");
+        assert_eq!((job.percent, job.stop), (50, Stop::Bytes(7168, None)));
+        assert_eq!(one("[job]\nsize=1%\nsize=1m\n").0.percent, 100);
+
+        // The bytes before the offset are a part of the file's size, and no part of what is to be moved.
+        let (job, _) = one("[job]\nfilename=a\nfilesize=1m\noffset=512k\n");
+        assert_eq!(job.target, Target::SizedFiles { paths: paths(&["a"]), size: 1 << 19 });
+        assert_eq!(job.stop, Stop::Bytes(1 << 19, None));
 
         // A device's own name is a fine name when the file is not named after it.
         assert_eq!(one("[/dev/sdx]\nfilename=/dev/sdx\n").0.name, "/dev/sdx");
@@ -1140,6 +1430,32 @@ iodepth=128
         assert_eq!(got, [("a", 3, 1024), ("b", 7, 2048), ("b", 9, 4096)]);
         assert_eq!(file.notes.len(), 1);
         assert!(file.notes[0].contains("stonewall"));
+    }
+
+    #[test]
+    fn included_files_belong_to_their_section() {
+        let mut include = |from: &str, name: &str| match (from, name) {
+            ("", "a.fio") => Ok(("dir/a.fio".to_owned(), "bs=8k\n\ninclude b.fio ; too\n".to_owned())),
+            ("dir/a.fio", "b.fio") => Ok(("dir/b.fio".to_owned(), "iodepth=3\n".to_owned())),
+            ("", "section") => Ok(("section".to_owned(), "bs=1k\n[x]\n".to_owned())),
+            ("", "wrong") => Ok(("wrong".to_owned(), "# fine\nbs=x\n".to_owned())),
+            (_, "self") => Ok(("self".to_owned(), "include self\n".to_owned())),
+            _ => Err("is not there".to_owned()),
+        };
+        let text = "[global]\nsize=1m\nioengine=libaio\n[a]\ninclude a.fio\n[b]\nstonewall\n";
+        let file = super::parse(text, &mut include).unwrap();
+        let got: Vec<_> = file.jobs.iter().map(|job| (job.block_size, job.depth)).collect();
+        assert_eq!(got, [(8192, 3), (4096, 1)]);
+        for (name, part) in [
+            ("section", "in section, line 2: an included file has no sections"),
+            ("wrong", "in wrong, line 2: `x` is not accepted"),
+            ("self", "included by a file that it includes"),
+            ("missing", "not there"),
+        ] {
+            let error = super::parse(&format!("[a]\nsize=1m\ninclude {name}\n"), &mut include).unwrap_err();
+            assert_eq!(error.line, 3, "{error}");
+            assert!(error.message.contains(part), "{error}");
+        }
     }
 
     #[test]
@@ -1170,7 +1486,8 @@ iodepth=128
     #[test]
     fn other_notes() {
         assert!(uring("thread=0").1[0].contains("always threads"));
-        assert!(uring("rw=randrw\nrate_iops=5").1[0].contains("rate_iops"));
+        assert!(uring("rw=randrw\nrate_iops=5").1[0].contains("for each"));
+        assert!(uring("rw=rw\nrate=5").1[0].contains("for each"));
         // Inherited, an io_uring key is left out; fio does the same.
         let file = parse("[global]\nioengine=io_uring\nsize=1m\nsqthread_poll\n[a]\n[b]\nstonewall\nioengine=libaio\n")
             .unwrap();
@@ -1200,12 +1517,12 @@ iodepth=128
     #[test]
     fn errors_of_keys() {
         fails("[job]\nsize=1m\nverify=crc32c\n", 3, Some("verify"), "iodepth");
-        fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "known ones");
-        fails("[job]\n\nnrfiles=2\n", 3, Some("nrfiles"), "known ones");
-        fails("[job]\ninclude x.fio\n", 2, Some("include x.fio"), "known");
-        fails("[job]\n=5\n", 2, Some(""), "known ones");
+        fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "of fio's keys");
+        fails("[job]\n\nzonesize=2\n", 3, Some("zonesize"), "of fio's keys");
+        fails("[job]\ninclude x.fio\n", 2, Some("include"), "not there");
+        fails("[job]\n=5\n", 2, Some(""), "of fio's keys");
         // A `[global]` that no section follows is looked at too.
-        fails("[job]\nsize=1m\n[global]\nnope=1\n", 4, Some("nope"), "known ones");
+        fails("[job]\nsize=1m\n[global]\nnope=1\n", 4, Some("nope"), "of fio's keys");
     }
 
     #[test]
@@ -1223,7 +1540,31 @@ iodepth=128
         line("bs", "4k,8k", "ranges");
         line("bs", "4k-8k", "ranges");
         line("bs", "1.5k", "whole number");
-        line("size", "50%", "percentages");
+        line("size", "0%", "percent");
+        line("size", "101%", "percent");
+        line("size", "5.5%", "percent");
+        line("offset", "101%", "percent");
+        line("offset", "-1", "from 0");
+        line("bs", "50%", "percentage");
+        line("bsrange", "4k", "4k-16k");
+        line("bsrange", "8k-4k", "from 8192");
+        line("bsrange", "0-4k", "from 1");
+        line("bsrange", "4k-6k", "multiple");
+        line("bsrange", "1k-4k,2k-8k", "whole number");
+        line("bssplit", "4k/60:8k/60", "100");
+        line("bssplit", "4k/30:8k/30", "100");
+        line("bssplit", "4k/:6k/", "multiples");
+        line("bssplit", "4k/50,8k/50", "whole number");
+        line("bssplit", ":", "whole number");
+        line("io_size", "50%", "percentage");
+        line("nrfiles", "0", "from 1");
+        line("overwrite", "x", "0 or 1");
+        line("fallocate", "x", "native");
+        line("fadvise_hint", "x", "sequential");
+        line("continue_on_error", "verify", "none");
+        line("thinktime", "-1", "microseconds");
+        line("thinktime_blocks", "0", "from 1");
+        line("rate", "1m,2m", "ranges");
         line("size", "0", "from 1");
         line("size", "-4k", "from 1");
         line("size", "16384p", "from 1");
@@ -1271,6 +1612,11 @@ iodepth=128
         fails("[job]\nfilename=a:b\nsize=4k\n", 3, Some("size"), "each file");
         fails("[job]\nfilesize=1k\nsize=1m\n", 2, Some("filesize"), "block");
         fails("[job]\nfilesize=1m\nsize=1k\n", 3, Some("size"), "block");
+        fails("[job]\nfilename=a\nfilesize=1m\noffset=2m\n", 3, Some("filesize"), "block");
+        fails("[job]\nfilename=a\nfilesize=1m\noffset=2%\n", 4, Some("offset"), "percentage");
+        fails("[job]\nsize=50%\n", 2, Some("size"), "missing");
+        fails("[job]\nsize=1m\nrate=1\nrate_iops=1\n", 3, Some("rate"), "combined");
+        fails("[job]\nsize=1m\nbs=4k\nbssplit=4k/\n", 4, Some("bssplit"), "combined");
         fails("[job]\nfilename=a:b:c\nfilesize=8191p\n", 3, Some("filesize"), "too large");
         fails("[job]\nsize=1m\ntime_based\n", 3, Some("time_based"), "runtime");
         fails("[job]\nsize=1m\ntime_based\nruntime=0\n", 3, Some("time_based"), "runtime");
@@ -1371,12 +1717,12 @@ iodepth=128
                     batch: Some(batch.min(depth)),
                     stop: if timed { Stop::After(runtime) } else { Stop::Bytes(8 << 20, Some(runtime)) },
                     ramp: Duration::from_secs(ramp),
-                    rate: (rate > 0).then_some(rate),
+                    rate: (rate > 0).then_some(Rate::Requests(rate)),
                     sync: fsync.map(Sync::Fsync),
                     seed: if repeat { seed } else { DEFAULT_SEED },
                     rand_repeat: repeat,
                     no_random_map: map,
-                    target: Target::Directory { path: PathBuf::from("."), size: 8 << 20 },
+                    target: Target::Directory { path: PathBuf::from("."), size: 8 << 20, files: 1 },
                     group_reporting: group,
                     ..plain()
                 };

@@ -3,6 +3,7 @@
 mod clock;
 mod job;
 pub mod job_file;
+mod memory;
 mod offsets;
 pub mod options;
 mod pattern;

@@ -13,74 +13,115 @@ pub enum Order {
     Random,
 }
 
-/// The blocks of several files in turn. A pass is over when as many blocks have been visited as the files hold;
-/// then the next one begins by itself.
+/// A part of a file, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Region {
+    /// Where it begins.
+    pub start: u64,
+    /// How long it is. What is left of it behind its last whole block is not used.
+    pub len: u64,
+}
+
+/// One request's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the file.
+    pub file: usize,
+    /// Where in the file.
+    pub offset: u64,
+    /// Bytes, a whole number of blocks.
+    pub len: u64,
+}
+
+/// The blocks of several files in turn. A pass is over when all files have been gone through; then the next one begins
+/// by itself. Sequential reads and writes each have a position and passes of their own, as in fio.
 #[derive(Clone, Debug)]
 pub struct Offsets {
     block_size: u64,
-    files: Vec<Pass>,
+    files: Vec<File>,
     at: usize,
 }
 
 impl Offsets {
-    /// `blocks` of each file, at least one of them more than 0. Sequential passes begin `start` (0 to 1) into each file.
-    pub fn new(order: Order, block_size: u64, blocks: &[u64], seed: u64, start: f64) -> Self {
-        assert!(blocks.iter().any(|blocks| *blocks > 0), "there is a block to visit");
-        let files = (blocks.iter().zip(0..)).map(|(blocks, file)| Pass {
-            order,
-            blocks: *blocks,
-            visited: 0,
-            start: (*blocks as f64 * start) as u64,
-            random: Random::new(seed ^ mix(file)),
-            shuffle: Shuffle::new(*blocks, seed ^ mix(file)),
+    /// At least one of `regions` has a whole block. Sequential passes begin `start` (0 to 1) into each region.
+    pub fn new(order: Order, block_size: u64, regions: &[Region], seed: u64, start: f64) -> Self {
+        assert!(regions.iter().any(|region| region.len >= block_size), "there is a block to visit");
+        let files = regions.iter().zip(0..).map(|(region, file)| {
+            let blocks = region.len / block_size;
+            let seed = seed ^ mix(file);
+            let shuffle = Shuffle::new(blocks, seed);
+            let first = (blocks as f64 * start) as u64;
+            File { start: region.start, order, blocks, first, visited: [0; 2], random: Random::new(seed), shuffle }
         });
         Self { block_size, files: files.collect(), at: 0 }
     }
 
-    /// The next file and the offset in it.
+    /// The next request's place. `draw` chooses its length: a multiple of the block size, not over what it is given,
+    /// which is what the file has room for.
     #[inline]
-    pub fn advance(&mut self) -> (usize, u64) {
-        for _ in 0..self.files.len() {
-            let file = self.at;
-            self.at = if file + 1 == self.files.len() { 0 } else { file + 1 };
-            if let Some(block) = self.files[file].advance() {
-                return (file, block * self.block_size);
+    pub fn advance(&mut self, writes: bool, mut draw: impl FnMut(u64) -> u64) -> Place {
+        let pass = match self.files[0].order {
+            Order::Sequential => usize::from(writes),
+            _ => 0,
+        };
+        loop {
+            for _ in 0..self.files.len() {
+                let number = self.at;
+                self.at = if number + 1 == self.files.len() { 0 } else { number + 1 };
+                let file = &mut self.files[number];
+                if let Some((block, room)) = file.next(pass) {
+                    let len = draw(room * self.block_size);
+                    file.visit(pass, len / self.block_size);
+                    return Place { file: number, offset: file.start + block * self.block_size, len };
+                }
             }
+            self.files.iter_mut().for_each(|file| file.restart(pass));
         }
-        self.files.iter_mut().for_each(Pass::restart);
-        self.advance()
     }
 }
 
 /// One file's part of a pass.
 #[derive(Clone, Debug)]
-struct Pass {
+struct File {
+    start: u64,
     order: Order,
     blocks: u64,
-    visited: u64,
-    start: u64,
+    first: u64,
+    /// Blocks of this pass that have been visited: by reads and writes, or by all in the first.
+    visited: [u64; 2],
     random: Random,
     shuffle: Shuffle,
 }
 
-impl Pass {
+impl File {
+    /// The next block and how many follow it, itself included; `None` at the end of the pass.
     #[inline]
-    fn advance(&mut self) -> Option<u64> {
-        if self.visited == self.blocks {
+    fn next(&mut self, pass: usize) -> Option<(u64, u64)> {
+        let visited = self.visited[pass];
+        if visited == self.blocks {
             return None;
         }
-        let visited = self.visited;
-        self.visited += 1;
+        let behind_first = self.blocks - self.first;
         Some(match self.order {
-            Order::Sequential if visited < self.blocks - self.start => self.start + visited,
-            Order::Sequential => visited - (self.blocks - self.start),
-            Order::Shuffled => self.shuffle.advance(),
-            Order::Random => self.random.below(self.blocks),
+            Order::Sequential if visited < behind_first => (self.first + visited, behind_first - visited),
+            Order::Sequential => (visited - behind_first, self.blocks - visited),
+            Order::Shuffled | Order::Random => {
+                let random = self.order == Order::Random;
+                let block = if random { self.random.below(self.blocks) } else { self.shuffle.advance() };
+                (block, self.blocks - block)
+            }
         })
     }
 
-    fn restart(&mut self) {
-        self.visited = 0;
+    /// A request of this many blocks goes to the block that was next. At random, a pass has as many requests as blocks,
+    /// however long they are.
+    #[inline]
+    fn visit(&mut self, pass: usize, blocks: u64) {
+        self.visited[pass] += if self.order == Order::Sequential { blocks } else { 1 };
+    }
+
+    fn restart(&mut self, pass: usize) {
+        self.visited[pass] = 0;
         if self.order == Order::Shuffled {
             // Another order than in the pass before.
             self.shuffle = Shuffle::new(self.blocks, self.random.draw());
@@ -136,6 +177,15 @@ mod tests {
 
     const BLOCK: u64 = 512;
 
+    fn regions(blocks: &[u64]) -> Vec<Region> {
+        blocks.iter().map(|blocks| Region { start: 0, len: blocks * BLOCK }).collect()
+    }
+
+    /// Offsets of requests of one block, in blocks.
+    fn visits(offsets: &mut Offsets, count: u64) -> Vec<u64> {
+        (0..count).map(|_| offsets.advance(false, |_| BLOCK).offset / BLOCK).collect()
+    }
+
     fn orders() -> impl Strategy<Value = Order> {
         prop_oneof![Just(Order::Sequential), Just(Order::Shuffled)]
     }
@@ -145,35 +195,56 @@ mod tests {
         fn a_pass_visits_every_block_of_every_file_once(
             order in orders(),
             blocks in proptest::collection::vec(0u64..200, 1..4),
+            from in 0u64..5000,
+            rest in 0..BLOCK,
             seed: u64,
             start in 0.0..1.0,
         ) {
             prop_assume!(blocks.iter().any(|blocks| *blocks > 0));
-            let mut offsets = Offsets::new(order, BLOCK, &blocks, seed, start);
+            let regions: Vec<_> = blocks.iter().map(|n| Region { start: from, len: n * BLOCK + rest }).collect();
+            let mut offsets = Offsets::new(order, BLOCK, &regions, seed, start);
             for _pass in 0..3 {
                 let mut visited: Vec<Vec<u32>> = blocks.iter().map(|blocks| vec![0; *blocks as usize]).collect();
                 for _ in 0..blocks.iter().sum::<u64>() {
-                    let (file, offset) = offsets.advance();
-                    prop_assert_eq!(offset % BLOCK, 0);
-                    visited[file][(offset / BLOCK) as usize] += 1;
+                    let place = offsets.advance(false, |_| BLOCK);
+                    prop_assert_eq!((place.offset - from) % BLOCK, 0);
+                    visited[place.file][((place.offset - from) / BLOCK) as usize] += 1;
                 }
                 prop_assert!(visited.iter().flatten().all(|visits| *visits == 1));
             }
         }
 
         #[test]
+        fn requests_of_any_length_stay_in_the_file_and_sequential_ones_cover_it(
+            order in orders(),
+            blocks in 1u64..300,
+            lens in proptest::collection::vec(1u64..40, 1..20),
+            start in 0.0..1.0,
+        ) {
+            let mut offsets = Offsets::new(order, BLOCK, &regions(&[blocks]), 1, start);
+            let mut lens = lens.into_iter().cycle();
+            let mut visits = vec![0; blocks as usize];
+            let mut bytes = 0;
+            while bytes < blocks * BLOCK {
+                let place = offsets.advance(false, |room| (lens.next().unwrap() * BLOCK).min(room));
+                let first = place.offset / BLOCK;
+                prop_assert!(place.len > 0 && first + place.len / BLOCK <= blocks);
+                (first..first + place.len / BLOCK).for_each(|block| visits[block as usize] += 1);
+                bytes += place.len;
+            }
+            prop_assert!(order != Order::Sequential || visits.iter().all(|visits| *visits == 1));
+        }
+
+        #[test]
         fn random_offsets_stay_in_the_file(blocks in 1..=i64::MAX as u64, seed: u64) {
-            let mut offsets = Offsets::new(Order::Random, 1, &[blocks], seed, 0.0);
-            prop_assert!((0..100).all(|_| offsets.advance().1 < blocks));
+            let mut offsets = Offsets::new(Order::Random, 1, &[Region { start: 0, len: blocks }], seed, 0.0);
+            prop_assert!((0..100).all(|_| offsets.advance(false, |_| 1).offset < blocks));
         }
     }
 
     #[test]
     fn the_same_seed_gives_the_same_offsets_and_another_one_others() {
-        let offsets = |seed| {
-            let mut offsets = Offsets::new(Order::Shuffled, BLOCK, &[1000], seed, 0.0);
-            (0..1000).map(|_| offsets.advance().1).collect::<Vec<_>>()
-        };
+        let offsets = |seed| visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[1000]), seed, 0.0), 1000);
         assert_eq!(offsets(1), offsets(1));
         assert_ne!(offsets(1), offsets(2));
     }
@@ -181,8 +252,7 @@ mod tests {
     #[test]
     fn shuffled_neighbours_are_far_apart() {
         let blocks = 1 << 18;
-        let mut offsets = Offsets::new(Order::Shuffled, 1, &[blocks], 7, 0.0);
-        let visited: Vec<u64> = (0..blocks).map(|_| offsets.advance().1).collect();
+        let visited = visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[blocks]), 7, 0.0), blocks);
         let distance = |pair: &[u64]| pair[0].abs_diff(pair[1]) as f64;
         let mean = visited.windows(2).map(distance).sum::<f64>() / (blocks - 1) as f64;
         // Two independent places are a third of the file apart.
@@ -191,8 +261,16 @@ mod tests {
 
     #[test]
     fn a_sequential_pass_begins_where_it_is_told() {
-        let mut offsets = Offsets::new(Order::Sequential, BLOCK, &[4], 0, 0.5);
-        let visited: Vec<u64> = (0..5).map(|_| offsets.advance().1 / BLOCK).collect();
-        assert_eq!(visited, [2, 3, 0, 1, 2]);
+        let mut offsets = Offsets::new(Order::Sequential, BLOCK, &regions(&[4]), 0, 0.5);
+        assert_eq!(visits(&mut offsets, 5), [2, 3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn sequential_reads_and_writes_each_go_on_where_they_were() {
+        let mut offsets = Offsets::new(Order::Sequential, BLOCK, &regions(&[3]), 0, 0.0);
+        // The order of fio 3.33, from its log of a job with `rw=rw`; there it goes on until the file's size has been moved.
+        let writes = [false, false, false, true, true, false, true, true];
+        let places = writes.map(|writes| offsets.advance(writes, |_| BLOCK).offset / BLOCK);
+        assert_eq!(places, [0, 1, 2, 0, 1, 0, 2, 0]);
     }
 }

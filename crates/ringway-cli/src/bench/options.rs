@@ -18,8 +18,8 @@ Examples:
       Sixteen combinations, on a scratch file
   ringway bench --backend uring --sqpoll 0,1 --fixed-buffers 0,1 --depth 32 /data/table.db
       What io_uring's options gain, on a file of yours, which is only read
-  ringway bench --rw randwrite --fdatasync 1 --size 4g --scratch /data
-      Small durable writes, on a scratch file of 4 GiB in /data
+  ringway bench --rw randwrite --fdatasync 1 --depth 1 --size 4g --scratch /data
+      Small durable writes, each with its sync behind it, on a scratch file of 4 GiB in /data
   ringway bench --rate 5000 --depth 128 --runtime 30s --json result.json
       Latency at 5000 requests a second, started on schedule
   ringway bench --verify --runtime 200ms --repeat 1
@@ -28,8 +28,9 @@ Examples:
       What a fio job file describes
 
 Sizes take k, m, g and t (powers of 1024), times us, ms, s and m.
-Exit status: 0, or 1 when something could not be done, 2 for a mistake in the command line, 3 when --verify found
-wrong bytes.";
+Exit status: 0; 1 when something could not be done: nothing, or not every job of a job file, could be run, or a file
+could not be written; 2 for a mistake in the command line; 3 when --verify found wrong bytes; 4 when a request failed,
+however many did not.";
 
 /// The options of `ringway bench`.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -42,7 +43,7 @@ pub struct BenchArgs {
     #[arg(value_name = "FILE|JOB.fio")]
     pub files: Vec<PathBuf>,
 
-    /// uring, kaio, threads, null (nothing is done: what the harness costs)
+    /// uring, kaio, threads, psync (each job's own thread, without a queue), null (nothing is done: what the harness costs)
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = backend, help_heading = MATRIX)]
     pub backend: Vec<Backend>,
     /// randread, randwrite, read, write, randrw, rw
@@ -79,14 +80,14 @@ pub struct BenchArgs {
     /// Of mixed workloads, the share of reads in percent [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = WORK)]
     pub read_percent: Option<u8>,
-    /// fsync after every N writes
+    /// fsync after every N writes. It does not wait for writes in flight: at --depth 1 there are none
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "fdatasync", help_heading = WORK)]
     pub fsync: Option<u32>,
-    /// fdatasync after every N writes
+    /// fdatasync after every N writes, as --fsync
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     pub fdatasync: Option<u32>,
-    /// Requests a second of each job, started on schedule; latency counts from then, so a stall is felt by all
-    /// who come during it
+    /// Requests a second of each job, started on schedule; latency counts from then, so that a stall counts for every
+    /// request that was due during it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = WORK)]
     pub rate: Option<u64>,
     /// Seed of the random offsets, which are the same in every run [default: 1]
@@ -112,14 +113,19 @@ pub struct BenchArgs {
     /// Folder of the scratch file [default: the current one]
     #[arg(long, value_name = "DIR", conflicts_with = "files", help_heading = TARGET)]
     pub scratch: Option<PathBuf>,
-    /// What is in the FILEs may be lost: needed for writing to anything that was there before
+    /// What is in the FILEs may be lost: needed for writing to anything that was there before. What only reads writes
+    /// nothing all the same
     #[arg(long, help_heading = TARGET)]
     pub overwrite: bool,
+    /// Write the pattern that --verify knows over what is used of the FILEs before anything is measured (with --overwrite
+    /// where they were there before)
+    #[arg(long, help_heading = TARGET)]
+    pub fill: bool,
     /// Page cache before a buffered run: warm, cold, keep [default: warm; job files: cold]
     #[arg(long, value_name = "STATE", help_heading = TARGET)]
     pub cache: Option<Cache>,
-    /// Check every byte: against the pattern written beforehand, or, in a file that is only read, against a plain read
-    /// of the same place
+    /// Check every byte. What writes, writes a pattern and reads it back; what reads expects the pattern of such an earlier
+    /// run or of --fill, or, in a file that has nothing of it, what a plain read of the same place gives
     #[arg(long, help_heading = TARGET)]
     pub verify: bool,
 
@@ -223,8 +229,9 @@ fn backend(text: &str) -> Result<Backend, String> {
         "uring" | "io_uring" => Ok(Backend::Uring),
         "kaio" | "libaio" => Ok(Backend::Kaio),
         "threads" => Ok(Backend::Threads),
+        "psync" => Ok(Backend::Psync),
         "null" => Ok(Backend::Null),
-        _ => Err("give some of uring, kaio, threads, null".to_owned()),
+        _ => Err("give some of uring, kaio, threads, psync, null".to_owned()),
     }
 }
 
@@ -342,7 +349,7 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_what_would_be_right() {
         for (line, told) in [
-            ("--backend aio", "give some of uring, kaio, threads, null"),
+            ("--backend aio", "give some of uring, kaio, threads, psync, null"),
             ("--rw trim", "randread"),
             ("--bs 0", "such as 4096"),
             ("--bs 4x", "`x` is no unit"),

@@ -1,7 +1,7 @@
 //! From options to the cells of the matrix. Pure: it asks neither the machine nor the file.
 
 use super::options::BenchArgs;
-use super::workload::{Access, Backend, Stop, Sync, Target, Workload};
+use super::workload::{Access, Backend, Rate, Stop, Sync, Target, Workload};
 use std::time::Duration;
 
 /// What is to be run.
@@ -55,18 +55,7 @@ fn or<T: Copy>(given: &[T], default: &[T]) -> Vec<T> {
 /// What the lists do not say.
 fn plain(args: &BenchArgs, target: &Target) -> Workload {
     Workload {
-        name: String::new(),
-        backend: Backend::Uring,
-        access: Access::RandRead,
         read_percent: args.read_percent.unwrap_or(50),
-        block_size: 4096,
-        depth: 1,
-        jobs: 1,
-        direct: true,
-        sqpoll: false,
-        iopoll: false,
-        fixed_buffers: false,
-        fixed_files: false,
         batch: args.batch,
         complete_min: args.batch.unwrap_or(1),
         stop: match args.requests {
@@ -74,14 +63,12 @@ fn plain(args: &BenchArgs, target: &Target) -> Workload {
             None => Stop::After(args.runtime.unwrap_or(RUNTIME)),
         },
         ramp: args.ramp.unwrap_or(RAMP),
-        rate: args.rate,
+        rate: args.rate.map(Rate::Requests),
         sync: args.fsync.map(Sync::Fsync).or(args.fdatasync.map(Sync::Fdatasync)),
         seed: args.seed.unwrap_or(1),
-        rand_repeat: true,
-        no_random_map: false,
         verify: args.verify,
         target: target.clone(),
-        group_reporting: true,
+        ..Workload::default()
     }
 }
 
@@ -121,10 +108,18 @@ impl Plan {
             cell.direct = false;
             cell.verify = false;
         }
-        let writes = writes(cell.access);
-        if cell.sync.is_some() && !writes {
+        if cell.backend == Backend::Psync && cell.depth > 1 {
+            self.note("psync has one request in flight for each job; --jobs makes more".to_owned());
+            cell.depth = 1;
+        }
+        if cell.sync.is_some() && !cell.writes() {
             self.note("--fsync and --fdatasync follow writes: workloads that only read go without them".to_owned());
             cell.sync = None;
+        }
+        if cell.sync.is_some() && cell.depth > 1 {
+            self.note(
+                "a sync does not wait for the writes in flight: at --depth 1 it comes behind its writes".to_owned(),
+            );
         }
         if let Some(batch) = cell.batch
             && batch > cell.depth
@@ -144,16 +139,6 @@ impl Plan {
             self.notes.push(note);
         }
     }
-}
-
-/// True for what writes at all.
-pub fn writes(access: Access) -> bool {
-    !matches!(access, Access::Read | Access::RandRead)
-}
-
-/// True for what reads at all.
-pub fn reads(access: Access) -> bool {
-    !matches!(access, Access::Write | Access::RandWrite)
 }
 
 /// `4k`, `512`, `1m`: as it would be given.
@@ -261,7 +246,7 @@ mod tests {
                 prop_assert!(cell.backend == Backend::Uring || !(cell.sqpoll || cell.iopoll || cell.fixed_buffers));
                 prop_assert!(!cell.iopoll || cell.direct);
                 prop_assert!(cell.batch.is_none_or(|batch| batch <= cell.depth) && cell.complete_min <= cell.depth);
-                prop_assert!(cell.sync.is_none() || writes(cell.access));
+                prop_assert!(cell.sync.is_none() || cell.writes());
             }
         }
     }

@@ -11,8 +11,11 @@ pub struct Direction {
     pub ops: u64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Nanoseconds from submission to completion (from the scheduled start in a fixed-rate run).
+    /// Nanoseconds from submission to completion; in a fixed-rate run from when the request was due, with those that
+    /// were due and never started.
     pub latency: Histogram<u64>,
+    /// In a fixed-rate run, nanoseconds from submission to completion.
+    pub submitted: Option<Histogram<u64>>,
 }
 
 /// What the processors did, all threads of the process and the kernel's helpers for it.
@@ -37,7 +40,7 @@ pub struct Usage {
 }
 
 /// One run of one cell.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Run {
     /// Reads.
     pub read: Direction,
@@ -49,8 +52,12 @@ pub struct Run {
     pub usage: Usage,
     /// Requests that failed: errno and how often.
     pub errors: Vec<(i32, u64)>,
+    /// Requests that were due, at a fixed rate, and had not been started at the end.
+    pub not_started: u64,
     /// Blocks whose bytes were checked, and how many of them were wrong.
     pub verified: Option<(u64, u64)>,
+    /// The same of each job, where jobs are reported one by one.
+    pub jobs: Vec<Run>,
 }
 
 /// One cell with all its runs.
@@ -97,8 +104,23 @@ pub struct Report {
 impl Direction {
     /// An empty record with three significant digits from 1 ns to 100 s.
     pub fn new() -> Self {
-        let latency = Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid");
-        Self { ops: 0, bytes: 0, latency }
+        Self { ops: 0, bytes: 0, latency: empty(), submitted: None }
+    }
+
+    /// Counts a completed request.
+    #[inline]
+    pub fn count(&mut self, bytes: u64, latency: u64, since_submitted: Option<u64>) {
+        self.ops += 1;
+        self.bytes += bytes;
+        self.latency.saturating_record(latency.max(1));
+        if let Some(latency) = since_submitted {
+            self.submitted.get_or_insert_with(empty).saturating_record(latency.max(1));
+        }
+    }
+
+    /// From submission to completion, at whatever rate.
+    pub fn completion(&self) -> &Histogram<u64> {
+        self.submitted.as_ref().unwrap_or(&self.latency)
     }
 
     /// Add another record of the same direction.
@@ -106,7 +128,15 @@ impl Direction {
         self.ops += other.ops;
         self.bytes += other.bytes;
         self.latency.add(&other.latency).expect("both histograms have the same bounds");
+        if let Some(submitted) = &other.submitted {
+            let ours = self.submitted.get_or_insert_with(empty);
+            ours.add(submitted).expect("both histograms have the same bounds");
+        }
     }
+}
+
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid")
 }
 
 impl Default for Direction {
@@ -124,6 +154,11 @@ impl Run {
     /// Bytes moved, both directions.
     pub fn bytes(&self) -> u64 {
         self.read.bytes + self.write.bytes
+    }
+
+    /// Requests that failed.
+    pub fn failed(&self) -> u64 {
+        self.errors.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
     /// Operations a second of wall time.

@@ -2,17 +2,16 @@
 
 use super::clock::now;
 use super::job::{Check, Job, JobFile, JobResult, Times};
+use super::memory::available_memory;
 use super::options::Cache;
 use super::pattern;
-use super::plan::{reads, writes};
 use super::random::mix;
 use super::result::Run;
 use super::target::{Ground, SEED, Source};
 use super::usage::{Helpers, Window};
-use super::workload::{Backend, Stop, Workload};
+use super::workload::{Advice, Backend, Stop, Workload};
 use anyhow::Context;
 use ringway_core::refusal::errno_text;
-use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -29,6 +28,9 @@ pub enum Outcome {
     /// It cannot run here, and why.
     Refused(String),
 }
+
+const NO_PATTERN: &str =
+    "the file does not hold what --verify writes: reads are compared with plain reads of the same place";
 
 /// How often the kernel's helpers are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -51,18 +53,29 @@ pub fn run(
     if let Some(reason) = unfit(workload, &sources) {
         return Ok(Outcome::Refused(reason));
     }
-    if workload.backend != Backend::Null && !workload.direct && reads(workload.access) {
+    // Looked at before the page cache is set up: looking fills it.
+    let mut notes = Vec::new();
+    let mut are_pattern = Vec::new();
+    for source in &sources {
+        are_pattern.push(!checks_reads(workload) || source.is_pattern(workload) || source.holds_pattern(workload)?);
+    }
+    if are_pattern.contains(&false) {
+        notes.push(NO_PATTERN.to_owned());
+    }
+    if workload.backend != Backend::Null && !workload.direct && workload.reads() {
         sources.iter().try_for_each(|source| set_cache(source, cache)).context("the page cache")?;
     }
     let seed = if workload.rand_repeat { workload.seed } else { workload.seed ^ mix(now()) };
     // Where nothing is read at the same time, every run writes other bytes, so that a write that is lost is found.
-    let write_seed = (workload.verify && writes(workload.access)).then(|| match reads(workload.access) {
+    let write_seed = (workload.verify && workload.writes()).then(|| match workload.reads() {
         true => SEED,
         false => mix(SEED ^ u64::from(number + 1)),
     });
     let mut files = Vec::new();
     for job in ground {
-        match job.iter().map(|source| open(workload, source)).collect::<io::Result<Vec<_>>>() {
+        let is_pattern = |source| sources.iter().zip(&are_pattern).any(|(of, is)| *is && Arc::ptr_eq(of, source));
+        let opened = job.iter().map(|source| open(workload, source, is_pattern(source)));
+        match opened.collect::<io::Result<Vec<_>>>() {
             Ok(opened) => files.push(opened),
             Err(error) => {
                 let reason = errno_text(error.raw_os_error().unwrap_or(libc::EIO));
@@ -70,12 +83,13 @@ pub fn run(
             }
         }
     }
-    let (window, helpers, results, mut notes) = match run_jobs(workload, &files, seed, write_seed, tick)? {
+    let (window, helpers, results, refusals) = match run_jobs(workload, &files, seed, write_seed, tick)? {
         Ok(ran) => ran,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
+    notes.extend(refusals);
     let mut run = put_together(workload, &window, &helpers, &results, &mut notes);
-    if writes(workload.access) && workload.backend != Backend::Null {
+    if workload.writes() && workload.backend != Backend::Null {
         // What is still to be written back would slow the next run down.
         for source in &sources {
             source.open_plain(false, true)?.sync_all()?;
@@ -104,27 +118,22 @@ fn distinct(ground: &Ground) -> Vec<Arc<Source>> {
 /// Why a workload cannot be run on these files, if it cannot.
 fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
     let block_size = workload.block_size;
-    if workload.backend != Backend::Null && sources.iter().all(|source| source.size < block_size) {
-        return Some(format!("the file is smaller than one block of {block_size} bytes"));
+    let regions = || sources.iter().map(|source| source.region(workload));
+    if workload.backend != Backend::Null && regions().all(|region| region.len < block_size) {
+        return Some(format!("what is used of the file is less than one block of {block_size} bytes"));
     }
     let align = sources.iter().map(|source| u64::from(source.facts.direct.offset_align)).max().unwrap_or(1).max(1);
-    if workload.direct && !block_size.is_multiple_of(align) {
+    let is_aligned = |bytes: u64| bytes.is_multiple_of(align);
+    if workload.direct && !(is_aligned(block_size) && regions().all(|region| is_aligned(region.start))) {
         return Some(format!("direct I/O on this file takes multiples of {align} bytes"));
     }
-    let memory = block_size.saturating_mul(u64::from(workload.depth)).saturating_mul(u64::from(workload.jobs));
+    let memory =
+        workload.largest_request().saturating_mul(u64::from(workload.depth)).saturating_mul(u64::from(workload.jobs));
     let available = available_memory();
     (memory > available / 2).then(|| {
         let mib = |bytes: u64| bytes >> 20;
         format!("its buffers would take {} MiB of the {} MiB of memory available", mib(memory), mib(available))
     })
-}
-
-/// Bytes of memory that can be had without swapping; no limit where the kernel does not tell.
-pub(super) fn available_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok());
-    kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
 fn set_cache(source: &Source, cache: Cache) -> io::Result<()> {
@@ -155,20 +164,37 @@ fn set_cache(source: &Source, cache: Cache) -> io::Result<()> {
     }
 }
 
-fn open(workload: &Workload, source: &Source) -> io::Result<JobFile> {
+/// Whether the bytes that are read are checked.
+fn checks_reads(workload: &Workload) -> bool {
+    workload.verify && workload.backend != Backend::Null && workload.reads()
+}
+
+fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<JobFile> {
     let null = workload.backend == Backend::Null;
-    let check = if !workload.verify || null || !reads(workload.access) {
+    let check = if !checks_reads(workload) {
         Check::Nothing
-    } else if source.is_pattern {
+    } else if is_pattern {
         Check::Pattern(SEED)
     } else {
         Check::PlainRead(source.open_plain(false, false)?)
     };
-    Ok(JobFile {
-        file: source.open(workload.direct, writes(workload.access) && !null)?,
-        blocks: (source.size / workload.block_size).max(u64::from(null)),
-        check,
-    })
+    let mut region = source.region(workload);
+    if null {
+        region.len = region.len.max(workload.block_size);
+    }
+    let file = source.open(workload.direct, workload.writes() && !null)?;
+    let advice = match workload.advice {
+        Advice::None => None,
+        Advice::Own if workload.is_random() => Some(libc::POSIX_FADV_RANDOM),
+        Advice::Own => Some(libc::POSIX_FADV_SEQUENTIAL),
+        Advice::Random => Some(libc::POSIX_FADV_RANDOM),
+        Advice::Sequential => Some(libc::POSIX_FADV_SEQUENTIAL),
+    };
+    if let Some(advice) = advice.filter(|_| !null) {
+        // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result of no interest.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), region.start as i64, region.len as i64, advice) };
+    }
+    Ok(JobFile { file, region, check })
 }
 
 type Ran = (Arc<Window>, Helpers, Vec<JobResult>, Vec<String>);
@@ -316,16 +342,17 @@ fn put_together(
     notes: &mut Vec<String>,
 ) -> Run {
     let mut run = Run {
-        read: Default::default(),
-        write: Default::default(),
-        sync: Default::default(),
         usage: window.usage(),
-        errors: Vec::new(),
         verified: (workload.verify && workload.backend != Backend::Null).then_some((0, 0)),
+        ..Run::default()
     };
     helpers.add_to(&mut run.usage);
-    run.usage.system_calls = Some(results.iter().map(|result| result.system_calls).sum());
+    run.usage.system_calls = Some(results.iter().filter_map(|result| result.usage.system_calls).sum());
+    if !workload.group_reporting && results.len() > 1 {
+        run.jobs = results.iter().map(|result| job_run(result, run.verified.is_some())).collect();
+    }
     for result in results {
+        run.not_started += result.not_started;
         run.read.add(&result.read);
         run.write.add(&result.write);
         run.sync.add(&result.sync);
@@ -344,10 +371,27 @@ fn put_together(
     if to_threads > 0 {
         notes.push(format!("what {} cannot carry went to threads", backend_name(workload.backend)));
     }
-    if results.iter().any(|result| result.not_started > 0) {
+    if results.iter().any(|result| result.short > 0) {
+        notes.push("requests came upon the end of the file, which has become shorter: they failed".to_owned());
+    }
+    if run.not_started > 0 {
         notes.push("the rate was not reached: requests were due and had not begun when the time was up".to_owned());
     }
     run
+}
+
+/// What one job did.
+fn job_run(result: &JobResult, verified: bool) -> Run {
+    Run {
+        read: result.read.clone(),
+        write: result.write.clone(),
+        sync: result.sync.clone(),
+        usage: result.usage,
+        errors: result.errors.clone(),
+        not_started: result.not_started,
+        verified: verified.then_some(result.verified),
+        jobs: Vec::new(),
+    }
 }
 
 /// The backend's name as in the options.
@@ -356,6 +400,7 @@ pub(super) fn backend_name(backend: Backend) -> &'static str {
         Backend::Uring => "uring",
         Backend::Kaio => "kaio",
         Backend::Threads => "threads",
+        Backend::Psync => "psync",
         Backend::Null => "null",
     }
 }
@@ -377,9 +422,11 @@ fn read_back(workload: &Workload, source: &Source, written: &[bool], seed: u64, 
     let len = workload.block_size as usize;
     let file = source.open_plain(workload.direct, false)?;
     let mender = source.open_plain(false, true)?;
+    let start = source.region(workload).start;
     let mut buffer = ringway_core::AlignedBuffer::new(len, 4096);
     let mut mended = vec![0; if seed == SEED { 0 } else { len }];
-    let offsets = (0..).zip(written).filter(|(_, written)| **written).map(|(block, _)| block * workload.block_size);
+    let offsets =
+        (0..).zip(written).filter(|(_, written)| **written).map(|(block, _)| start + block * workload.block_size);
     for offset in offsets {
         let read = file.read_exact_at(&mut buffer, offset);
         let (blocks, wrong) = pattern::check(seed, offset, &buffer);

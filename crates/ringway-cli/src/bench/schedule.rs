@@ -1,33 +1,49 @@
 //! When requests are due at a fixed rate. A request's latency counts from this moment, whether or not the device was
 //! ready for it: a stall is felt by all who came during it, not by one (coordinated omission).
 
+use super::workload::Rate;
+
 const SECOND: u128 = 1_000_000_000;
 
-/// Requests at equal intervals from a start on. Times are nanoseconds of the monotonic clock.
+/// Requests, or bytes, at equal intervals from a start on. Times are nanoseconds of the monotonic clock.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     start: u64,
-    rate: u64,
+    rate: Rate,
+    /// Requests or bytes of the requests taken.
     taken: u64,
 }
 
 impl Schedule {
-    /// `rate` requests a second, at least 1.
-    pub fn new(start: u64, rate: u64) -> Self {
-        Self { start, rate: rate.max(1), taken: 0 }
+    /// From `start` on.
+    pub fn new(start: u64, rate: Rate) -> Self {
+        Self { start, rate, taken: 0 }
     }
 
     /// When the next request is due.
     pub fn due(&self) -> u64 {
-        let after = u128::from(self.taken) * SECOND / u128::from(self.rate);
+        let (Rate::Requests(rate) | Rate::Bytes(rate)) = self.rate;
+        let after = u128::from(self.taken) * SECOND / u128::from(rate.max(1));
         self.start.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
     }
 
-    /// The next request is taken; gives the time when it was due.
-    pub fn take(&mut self) -> u64 {
-        let due = self.due();
-        self.taken += 1;
-        due
+    /// The next request, of this many bytes, is taken.
+    pub fn take(&mut self, bytes: u64) {
+        self.taken = self.taken.saturating_add(match self.rate {
+            Rate::Requests(_) => 1,
+            Rate::Bytes(_) => bytes,
+        });
+    }
+
+    /// Requests of this many bytes that are due before `end` and not taken.
+    pub fn missed(&self, end: u64, bytes: u64) -> u64 {
+        let (rate, each) = match self.rate {
+            Rate::Requests(rate) => (rate, 1),
+            Rate::Bytes(rate) => (rate, bytes.max(1)),
+        };
+        let due = (u128::from(end.saturating_sub(self.start)) * u128::from(rate)).div_ceil(SECOND);
+        let missed = due.saturating_sub(u128::from(self.taken)).div_ceil(u128::from(each));
+        u64::try_from(missed).unwrap_or(u64::MAX)
     }
 }
 
@@ -39,18 +55,39 @@ mod tests {
     proptest! {
         #[test]
         fn a_second_has_its_rate_of_requests(start in 0u64..1 << 62, rate in 1u64..2_000_000, seconds in 0u64..1000) {
-            let mut schedule = Schedule::new(start, rate);
+            let mut schedule = Schedule::new(start, Rate::Requests(rate));
             schedule.taken = rate * seconds;
-            prop_assert_eq!(schedule.take(), start + seconds * 1_000_000_000);
+            prop_assert_eq!(schedule.due(), start + seconds * 1_000_000_000);
+            schedule.take(4096);
             prop_assert!(schedule.due() >= start + seconds * 1_000_000_000);
         }
 
         #[test]
-        fn requests_are_never_due_before_the_one_before_them(rate in 1u64..u64::MAX) {
-            let mut schedule = Schedule::new(5, rate);
-            let times: Vec<u64> = (0..100).map(|_| schedule.take()).collect();
-            prop_assert_eq!(times[0], 5);
-            prop_assert!(times.is_sorted());
+        fn requests_are_never_due_before_the_one_before_them(rate in 1u64..u64::MAX, bytes: u64) {
+            for rate in [Rate::Requests(rate), Rate::Bytes(rate)] {
+                let mut schedule = Schedule::new(5, rate);
+                prop_assert_eq!(schedule.due(), 5);
+                let times: Vec<u64> = (0..100).map(|_| { schedule.take(bytes); schedule.due() }).collect();
+                prop_assert!(times.is_sorted());
+            }
         }
+    }
+
+    #[test]
+    fn what_is_missed_is_counted_without_going_through_it() {
+        let schedule = Schedule { start: 5, rate: Rate::Requests(1000), taken: 300 };
+        assert_eq!([5, 300_000_005, 300_000_006, 1_000_000_005].map(|end| schedule.missed(end, 1)), [0, 0, 1, 700]);
+        let schedule = Schedule { start: 0, rate: Rate::Bytes(8192), taken: 4096 };
+        assert_eq!(schedule.missed(1_000_000_000, 4096), 1);
+        assert_eq!(Schedule::new(0, Rate::Requests(u64::MAX)).missed(u64::MAX, 1), u64::MAX);
+    }
+
+    #[test]
+    fn a_second_has_its_rate_of_bytes() {
+        let mut schedule = Schedule::new(0, Rate::Bytes(8192));
+        schedule.take(4096);
+        assert_eq!(schedule.due(), 500_000_000);
+        schedule.take(12_288);
+        assert_eq!(schedule.due(), 2_000_000_000);
     }
 }

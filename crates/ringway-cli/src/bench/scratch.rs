@@ -91,7 +91,7 @@ pub fn make(folder: &Path, size: u64, seed: u64, progress: &mut dyn FnMut(u64)) 
 ///
 /// ENOSPC before anything is written where the file system can tell; those of `pwrite(2)` and `fsync(2)`.
 pub fn lay(file: &File, from: u64, size: u64, seed: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
-    reserve(file, size)?;
+    reserve(file, libc::FALLOC_FL_KEEP_SIZE, size)?;
     let mut piece = vec![0; PIECE];
     let mut at = from;
     while at < size {
@@ -104,12 +104,16 @@ pub fn lay(file: &File, from: u64, size: u64, seed: u64, progress: &mut dyn FnMu
     file.sync_all()
 }
 
-/// Takes the space beforehand, in one piece if possible. Where that cannot be done (devices, some file systems) writing
-/// will show whether there is enough.
-fn reserve(file: &File, size: u64) -> io::Result<()> {
+/// Allocates the space beforehand, in one piece if possible, with these flags of `fallocate(2)`. Where that cannot be
+/// done (devices, some file systems) writing will show whether there is enough.
+///
+/// # Errors
+///
+/// ENOSPC, EDQUOT and EFBIG of `fallocate(2)`.
+pub fn reserve(file: &File, flags: libc::c_int, size: u64) -> io::Result<()> {
     let len = i64::try_from(size).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     // SAFETY: the call takes numbers; the descriptor is open for as long as `file` is borrowed.
-    if unsafe { libc::fallocate64(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, len) } == 0 {
+    if unsafe { libc::fallocate64(file.as_raw_fd(), flags, 0, len) } == 0 {
         return Ok(());
     }
     match io::Error::last_os_error() {

@@ -1,25 +1,29 @@
 //! `ringway bench` from its options to its reports.
 
+use super::memory::available_memory;
 use super::options::{BenchArgs, Cache};
 use super::plan::{self, Plan};
 use super::report;
-use super::result::{Cell, Machine, Report};
-use super::run::{self, Outcome, available_memory};
+use super::result::{Cell, Machine, Report, Run};
+use super::run::{self, Outcome};
 use super::target::{Ground, Targets};
 use super::workload::{Backend, Target, Workload};
-use super::{job_file, scratch};
+use super::{job_file, scratch, target};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringway_core::device::PathFacts;
 use ringway_core::refusal::bytes_text;
 use std::cell::RefCell;
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The exit status when bytes were wrong.
 const WRONG_BYTES: u8 = 3;
+/// The exit status when requests failed.
+const FAILED_REQUESTS: u8 = 4;
 /// A job file is not longer.
 const LONGEST_JOB_FILE: u64 = 1 << 20;
 /// Files that only null works on are not looked at, so their size is a mere number.
@@ -41,7 +45,8 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     let mut remarks = plan.notes.clone();
     let mut cells = plan.cells;
     let scratch_folder = args.scratch.clone().unwrap_or_else(|| PathBuf::from("."));
-    let ground = prepare(&cells, args.overwrite, &scratch_folder, &show)?;
+    outputs.keep_off(&args.files, &cells)?;
+    let ground = prepare(&cells, args, &scratch_folder, &show)?;
     let ground = use_buffered_where_direct_fails(&mut cells, ground, &mut remarks);
     remarks.push(cache_remark(cache, &cells, &ground));
     remarks.retain(|remark| !remark.is_empty());
@@ -76,7 +81,7 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     let machine = machine(&cells, &ground, &scratch_folder, remarks, refused)?;
     let report = Report { machine, cells, command };
     outputs.write(&report)?;
-    Ok(status(&report))
+    Ok(status(&report, is_job_file))
 }
 
 fn add(to: &mut Vec<String>, text: String) {
@@ -85,19 +90,32 @@ fn add(to: &mut Vec<String>, text: String) {
     }
 }
 
-/// 3 for wrong bytes, 1 when nothing could be run, else 0.
-fn status(report: &Report) -> ExitCode {
+/// 3 for wrong bytes, 4 for requests that failed, 1 when nothing, or not every job of a job file, could be run, else 0.
+fn status(report: &Report, is_job_file: bool) -> ExitCode {
     let runs = || report.cells.iter().flat_map(|cell| &cell.runs);
-    let wrong: u64 = runs().filter_map(|run| run.verified).map(|(_, wrong)| wrong).sum();
+    let mut status = 0;
+    let refused: Vec<&Cell> = report.cells.iter().filter(|cell| cell.runs.is_empty()).collect();
+    if refused.len() == report.cells.len() {
+        eprintln!("ringway: none of this could be run here");
+        status = 1;
+    } else if is_job_file && !refused.is_empty() {
+        let names: Vec<&str> = refused.iter().map(|cell| cell.workload.name.as_str()).collect();
+        eprintln!("ringway: not run: {}", names.join(", "));
+        status = 1;
+    }
+    let failed = runs().map(Run::failed).fold(0, u64::saturating_add);
+    if failed > 0 {
+        let all = runs().map(|run| run.ops() + run.sync.ops).fold(failed, u64::saturating_add);
+        let percent = failed as f64 * 100.0 / all as f64;
+        eprintln!("ringway: {failed} of {all} requests failed ({percent:.3} %)");
+        status = FAILED_REQUESTS;
+    }
+    let wrong = runs().filter_map(|run| run.verified).fold(0, |sum: u64, (_, wrong)| sum.saturating_add(wrong));
     if wrong > 0 {
         eprintln!("ringway: {wrong} blocks of 512 bytes were not what they should have been");
-        return ExitCode::from(WRONG_BYTES);
+        status = WRONG_BYTES;
     }
-    if runs().next().is_none() {
-        eprintln!("ringway: none of this could be run here");
-        return ExitCode::FAILURE;
-    }
-    ExitCode::SUCCESS
+    ExitCode::from(status)
 }
 
 /// The cells, and whether they come from job files.
@@ -107,7 +125,8 @@ fn plan_of(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
     for path in &args.files {
         match job_text(path)? {
             Some(text) => {
-                let parsed = job_file::parse(&text).with_context(|| path.display().to_string())?;
+                let mut include = |from: &str, name: &str| included(path, from, name);
+                let parsed = job_file::parse(&text, &mut include).with_context(|| path.display().to_string())?;
                 jobs.cells.extend(parsed.jobs);
                 jobs.notes.extend(parsed.notes);
             }
@@ -144,6 +163,20 @@ fn job_text(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// The name and the text of a file that the file `from`, or else the job file, includes: as fio, from the current folder
+/// or else from beside that file.
+fn included(job_file: &Path, from: &str, name: &str) -> Result<(String, String), String> {
+    let from = if from.is_empty() { job_file } else { Path::new(from) };
+    let beside = from.with_file_name(name);
+    let path = if Path::new(name).exists() { Path::new(name) } else { &beside };
+    let text = fs::File::open(path).and_then(|file| {
+        let mut text = String::new();
+        file.take(LONGEST_JOB_FILE).read_to_string(&mut text)?;
+        Ok(text)
+    });
+    text.map(|text| (path.display().to_string(), text)).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 fn begins_with_section(text: &str) -> bool {
     let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with([';', '#']));
     first.is_some_and(|line| line.starts_with('[') && line.contains(']'))
@@ -167,10 +200,10 @@ fn only_null(backends: &[Backend]) -> bool {
 }
 
 /// Makes and checks the files. Where nothing but null is to be run, none are needed.
-fn prepare(cells: &[Workload], overwrite: bool, folder: &Path, show: &Show) -> anyhow::Result<Vec<Ground>> {
+fn prepare(cells: &[Workload], args: &BenchArgs, folder: &Path, show: &Show) -> anyhow::Result<Vec<Ground>> {
     let mut announce = |what: &str, bytes: u64| show.file_begins(what, bytes);
     let mut progress = |bytes: u64| show.bytes_written(bytes);
-    let mut targets = Targets::new(folder.to_owned(), overwrite, &mut announce, &mut progress);
+    let mut targets = Targets::new(folder.to_owned(), args.overwrite, args.fill, &mut announce, &mut progress);
     if cells.iter().all(|cell| cell.backend == Backend::Null) {
         return cells.iter().map(|cell| targets.nothing(cell.jobs, NULL_SIZE)).collect();
     }
@@ -204,7 +237,7 @@ fn use_buffered_where_direct_fails(
 }
 
 fn cache_remark(cache: Cache, cells: &[Workload], ground: &[Ground]) -> String {
-    let buffered = |cell: &&Workload| !cell.direct && cell.backend != Backend::Null && plan::reads(cell.access);
+    let buffered = |cell: &&Workload| !cell.direct && cell.backend != Backend::Null && cell.reads();
     if !cells.iter().any(|cell| buffered(&cell)) {
         return String::new();
     }
@@ -288,6 +321,9 @@ impl Outputs {
                 // Emptied when there is something to put into it.
                 let options = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
                 let file = options.with_context(|| path.display().to_string())?;
+                if file.metadata()?.file_type().is_block_device() {
+                    bail!("{} is a block device: a report goes to a file", path.display());
+                }
                 anyhow::Ok(Some(Output::File(path.clone(), file)))
             }
         };
@@ -296,6 +332,33 @@ impl Outputs {
             bail!("only one report can go to standard output");
         }
         Ok(outputs)
+    }
+
+    /// Fails where a report would be written over a file that is measured on or read as a job file, or over another
+    /// report; nothing has been written then.
+    fn keep_off(&self, named: &[PathBuf], cells: &[Workload]) -> anyhow::Result<()> {
+        let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let mut taken: Vec<(u64, u64)> = Vec::new();
+        let targets = cells.iter().flat_map(target::paths);
+        for path in named.iter().cloned().chain(targets) {
+            taken.extend(fs::metadata(path).ok().map(id));
+        }
+        for output in [&self.json, &self.csv, &self.html].into_iter().flatten() {
+            let Output::File(path, file) = output else { continue };
+            let metadata = file.metadata().with_context(|| path.display().to_string())?;
+            if !metadata.is_file() {
+                continue;
+            }
+            let id = id(metadata);
+            if taken.contains(&id) {
+                bail!(
+                    "{} is a file of the benchmark or has another report already: a report would replace it",
+                    path.display()
+                );
+            }
+            taken.push(id);
+        }
+        Ok(())
     }
 
     fn write(self, report: &Report) -> anyhow::Result<()> {
@@ -317,7 +380,10 @@ fn put(output: Option<Output>, render: impl FnOnce() -> String) -> anyhow::Resul
         Some(Output::Stdout) => Ok(std::io::stdout().write_all(render().as_bytes())?),
         Some(Output::File(path, mut file)) => {
             let text = render();
-            let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+            // A pipe or a terminal has no length.
+            let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+            let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+            let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
             written.with_context(|| path.display().to_string())
         }
     }

@@ -1,11 +1,12 @@
 //! The files that a workload works on: found, checked, made and filled before anything is measured.
 //!
-//! Nothing is written to what was there before unless the user said that it may be lost, and never to a block device in
-//! use. Each file is opened once, looked at, and from then on reached through that descriptor (`/proc/self/fd`): what
+//! Nothing is written to what was there before unless the user said that it may be lost, and the workload writes or the
+//! file is to be filled; and never to a block device in use. Each file is opened once, looked at, and from then on reached through that descriptor (`/proc/self/fd`): what
 //! was checked is what is used, whatever happens to its name.
 
+use super::offsets::Region;
 use super::workload::{Target, Workload};
-use super::{plan, scratch};
+use super::{pattern, scratch};
 use anyhow::{Context, bail};
 use ringway_core::device::{Kind, PathFacts, block_device_in_use};
 use ringway_core::refusal::bytes_text;
@@ -13,7 +14,7 @@ use ringway_core::{File, OpenOptions};
 use std::fs;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,10 +25,12 @@ pub const SEED: u64 = 0x7269_6e67_7761_7921;
 #[derive(Debug)]
 pub struct Source {
     anchor: fs::File,
-    /// Bytes used, from its beginning.
+    /// Bytes from its beginning that may be used.
     pub size: u64,
-    /// Whether those bytes are the pattern.
-    pub is_pattern: bool,
+    /// Its size when it was found.
+    found: u64,
+    /// The part of it that is the pattern.
+    pattern: Region,
     /// Made here, or given up by the user.
     may_be_lost: bool,
     /// What it is and what is below it.
@@ -35,6 +38,41 @@ pub struct Source {
 }
 
 impl Source {
+    /// The part of it that a workload uses; of a percentage, whole blocks.
+    pub fn region(&self, workload: &Workload) -> Region {
+        region(workload, self.found, self.size)
+    }
+
+    /// Whether the part that a workload uses is the pattern.
+    pub fn is_pattern(&self, workload: &Workload) -> bool {
+        let region = self.region(workload);
+        self.pattern.start <= region.start && region.start + region.len <= self.pattern.start + self.pattern.len
+    }
+
+    /// Whether the file holds the pattern of an earlier run: true when any of some blocks all over it is right. Blocks
+    /// that are wrong there are wrong for a reading run.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it.
+    pub fn holds_pattern(&self, workload: &Workload) -> io::Result<bool> {
+        let file = self.open_plain(false, false)?;
+        let region = self.region(workload);
+        let first = region.start.div_ceil(pattern::BLOCK);
+        let blocks = ((region.start + region.len) / pattern::BLOCK).saturating_sub(first);
+        let samples = blocks.min(SAMPLES);
+        let mut bytes = [0; pattern::BLOCK as usize];
+        for sample in 0..samples {
+            let block = first + (u128::from(blocks) * u128::from(sample) / u128::from(samples)) as u64;
+            let offset = block * pattern::BLOCK;
+            let got = file.read_at(&mut bytes, offset)?;
+            if got == bytes.len() && pattern::check(SEED, offset, &bytes).1 == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Opens it anew.
     ///
     /// # Errors
@@ -59,6 +97,21 @@ impl Source {
     }
 }
 
+/// The part that a workload uses of a file that had `found` bytes and of which `size` may be used.
+fn region(workload: &Workload, found: u64, size: u64) -> Region {
+    let block_size = workload.block_size;
+    let start = workload.start.of(found, block_size).min(size);
+    let rest = size - start;
+    if workload.percent == 100 {
+        return Region { start, len: rest };
+    }
+    let part = (u128::from(size) * u128::from(workload.percent) / 100) as u64;
+    Region { start, len: part.min(rest) / block_size * block_size }
+}
+
+/// Blocks that are looked at for the pattern.
+const SAMPLES: u64 = 1024;
+
 /// The files of one workload, for each job its own list.
 pub type Ground = Vec<Vec<Arc<Source>>>;
 
@@ -66,8 +119,10 @@ pub type Ground = Vec<Vec<Arc<Source>>>;
 pub struct Targets<'a> {
     /// The folder of scratch files.
     pub scratch: PathBuf,
-    /// What was there before may be written to.
+    /// What was there before may be written to, by what writes.
     pub overwrite: bool,
+    /// All files are filled with the pattern.
+    pub fill: bool,
     /// Told what is about to be written: a text and bytes.
     pub announce: &'a mut dyn FnMut(&str, u64),
     /// Told of bytes written.
@@ -78,11 +133,20 @@ pub struct Targets<'a> {
 
 /// How a file of the user's is to be used.
 #[derive(Clone, Copy, Debug)]
-struct Wish {
-    writes: bool,
-    verify: bool,
-    /// Bytes; `None`: all of it.
+struct Wish<'a> {
+    workload: &'a Workload,
+    /// Bytes from where the workload begins in it; `None`: all of it.
     size: Option<u64>,
+}
+
+impl Wish<'_> {
+    /// Bytes that a file must have which has had `found`.
+    fn size_of(&self, found: u64) -> anyhow::Result<Option<u64>> {
+        let start = self.workload.start.of(found, self.workload.block_size);
+        let Some(size) = self.size else { return Ok(None) };
+        let end = start.checked_add(size).filter(|end| i64::try_from(*end).is_ok());
+        end.map(Some).context("the offset and the size together are more than a file can have")
+    }
 }
 
 impl<'a> Targets<'a> {
@@ -90,10 +154,11 @@ impl<'a> Targets<'a> {
     pub fn new(
         scratch: PathBuf,
         overwrite: bool,
+        fill: bool,
         announce: &'a mut dyn FnMut(&str, u64),
         progress: &'a mut dyn FnMut(u64),
     ) -> Self {
-        Self { scratch, overwrite, announce, progress, known: Vec::new() }
+        Self { scratch, overwrite, fill, announce, progress, known: Vec::new() }
     }
 
     /// The files of each of these workloads, in their order.
@@ -103,10 +168,10 @@ impl<'a> Targets<'a> {
     /// What is missing, unfit or not allowed; nothing has been written to it then.
     pub fn prepare(&mut self, cells: &[Workload]) -> anyhow::Result<Vec<Ground>> {
         // All are looked at before the first is written to.
-        for cell in cells {
-            for (path, wish) in named(cell) {
-                self.look(&path, wish)?;
-            }
+        let wishes: Vec<_> = cells.iter().flat_map(named).collect();
+        for (path, wish) in &wishes {
+            let writes = self.fill || wishes.iter().any(|(other, wish)| other == path && wish.workload.writes());
+            self.look(path, *wish, writes)?;
         }
         cells.iter().map(|cell| self.ground(cell)).collect()
     }
@@ -119,7 +184,7 @@ impl<'a> Targets<'a> {
     pub fn nothing(&mut self, jobs: u32, size: u64) -> anyhow::Result<Ground> {
         let anchor = fs::File::open("/dev/null")?;
         let facts = PathFacts::of_fd(anchor.as_fd())?;
-        let source = Source { anchor, size, is_pattern: false, may_be_lost: false, facts };
+        let source = Source { anchor, size, found: size, pattern: Region::default(), may_be_lost: false, facts };
         Ok(vec![vec![Arc::new(source)]; jobs as usize])
     }
 
@@ -132,7 +197,8 @@ impl<'a> Targets<'a> {
                     (self.announce)(&format!("scratch file in {}", folder.display()), size);
                     let anchor = scratch::make(&folder, size, SEED, self.progress)?;
                     let facts = PathFacts::of_fd(anchor.as_fd())?;
-                    self.know(PathBuf::new(), Source { anchor, size, is_pattern: true, may_be_lost: true, facts })
+                    let pattern = Region { start: 0, len: size };
+                    self.know(PathBuf::new(), Source { anchor, size, found: size, pattern, may_be_lost: true, facts })
                 }
             };
             return Ok(vec![vec![source]; cell.jobs as usize]);
@@ -145,7 +211,7 @@ impl<'a> Targets<'a> {
             sources.push(self.source(&path, wish)?);
         }
         Ok(match cell.target {
-            Target::Directory { .. } => sources.into_iter().map(|source| vec![source]).collect(),
+            Target::Directory { files, .. } => sources.chunks(files as usize).map(<[_]>::to_vec).collect(),
             _ => vec![sources; cell.jobs as usize],
         })
     }
@@ -156,8 +222,8 @@ impl<'a> Targets<'a> {
         source
     }
 
-    /// Whether a file may be used as wished; writes nothing.
-    fn look(&self, path: &Path, wish: Wish) -> anyhow::Result<()> {
+    /// Whether a file may be used as wished; writes nothing. `writes`: something is going to write to it.
+    fn look(&self, path: &Path, wish: Wish<'_>, writes: bool) -> anyhow::Result<()> {
         let name = path.display();
         let facts = match PathFacts::of_path(path) {
             Ok(facts) => facts,
@@ -182,100 +248,143 @@ impl<'a> Targets<'a> {
             }
             kind => bail!("{name} is neither a file nor a block device: {kind}"),
         }
-        if self.overwrite {
-            return Ok(());
-        }
-        if wish.writes {
+        if writes && !self.overwrite {
             bail!("{name} would be written to; give --overwrite if what is in it may be lost");
         }
-        if facts.kind == Kind::Regular
-            && let Some(size) = wish.size
-        {
+        if facts.kind == Kind::Regular && !writes {
             let has = fs::metadata(path)?.len();
-            if has < size {
-                bail!(
-                    "{name} has {has} bytes, fewer than the {size} asked for; give --overwrite to have it filled up, \
-                     or a smaller size"
-                );
+            if let Some(size) = wish.size_of(has)?.filter(|size| has < *size) {
+                bail!(too_short(path, has, size));
             }
         }
         Ok(())
     }
 
     /// Opens a file, or makes it, and fills it where it must be.
-    fn source(&mut self, path: &Path, wish: Wish) -> anyhow::Result<Arc<Source>> {
-        if let Some((_, source)) = self.known.iter().find(|(known, _)| known == path)
-            && wish.size.is_none_or(|size| size == source.size)
+    fn source(&mut self, path: &Path, wish: Wish<'_>) -> anyhow::Result<Arc<Source>> {
+        let name = || path.display().to_string();
+        let known = self.known.iter().rfind(|(known, _)| known == path).map(|(_, source)| Arc::clone(source));
+        let writes = wish.workload.writes();
+        let reads_back = wish.workload.verify && writes && wish.workload.reads();
+        if let Some(source) = &known
+            && wish.size_of(source.found)?.is_none_or(|size| size <= source.size)
+            && (source.is_pattern(wish.workload) || !reads_back)
         {
             return Ok(Arc::clone(source));
         }
-        let name = || path.display().to_string();
-        let made_before = self.known.iter().any(|(known, source)| known == path && source.may_be_lost);
-        let may_be_lost = self.overwrite || made_before;
+        let may_be_lost = self.overwrite || known.as_ref().is_some_and(|source| source.may_be_lost);
+        // What the file has is lost with the first of these; with the second nothing is, but the file becomes longer.
+        let fill = self.fill || reads_back;
+        let extend = fill || writes || known.as_ref().is_some_and(|source| source.may_be_lost);
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(may_be_lost && (wish.writes || wish.verify || wish.size.is_some()));
-        if may_be_lost && is_block_device(path) {
+        options.read(true).write(may_be_lost && extend);
+        if may_be_lost && known.is_none() && is_block_device(path) {
             // Without O_CREAT this asks for exclusive use: nobody can mount it meanwhile.
             options.custom_flags(libc::O_EXCL);
         }
-        let (mut anchor, is_new) = match options.open(path) {
+        // One that is known is used, whatever its name means by now.
+        let opened = options.open(known.as_ref().map_or_else(|| path.to_owned(), |source| source.path()));
+        let (mut anchor, is_new) = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound && wish.size.is_some() => {
+                let size = wish.size_of(0)?.unwrap_or(0);
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                has_room(path, size, scratch::free_space(folder.unwrap_or(Path::new(".")))?)?;
                 let made = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
                 (made.with_context(name)?, true)
             }
             opened => (opened.with_context(name)?, false),
         };
-        let may_be_lost = may_be_lost || is_new;
-        if wish.writes && !may_be_lost {
+        if (writes || self.fill) && !may_be_lost && !is_new {
             bail!("{} has just been made by somebody else", path.display());
         }
         let facts = PathFacts::of_fd(anchor.as_fd()).with_context(name)?;
         // Of a block device, only seeking tells.
         let has = anchor.seek(SeekFrom::End(0)).with_context(name)?;
-        let size = wish.size.unwrap_or(has);
+        let found = known.as_ref().map_or(has, |source| source.found);
+        let size = wish.size_of(found)?.unwrap_or(has);
         if size == 0 {
-            bail!("{} is empty; give --size and --overwrite to have it filled", path.display());
+            bail!("{} is empty; give --size, --fill and --overwrite to have it filled", path.display());
         }
         let is_device = facts.kind == Kind::Block;
         if is_device && size > has {
             bail!("{} has {has} bytes, fewer than the {size} asked for", path.display());
         }
-        let is_pattern = is_new || (wish.verify && may_be_lost);
-        let fill_from = match (is_pattern, has < size) {
-            (true, _) => Some(0),
-            (false, true) => Some(has),
-            (false, false) => None,
-        };
-        if let Some(from) = fill_from {
-            if !is_device {
-                let free = scratch::free_space(path)? + has;
-                if size > free {
-                    let (size, free) = (bytes_text(size), bytes_text(free >> 20 << 20));
-                    if is_new {
-                        // It is empty, and of no use to anybody.
-                        let _ = fs::remove_file(path);
-                    }
-                    bail!("{}: {size} are asked for and {free} are free; nothing was written", path.display());
-                }
-            }
-            (self.announce)(&name(), size - from);
-            scratch::lay(&anchor, from, size, SEED, self.progress).with_context(name)?;
+        if has < size && !is_new && !(may_be_lost && extend) {
+            bail!(too_short(path, has, size));
         }
-        Ok(self.know(path.to_owned(), Source { anchor, size, is_pattern, may_be_lost, facts }))
+        let lay_out = wish.workload.lay_out || wish.workload.reads();
+        let missing = Region { start: has, len: size.saturating_sub(has) };
+        let to_lay = if fill { region(wish.workload, found, size) } else { missing };
+        if fill || has < size {
+            if !is_device && !is_new {
+                has_room(path, missing.len, scratch::free_space(path)?)?;
+            }
+            let laid = if lay_out || fill {
+                (self.announce)(&name(), to_lay.len);
+                scratch::lay(&anchor, to_lay.start, to_lay.start + to_lay.len, SEED, self.progress)
+            } else if wish.workload.preallocate {
+                scratch::reserve(&anchor, 0, size)
+            } else {
+                Ok(())
+            };
+            if let Err(error) = laid {
+                if is_new && is_same(&anchor, path) {
+                    // Half of it is of no use to anybody.
+                    let _ = fs::remove_file(path);
+                }
+                return Err(error).with_context(name);
+            }
+        }
+        let pattern = if fill || lay_out && is_new { to_lay } else { Region::default() };
+        let may_be_lost = may_be_lost || is_new;
+        Ok(self.know(path.to_owned(), Source { anchor, size, found, pattern, may_be_lost, facts }))
+    }
+}
+
+fn too_short(path: &Path, has: u64, size: u64) -> String {
+    format!(
+        "{} has {has} bytes, fewer than the {size} asked for; give --fill and --overwrite to have it filled, or a smaller \
+         size",
+        path.display()
+    )
+}
+
+/// Fails where `more` bytes do not fit.
+fn has_room(path: &Path, more: u64, free: u64) -> anyhow::Result<()> {
+    if more > free {
+        let (more, free) = (bytes_text(more), bytes_text(free >> 20 << 20));
+        bail!("{}: {more} are asked for and {free} are free; nothing was written", path.display());
+    }
+    Ok(())
+}
+
+/// Whether the name still is that of the open file.
+fn is_same(file: &fs::File, path: &Path) -> bool {
+    let id = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(open), Ok(named)) => id(&open) == id(&named),
+        _ => false,
     }
 }
 
 /// The paths that a workload names, and how they are to be used.
-fn named(cell: &Workload) -> Vec<(PathBuf, Wish)> {
-    let wish = |size| Wish { writes: plan::writes(cell.access), verify: cell.verify, size };
-    match &cell.target {
+fn named(workload: &Workload) -> Vec<(PathBuf, Wish<'_>)> {
+    let wish = |size| Wish { workload, size };
+    match &workload.target {
         Target::Scratch { .. } => Vec::new(),
         Target::Files(paths) => paths.iter().map(|path| (path.clone(), wish(None))).collect(),
         Target::SizedFiles { paths, size } => paths.iter().map(|path| (path.clone(), wish(Some(*size)))).collect(),
-        Target::Directory { path, size } => {
-            (0..cell.jobs).map(|job| (path.join(format!("{}.{job}.0", cell.name)), wish(Some(*size)))).collect()
+        Target::Directory { path, size, files } => {
+            let name = |job, file| path.join(format!("{}.{job}.{file}", workload.name));
+            let names = (0..workload.jobs).flat_map(|job| (0..*files).map(move |file| (job, file)));
+            names.map(|(job, file)| (name(job, file), wish(Some(*size)))).collect()
         }
     }
+}
+
+/// The paths that a workload names.
+pub fn paths(workload: &Workload) -> Vec<PathBuf> {
+    named(workload).into_iter().map(|(path, _)| path).collect()
 }
 
 fn is_block_device(path: &Path) -> bool {
@@ -285,19 +394,19 @@ fn is_block_device(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::options::BenchArgs;
-    use crate::bench::pattern;
-    use crate::bench::workload::Access;
-    use std::os::unix::fs::FileExt;
+    use crate::bench::workload::{Access, Start, Stop};
 
     fn cell(access: Access, verify: bool, target: Target) -> Workload {
-        let args = BenchArgs { rw: vec![access], depth: vec![1], verify, ..BenchArgs::default() };
-        plan::plan(&args, &target).cells.remove(0)
+        Workload { access, verify, target, stop: Stop::Whole(None), ..Workload::default() }
+    }
+
+    fn prepare_filled(overwrite: bool, fill: bool, cells: &[Workload]) -> anyhow::Result<Vec<Ground>> {
+        let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
+        Targets::new(std::env::temp_dir(), overwrite, fill, &mut announce, &mut progress).prepare(cells)
     }
 
     fn prepare(overwrite: bool, cells: &[Workload]) -> anyhow::Result<Vec<Ground>> {
-        let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
-        Targets::new(std::env::temp_dir(), overwrite, &mut announce, &mut progress).prepare(cells)
+        prepare_filled(overwrite, false, cells)
     }
 
     #[test]
@@ -310,23 +419,82 @@ mod tests {
         let sized = |size| Target::SizedFiles { paths: vec![path.clone()], size };
 
         assert!(prepare(false, &[cell(Access::Read, true, files())]).is_ok());
-        for refused in [
-            cell(Access::RandWrite, false, files()),
-            cell(Access::RandRw, false, sized(4096)),
-            cell(Access::Read, false, sized(16_384)),
-        ] {
+        for refused in [cell(Access::RandWrite, false, files()), cell(Access::RandRw, false, sized(4096))] {
             let error = prepare(false, std::slice::from_ref(&refused)).unwrap_err();
             assert!(error.to_string().contains("--overwrite"), "{error}");
             assert!(untouched());
         }
+        let error = prepare_filled(false, true, &[cell(Access::Read, false, files())]).unwrap_err();
+        assert!(error.to_string().contains("--overwrite") && untouched(), "{error}");
         // Allowed is not needed: a write workload itself changes it, not what comes before.
         assert!(prepare(true, &[cell(Access::RandWrite, false, files())]).is_ok());
+        assert!(prepare(true, &[cell(Access::RandWrite, true, files())]).is_ok());
         assert!(untouched());
-        prepare(true, &[cell(Access::Read, false, sized(16_384))]).unwrap();
+        prepare(true, &[cell(Access::Write, false, sized(16_384))]).unwrap();
         let content = fs::read(&path).unwrap();
         assert_eq!((content.len(), &content[..8192]), (16_384, &[7; 8192][..]));
-        prepare(true, &[cell(Access::Read, true, files())]).unwrap();
-        assert_eq!(pattern::check(SEED, 0, &fs::read(&path).unwrap()).1, 0);
+    }
+
+    #[test]
+    fn what_only_reads_never_writes_to_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious");
+        fs::write(&path, [7; 8192]).unwrap();
+        let sized = |size| Target::SizedFiles { paths: vec![path.clone()], size };
+        for access in [Access::Read, Access::RandRead] {
+            for target in [Target::Files(vec![path.clone()]), sized(4096)] {
+                for overwrite in [false, true] {
+                    let ground = prepare(overwrite, &[cell(access, true, target.clone())]).unwrap();
+                    assert!(!ground[0][0][0].holds_pattern(&cell(access, true, target.clone())).unwrap());
+                }
+            }
+            for overwrite in [false, true] {
+                let error = prepare(overwrite, &[cell(access, false, sized(16_384))]).unwrap_err();
+                assert!(error.to_string().contains("--fill"), "{error}");
+            }
+            assert!(fs::read(&path).unwrap() == [7; 8192]);
+        }
+    }
+
+    #[test]
+    fn filling_writes_what_is_used_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [7; 16_384]).unwrap();
+        let target = Target::SizedFiles { paths: vec![path.clone()], size: 4096 };
+        let reading = Workload { start: Start::Byte(8192), ..cell(Access::Read, true, target.clone()) };
+        for (fill, workload) in [(true, reading.clone()), (false, Workload { access: Access::ReadWrite, ..reading })] {
+            fs::write(&path, [7; 16_384]).unwrap();
+            let ground = prepare_filled(true, fill, std::slice::from_ref(&workload)).unwrap();
+            assert!(ground[0][0][0].is_pattern(&workload) && ground[0][0][0].holds_pattern(&workload).unwrap());
+            let content = fs::read(&path).unwrap();
+            assert_eq!(pattern::check(SEED, 8192, &content[8192..12_288]).1, 0);
+            assert!(content[..8192].iter().chain(&content[12_288..]).all(|byte| *byte == 7));
+            assert_eq!(content.len(), 16_384);
+        }
+        // The half of it.
+        fs::write(&path, [7; 16_384]).unwrap();
+        let half = Workload { percent: 50, ..cell(Access::Read, true, Target::Files(vec![path.clone()])) };
+        prepare_filled(true, true, &[half]).unwrap();
+        assert!(fs::read(&path).unwrap()[8192..] == [7; 8192]);
+    }
+
+    #[test]
+    fn a_percentage_gives_whole_blocks_of_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::File::create(&path).unwrap().set_len(1_049_000).unwrap();
+        let region = |start, percent| {
+            let plain = cell(Access::Read, false, Target::Files(vec![path.clone()]));
+            let workload = Workload { start, percent, ..plain };
+            let region = prepare(false, std::slice::from_ref(&workload)).unwrap()[0][0][0].region(&workload);
+            (region.start, region.len / 4096)
+        };
+        // As fio 3.33 has them.
+        assert_eq!(region(Start::Percent(25), 100), (266_240, 191));
+        assert_eq!(region(Start::Byte(0), 50), (0, 128));
+        assert_eq!(region(Start::Percent(30), 50), (315_392, 128));
+        assert_eq!(region(Start::Byte(100_001), 100), (100_001, 231));
     }
 
     #[test]
@@ -343,21 +511,55 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_gets_a_file_for_each_job_and_keeps_it() {
+    fn what_cannot_be_made_is_not_left_half_made() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new");
-        let target = Target::Directory { path: path.clone(), size: 8192 };
+        let target = Target::SizedFiles { paths: vec![path.clone()], size: 1 << 62 };
+        for access in [Access::Read, Access::Write] {
+            let error = prepare(false, &[cell(access, false, target.clone())]).unwrap_err();
+            assert!(error.to_string().contains("nothing was written"), "{error}");
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn what_only_writes_is_allocated_and_not_written_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = |name: &str| Target::SizedFiles { paths: vec![folder.path().join(name)], size: 1 << 20 };
+        let plain = |name, access| Workload { lay_out: false, ..cell(access, false, target(name)) };
+        let cells = [
+            plain("allocated", Access::Write),
+            Workload { preallocate: false, ..plain("empty", Access::RandWrite) },
+            Workload { lay_out: true, ..plain("laid", Access::Write) },
+            plain("mixed", Access::ReadWrite),
+        ];
+        let ground = prepare(false, &cells).unwrap();
+        let len = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
+        assert_eq!(["allocated", "empty", "laid", "mixed"].map(len), [1 << 20, 0, 1 << 20, 1 << 20]);
+        let written: Vec<bool> =
+            ground.iter().zip(&cells).map(|(ground, cell)| ground[0][0].holds_pattern(cell).unwrap()).collect();
+        assert_eq!(written, [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_folder_gets_files_for_each_job_and_keeps_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let target = Target::Directory { path: path.clone(), size: 8192, files: 2 };
         let mut writing = cell(Access::Write, false, target);
         writing.name = "job".to_owned();
         writing.jobs = 2;
         let ground = prepare(false, std::slice::from_ref(&writing)).unwrap();
         assert_eq!(ground[0].len(), 2);
-        assert!(ground[0].iter().all(|files| files.len() == 1 && files[0].size == 8192 && files[0].is_pattern));
+        let is_whole = |source: &Arc<Source>| source.size == 8192 && source.is_pattern(&writing);
+        assert!(ground[0].iter().all(|files| files.len() == 2 && files.iter().all(is_whole)));
         let reading = Workload { access: Access::Read, ..writing.clone() };
-        let ground = prepare(false, &[reading]).unwrap();
-        assert!(!ground.iter().flatten().flatten().any(|source| source.is_pattern));
+        let ground = prepare(false, std::slice::from_ref(&reading)).unwrap();
+        assert!(ground.iter().flatten().flatten().all(|source| source.holds_pattern(&reading).unwrap()));
         assert!(prepare(false, &[writing]).is_err(), "they were there before");
-        assert!(path.join("job.0.0").exists() && path.join("job.1.0").exists());
+        for name in ["job.0.0", "job.0.1", "job.1.0", "job.1.1"] {
+            assert!(path.join(name).exists(), "{name}");
+        }
     }
 
     #[test]
@@ -371,6 +573,22 @@ mod tests {
         let mut bytes = [0; 4096];
         source.open_plain(false, false).unwrap().read_exact_at(&mut bytes, 4096).unwrap();
         assert_eq!(pattern::check(SEED, 4096, &bytes), (8, 0));
+    }
+
+    #[test]
+    fn a_file_whose_name_is_taken_by_another_is_not_mistaken_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let target = |size| Target::SizedFiles { paths: vec![path.clone()], size };
+        let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
+        let mut targets = Targets::new(std::env::temp_dir(), false, false, &mut announce, &mut progress);
+        targets.prepare(&[cell(Access::Write, false, target(4096))]).unwrap();
+        // Ours is gone, and somebody's precious file has its name.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, [7; 1000]).unwrap();
+        let larger = cell(Access::Write, false, target(8192));
+        targets.ground(&larger).unwrap();
+        assert!(fs::read(&path).unwrap() == [7; 1000]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The process's figures at one moment.
+/// The figures of the process, or of a thread, at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+pub struct Moment {
     at: u64,
     user: Duration,
     system: Duration,
@@ -21,11 +21,21 @@ struct Moment {
 }
 
 impl Moment {
+    /// Of the process.
     fn now() -> Self {
+        Self::of(libc::RUSAGE_SELF)
+    }
+
+    /// Of the calling thread.
+    pub fn of_thread() -> Self {
+        Self::of(libc::RUSAGE_THREAD)
+    }
+
+    fn of(whom: libc::c_int) -> Self {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the kernel writes one `rusage` into the live value, of which every bit pattern is valid.
         let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            libc::getrusage(whom, usage.as_mut_ptr());
             usage.assume_init()
         };
         let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
@@ -34,6 +44,17 @@ impl Moment {
             user: time(usage.ru_utime),
             system: time(usage.ru_stime),
             context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+        }
+    }
+
+    /// The figures since an earlier moment; without helpers and system calls, which are counted elsewhere.
+    pub fn since(&self, opened: &Self) -> Usage {
+        Usage {
+            real: Duration::from_nanos(self.at.saturating_sub(opened.at)),
+            user: self.user.saturating_sub(opened.user),
+            system: self.system.saturating_sub(opened.system),
+            context_switches: self.context_switches.saturating_sub(opened.context_switches),
+            ..Usage::default()
         }
     }
 }
@@ -65,17 +86,11 @@ impl Window {
         }
     }
 
-    /// The figures between the two; without helpers and system calls, which are counted elsewhere. Zeros before it is over.
+    /// The figures between the two. Zeros before it is over.
     pub fn usage(&self) -> Usage {
-        let (Some(opened), Some(closed)) = (self.opened.get(), self.closed.get()) else {
-            return Usage::default();
-        };
-        Usage {
-            real: Duration::from_nanos(closed.at.saturating_sub(opened.at)),
-            user: closed.user.saturating_sub(opened.user),
-            system: closed.system.saturating_sub(opened.system),
-            context_switches: closed.context_switches.saturating_sub(opened.context_switches),
-            ..Usage::default()
+        match (self.opened.get(), self.closed.get()) {
+            (Some(opened), Some(closed)) => closed.since(opened),
+            _ => Usage::default(),
         }
     }
 }

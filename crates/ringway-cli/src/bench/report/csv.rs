@@ -3,7 +3,7 @@
 
 use super::words;
 use crate::bench::result::{Cell, Direction, Report, Run};
-use crate::bench::workload::{Stop, Sync, Target};
+use crate::bench::workload::{Rate, Stop, Sync, Target};
 
 /// Every heading, always in this order; new ones are added at the end.
 const HEADINGS: &[&str] = &[
@@ -76,6 +76,9 @@ const HEADINGS: &[&str] = &[
     "verified_blocks",
     "verified_wrong_blocks",
     "notes",
+    "largest_request_bytes",
+    "rate_bytes_per_job_per_second",
+    "not_started_requests",
 ];
 
 /// One row a run; a cell that did not run has one row without figures, which says why.
@@ -109,6 +112,11 @@ fn row(cell: &Cell, run: Option<(usize, &Run, bool)>) -> String {
         Some(Sync::Fdatasync(every)) => (None, Some(u64::from(every))),
         None => (None, None),
     };
+    let (rate, rate_bytes) = match of.rate {
+        Some(Rate::Requests(rate)) => (Some(rate), None),
+        Some(Rate::Bytes(rate)) => (None, Some(rate)),
+        None => (None, None),
+    };
     let target = match &of.target {
         Target::Scratch { .. } => String::new(),
         Target::Files(paths) | Target::SizedFiles { paths, .. } => words::names(paths, ":"),
@@ -133,7 +141,7 @@ fn row(cell: &Cell, run: Option<(usize, &Run, bool)>) -> String {
         optional(requests),
         optional(bytes),
         of.ramp.as_secs_f64().to_string(),
-        optional(of.rate),
+        optional(rate),
         optional(fsync),
         optional(fdatasync),
         of.verify.to_string(),
@@ -145,11 +153,13 @@ fn row(cell: &Cell, run: Option<(usize, &Run, bool)>) -> String {
             figures(&mut fields, run);
         }
         None => {
-            // The rest but for the notes.
-            fields.resize(HEADINGS.len() - 1, String::new());
+            // The rest but for the notes and what follows them.
+            fields.resize(HEADINGS.len() - 4, String::new());
         }
     }
     fields.push(cell.notes.join("; "));
+    fields.extend([of.largest_request().to_string(), optional(rate_bytes)]);
+    fields.push(run.map(|(_, run, _)| run.not_started.to_string()).unwrap_or_default());
     line(fields.into_iter())
 }
 

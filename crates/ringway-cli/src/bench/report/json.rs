@@ -4,7 +4,7 @@
 
 use super::words;
 use crate::bench::result::{Cell, Direction, Report, Run};
-use crate::bench::workload::{Backend, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Sync, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ pub fn render(report: &Report) -> String {
 /// The report with a date of its own.
 pub fn render_at(report: &Report, at: &Zoned) -> String {
     let ran = || report.cells.iter().filter(|cell| !cell.runs.is_empty());
-    let jobs: Vec<Value> = ran().enumerate().filter_map(|(group, cell)| job(group, cell)).collect();
+    let jobs: Vec<Value> = ran().enumerate().flat_map(|(group, cell)| jobs(group, cell)).collect();
     let not_run: Vec<Value> = report
         .cells
         .iter()
@@ -55,15 +55,25 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
     text
 }
 
-/// The median run under fio's names; all runs under `ringway`.
-fn job(group: usize, cell: &Cell) -> Option<Value> {
+/// The median run under fio's names, as a whole or each of its jobs.
+fn jobs(group: usize, cell: &Cell) -> Vec<Value> {
+    let Some(run) = cell.median() else { return Vec::new() };
+    if run.jobs.is_empty() {
+        let mut own = own(cell, run);
+        own.append(&mut runs(cell));
+        return vec![job(group, cell, run, cell.workload.jobs, own)];
+    }
+    run.jobs.iter().map(|of_job| job(group, cell, of_job, 1, own(cell, of_job))).collect()
+}
+
+/// What this many jobs did under fio's names, and the rest.
+fn job(group: usize, cell: &Cell, run: &Run, jobs: u32, own: Map<String, Value>) -> Value {
     let of = &cell.workload;
-    let run = cell.median()?;
     let usage = &run.usage;
     // fio adds up the time of a group's jobs, and its shares are of that sum.
-    let job_runtime = usage.real.as_secs_f64() * f64::from(of.jobs.max(1));
+    let job_runtime = usage.real.as_secs_f64() * f64::from(jobs.max(1));
     let share = |time: Duration| rounded(time.as_secs_f64() * 100.0 / job_runtime.max(1e-9));
-    Some(json!({
+    json!({
         "jobname": of.name,
         "groupid": group,
         "error": run.errors.first().map_or(0, |&(errno, _)| errno),
@@ -79,16 +89,14 @@ fn job(group: usize, cell: &Cell) -> Option<Value> {
         "usr_cpu": share(usage.user),
         "sys_cpu": share(usage.system),
         "ctx": usage.context_switches,
-        "ringway": own(cell, run),
-    }))
+        "ringway": own,
+    })
 }
 
 /// What fio has no name for.
-fn own(cell: &Cell, median: &Run) -> Value {
+fn own(cell: &Cell, run: &Run) -> Map<String, Value> {
     let of = &cell.workload;
-    let mut rates: Vec<f64> = cell.runs.iter().map(Run::ops_per_second).collect();
-    rates.sort_by(f64::total_cmp);
-    let mut out = figures(median);
+    let mut out = figures(run);
     let mut add = |key: &str, value: Value| out.insert(key.to_owned(), value);
     add("backend", words::backend(of.backend).into());
     add("contender", words::contender(of).into());
@@ -96,22 +104,21 @@ fn own(cell: &Cell, median: &Run) -> Value {
     add("depth", of.depth.into());
     add("jobs", of.jobs.into());
     add("direct", of.direct.into());
-    add(
-        "ops_per_second_of_runs",
-        json!({
-            "median": rounded(median.ops_per_second()),
-            "min": rates.first().map(|&rate| rounded(rate)),
-            "max": rates.last().map(|&rate| rounded(rate)),
-        }),
-    );
-    let from = match of.rate {
-        Some(_) => "clat_ns and lat_ns hold the same figure: from the scheduled start to completion",
-        None => "clat_ns and lat_ns hold the same figure: from submission to completion",
-    };
-    add("latency", from.into());
+    add("latency", "clat_ns and lat_ns hold the same figure: from submission to completion".into());
     add("notes", cell.notes.clone().into());
-    add("runs", cell.runs.iter().map(figures).collect::<Vec<_>>().into());
-    out.into()
+    out
+}
+
+/// All runs of a cell.
+fn runs(cell: &Cell) -> Map<String, Value> {
+    let mut rates: Vec<f64> = cell.runs.iter().map(Run::ops_per_second).collect();
+    rates.sort_by(f64::total_cmp);
+    let mut out = Map::new();
+    let median = cell.median().map(|run| rounded(run.ops_per_second()));
+    let (min, max) = (rates.first().map(|&rate| rounded(rate)), rates.last().map(|&rate| rounded(rate)));
+    out.insert("ops_per_second_of_runs".to_owned(), json!({ "median": median, "min": min, "max": max }));
+    out.insert("runs".to_owned(), cell.runs.iter().map(figures).collect::<Vec<_>>().into());
+    out
 }
 
 /// The figures of one run.
@@ -144,9 +151,15 @@ fn figures(run: &Run) -> Map<String, Value> {
             "io_wq_workers": usage.io_wq_workers,
         }),
     );
-    let both = run.latency();
+    let mut both = run.read.completion().clone();
+    both.add(run.write.completion()).expect("both histograms have the same bounds");
     if !both.is_empty() {
         add("lat_ns", latency(&both, true));
+    }
+    if [&run.read, &run.write].iter().any(|direction| direction.submitted.is_some()) || run.not_started > 0 {
+        // From when requests were due, with those that were due and never started.
+        add("schedule_lat_ns", latency(&run.latency(), true));
+        add("not_started", run.not_started.into());
     }
     if let Some((blocks, wrong)) = run.verified {
         add("verify", json!({ "blocks": blocks, "wrong": wrong }));
@@ -160,6 +173,9 @@ fn figures(run: &Run) -> Map<String, Value> {
 /// One direction as fio writes it: bandwidth in KiB/s and B/s, run time in milliseconds.
 fn direction(of: &Direction, real: Duration) -> Value {
     let real = if of.ops > 0 { real } else { Duration::ZERO };
+    let none = Direction::new();
+    // Those never started are in the other one.
+    let completion = if of.ops > 0 { of.completion() } else { &none.latency };
     let a_second = |n: u64| n as f64 / real.as_secs_f64().max(1e-9);
     json!({
         "io_bytes": of.bytes,
@@ -169,8 +185,8 @@ fn direction(of: &Direction, real: Duration) -> Value {
         "iops": rounded(a_second(of.ops)),
         "runtime": real.as_millis() as u64,
         "total_ios": of.ops,
-        "clat_ns": latency(&of.latency, true),
-        "lat_ns": latency(&of.latency, false),
+        "clat_ns": latency(completion, true),
+        "lat_ns": latency(completion, false),
     })
 }
 
@@ -207,21 +223,38 @@ fn options(of: &Workload) -> Map<String, Value> {
             add("filename", fio_names(paths));
             add("size", size.to_string())
         }
-        Target::Directory { path, size } => {
+        Target::Directory { path, size, files } => {
             add("directory", path.to_string_lossy().into_owned());
-            add("size", size.to_string())
+            add("nrfiles", files.to_string());
+            add("filesize", size.to_string())
         }
+    };
+    if of.percent != 100 {
+        add("size", format!("{}%", of.percent));
+    }
+    match of.start {
+        Start::Byte(0) | Start::Percent(0) => None,
+        Start::Byte(byte) => add("offset", byte.to_string()),
+        Start::Percent(percent) => add("offset", format!("{percent}%")),
     };
     add("rw", of.access.name().to_owned());
     if words::is_mixed(of.access) {
         add("rwmixread", of.read_percent.to_string());
     }
-    add("bs", fio_size(of.block_size));
-    // fio has no engine that is a pool of threads: this name is ringway's.
+    match &of.sizes {
+        Sizes::One => add("bs", fio_size(of.block_size)),
+        Sizes::UpTo(largest) => add("bsrange", format!("{}-{}", fio_size(of.block_size), fio_size(*largest))),
+        Sizes::Split(sizes) => {
+            let parts = sizes.iter().map(|(size, percent)| format!("{}/{percent}", fio_size(*size)));
+            add("bssplit", parts.collect::<Vec<_>>().join(":"))
+        }
+    };
+    // fio's names; it has no engine that is a pool of threads.
     let engine = match of.backend {
         Backend::Uring => "io_uring",
         Backend::Kaio => "libaio",
         Backend::Threads => "threads",
+        Backend::Psync => "psync",
         Backend::Null => "null",
     };
     add("ioengine", engine.to_owned());
@@ -262,8 +295,14 @@ fn options(of: &Workload) -> Map<String, Value> {
     if !of.ramp.is_zero() {
         add("ramp_time", fio_time(of.ramp));
     }
-    if let Some(rate) = of.rate {
-        add("rate_iops", rate.to_string());
+    match of.rate {
+        Some(Rate::Requests(rate)) => add("rate_iops", rate.to_string()),
+        Some(Rate::Bytes(rate)) => add("rate", rate.to_string()),
+        None => None,
+    };
+    if let Some(pause) = of.pause {
+        add("thinktime", pause.time.as_micros().to_string());
+        add("thinktime_blocks", pause.after.to_string());
     }
     match of.sync {
         Some(Sync::Fsync(every)) => add("fsync", every.to_string()),
@@ -438,6 +477,51 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_are_not_reported_as_a_group_have_an_entry_each() {
+        let mut report = samples::one_cell();
+        let cell = &mut report.cells[0];
+        cell.workload.jobs = 3;
+        let run = &mut cell.runs[0];
+        run.jobs = vec![Run::default(), run.clone(), Run { errors: vec![(5, 1)], ..run.clone() }];
+        let whole = parse(&report);
+        let jobs = whole["jobs"].as_array().unwrap();
+        assert_eq!(jobs.iter().map(|job| job["groupid"].as_u64()).collect::<Vec<_>>(), [Some(0); 3]);
+        assert_eq!(jobs.iter().map(|job| job["error"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(0), Some(5)]);
+        assert_eq!((&jobs[0]["read"]["total_ios"], &jobs[1]["job_runtime"]), (&0.into(), &5000.into()));
+    }
+
+    #[test]
+    fn at_a_fixed_rate_fios_latencies_are_from_submission_and_of_what_was_started() {
+        let mut report = samples::one_cell();
+        let cell = &mut report.cells[0];
+        cell.workload.rate = Some(Rate::Requests(1000));
+        let run = &mut cell.runs[0];
+        run.read = Direction::new();
+        run.read.count(4096, 5_000_000, Some(1_000));
+        run.read.latency.record(9_000_000).unwrap();
+        run.not_started = 1;
+        let whole = parse(&report);
+        let job = &whole["jobs"][0];
+        for key in ["clat_ns", "lat_ns"] {
+            assert_eq!((&job["read"][key]["N"], &job["read"][key]["max"]), (&1.into(), &1000.into()), "{key}");
+        }
+        assert_eq!((&job["write"]["clat_ns"]["N"], &job["ringway"]["lat_ns"]["N"]), (&0.into(), &1.into()));
+        assert_eq!((&job["ringway"]["schedule_lat_ns"]["N"], &job["ringway"]["not_started"]), (&2.into(), &1.into()));
+    }
+
+    #[test]
+    fn engines_have_fios_names() {
+        let names = [(Backend::Uring, "io_uring"), (Backend::Kaio, "libaio"), (Backend::Psync, "psync")];
+        for (backend, name) in names {
+            let mut report = samples::one_cell();
+            report.cells[0].workload.backend = backend;
+            let whole = parse(&report);
+            assert_eq!(whole["jobs"][0]["job options"]["ioengine"], name);
+            assert_eq!(whole["jobs"][0]["ringway"]["backend"], words::backend(backend));
+        }
+    }
+
+    #[test]
     fn what_did_not_run_is_no_job() {
         let mut report = samples::depths();
         report.cells[0].runs.clear();
@@ -489,7 +573,9 @@ mod tests {
         fn any_report_is_readable_and_every_figure_a_number(report in samples::anything()) {
             let whole = parse(&report);
             prop_assert!(!has_null(&whole));
-            let cells = whole["jobs"].as_array().unwrap().len() + whole["ringway"]["not_run"].as_array().unwrap().len();
+            let groups: std::collections::BTreeSet<_> =
+                whole["jobs"].as_array().unwrap().iter().map(|job| job["groupid"].as_u64()).collect();
+            let cells = groups.len() + whole["ringway"]["not_run"].as_array().unwrap().len();
             prop_assert_eq!(cells, report.cells.len());
         }
     }

@@ -2,7 +2,7 @@
 //! distribution from a generator with a fixed seed, so that every test sees the same figures.
 
 use crate::bench::result::{Cell, Direction, Machine, Report, Run, Usage};
-use crate::bench::workload::{Access, Backend, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Access, Backend, Rate, Sizes, Stop, Sync, Target, Workload};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -14,28 +14,11 @@ pub(crate) fn workload(backend: Backend, depth: u32) -> Workload {
     Workload {
         name: format!("randread-4k-{depth}"),
         backend,
-        access: Access::RandRead,
-        read_percent: 50,
-        block_size: 4096,
         depth,
-        jobs: 1,
-        direct: true,
-        sqpoll: false,
-        iopoll: false,
-        fixed_buffers: false,
-        fixed_files: false,
-        batch: None,
-        complete_min: 1,
         stop: Stop::After(Duration::from_secs(5)),
         ramp: Duration::from_secs(1),
-        rate: None,
-        sync: None,
-        seed: 1,
-        rand_repeat: true,
-        no_random_map: false,
-        verify: false,
         target: Target::Scratch { size: 1 << 30 },
-        group_reporting: true,
+        ..Workload::default()
     }
 }
 
@@ -99,8 +82,7 @@ pub(crate) fn run(of: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) ->
                 _ => Some(ops * 2 / u64::from(of.depth.clamp(1, 16))),
             },
         },
-        errors: Vec::new(),
-        verified: None,
+        ..Run::default()
     }
 }
 
@@ -121,7 +103,7 @@ fn plausible(backend: Backend, depth: u32) -> (f64, f64) {
     let (most, half, cpu) = match backend {
         Backend::Uring => (480_000.0, 38.0, 3.9),
         Backend::Kaio => (430_000.0, 34.0, 4.8),
-        Backend::Threads => (190_000.0, 18.0, 15.0),
+        Backend::Threads | Backend::Psync => (190_000.0, 18.0, 15.0),
         Backend::Null => (9_500_000.0, 0.3, 0.1),
     };
     let depth = f64::from(depth);
@@ -307,7 +289,9 @@ fn any_cell() -> impl Strategy<Value = Cell> {
                 fixed_buffers: flags[3],
                 fixed_files: flags[4],
                 verify: flags[5],
-                rate,
+                rate: rate.map(if flags[0] { Rate::Requests } else { Rate::Bytes }),
+                group_reporting: flags[1],
+                sizes: if flags[2] { Sizes::UpTo(block_size.saturating_mul(2)) } else { Sizes::One },
                 sync: sync.map(if flags[5] { Sync::Fsync } else { Sync::Fdatasync }),
                 stop: match kind {
                     0 => Stop::After(Duration::from_nanos(size)),
@@ -319,7 +303,7 @@ fn any_cell() -> impl Strategy<Value = Cell> {
                     0 => Target::Scratch { size },
                     1 => Target::Files(vec![path.clone().into(), path.into()]),
                     2 => Target::SizedFiles { paths: vec![path.into()], size },
-                    _ => Target::Directory { path: path.into(), size },
+                    _ => Target::Directory { path: path.into(), size, files: 2 },
                 },
                 ..self::workload(BACKENDS[backend], depth)
             }
@@ -333,6 +317,7 @@ fn any_direction() -> impl Strategy<Value = Direction> {
         let mut out = Direction { ops, bytes, ..Direction::new() };
         for ns in latencies {
             out.latency.saturating_record(ns >> (ns % 64));
+            out.submitted.get_or_insert_with(|| out.latency.clone()).saturating_record(ns >> (ns % 60));
         }
         out
     })
@@ -353,8 +338,12 @@ fn any_run() -> impl Strategy<Value = Run> {
         },
     );
     let errors = prop::collection::vec((any::<i32>(), any::<u64>()), 0..3);
-    (any_direction(), any_direction(), any_direction(), usage, errors, any::<Option<(u64, u64)>>())
-        .prop_map(|(read, write, sync, usage, errors, verified)| Run { read, write, sync, usage, errors, verified })
+    let run = (any_direction(), any_direction(), any_direction(), usage, errors, any::<Option<(u64, u64)>>());
+    (run, any::<u64>(), any::<bool>()).prop_map(|((read, write, sync, usage, errors, verified), not_started, jobs)| {
+        let run = Run { read, write, sync, usage, errors, not_started, verified, jobs: Vec::new() };
+        let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
+        Run { jobs, ..run }
+    })
 }
 
 /// Whether a text holds a figure that is none.

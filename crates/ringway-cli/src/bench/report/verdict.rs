@@ -175,7 +175,7 @@ fn rounds<'a>(group: &'a Group<'a>) -> Vec<Round<'a>> {
 fn answer(report: &Report, group: &Group, rounds: &[Round]) -> Answer {
     let fixed_rate = group.contenders.iter().flat_map(|c| &c.cells).find_map(|cell| {
         let of = &cell.workload;
-        of.rate.map(|rate| rate as f64 * f64::from(of.jobs.max(1)))
+        of.rate.map(|rate| rate.requests(of.block_size) * f64::from(of.jobs.max(1)))
     });
     let mut reasons: Vec<String> = rounds
         .iter()
@@ -701,7 +701,7 @@ mod tests {
             0.0,
         );
         for cell in &mut report.cells {
-            cell.workload.rate = Some(20_000);
+            cell.workload.rate = Some(crate::bench::workload::Rate::Requests(20_000));
         }
         let text = flat(&report);
         assert!(text.starts_with("Keeps the rate at the least CPU time an operation: kaio."), "{text}");

@@ -2,7 +2,7 @@
 //! say the same thing in the same words.
 
 use crate::bench::result::{Cell, Machine, Report};
-use crate::bench::workload::{Access, Backend, Sync, Target, Workload};
+use crate::bench::workload::{Access, Backend, Rate, Sizes, Sync, Target, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,11 +58,14 @@ impl Setting {
                 format!("{} {}/{}", of.access.name(), of.read_percent, 100 - of.read_percent.min(100))
             }
             Setting::Access => of.access.name().to_owned(),
-            Setting::BlockSize => bytes(of.block_size),
+            Setting::BlockSize => sizes(of),
             Setting::Depth => of.depth.to_string(),
             Setting::Jobs => of.jobs.to_string(),
             Setting::Direct => if of.direct { "direct" } else { "buffered" }.to_owned(),
-            Setting::Rate => of.rate.map_or("free".to_owned(), |rate| format!("{}/s", count(rate))),
+            Setting::Rate => of.rate.map_or("free".to_owned(), |rate| match rate {
+                Rate::Requests(rate) => format!("{}/s", count(rate)),
+                Rate::Bytes(rate) => format!("{}/s", bytes(rate)),
+            }),
             Setting::Sync => match of.sync {
                 None => "none".to_owned(),
                 Some(Sync::Fsync(every)) => format!("fsync/{every}"),
@@ -84,11 +87,14 @@ impl Setting {
                 Access::ReadWrite => format!("sequential reads and writes, {} % reads", of.read_percent),
                 Access::RandRw => format!("random reads and writes, {} % reads", of.read_percent),
             }),
-            Setting::BlockSize => Some(bytes(of.block_size)),
+            Setting::BlockSize => Some(sizes(of)),
             Setting::Depth => Some(format!("depth {}", of.depth)),
             Setting::Jobs => Some(plural(u64::from(of.jobs), "job")),
             Setting::Direct => Some(self.short(of)),
-            Setting::Rate => of.rate.map(|rate| format!("{} requests a second of each job", count(rate))),
+            Setting::Rate => of.rate.map(|rate| match rate {
+                Rate::Requests(rate) => format!("{} requests a second of each job", count(rate)),
+                Rate::Bytes(rate) => format!("{} a second of each job", bytes(rate)),
+            }),
             Setting::Sync => of.sync.map(|sync| match sync {
                 Sync::Fsync(every) => format!("fsync after every {}", plural(u64::from(every), "write")),
                 Sync::Fdatasync(every) => format!("fdatasync after every {}", plural(u64::from(every), "write")),
@@ -111,7 +117,7 @@ pub(super) fn phrase(of: &Workload, settings: &[Setting]) -> String {
     let mut parts = Vec::new();
     let has = |setting| settings.contains(&setting);
     // The block size and the kind of access are one noun when both are there.
-    let block = has(Setting::BlockSize).then(|| bytes(of.block_size));
+    let block = has(Setting::BlockSize).then(|| sizes(of));
     let access = if has(Setting::Access) { Setting::Access.phrase(of) } else { None };
     match (block, access) {
         (Some(block), Some(access)) => parts.push(format!("{block} {access}")),
@@ -156,7 +162,16 @@ pub(super) fn backend(backend: Backend) -> &'static str {
         Backend::Uring => "uring",
         Backend::Kaio => "kaio",
         Backend::Threads => "threads",
+        Backend::Psync => "psync",
         Backend::Null => "null",
+    }
+}
+
+/// The size of the requests, or from which to which they are.
+fn sizes(of: &Workload) -> String {
+    match of.sizes {
+        Sizes::One => bytes(of.block_size),
+        _ => format!("{} to {}", bytes(of.block_size), bytes(of.largest_request())),
     }
 }
 
@@ -171,7 +186,9 @@ fn target(target: &Target) -> String {
         Target::Scratch { size } => format!("scratch file of {}", bytes(*size)),
         Target::Files(paths) => names(paths, " "),
         Target::SizedFiles { paths, size } => format!("{}, {} of each", names(paths, " "), bytes(*size)),
-        Target::Directory { path, size } => format!("{}, {} a job", path.to_string_lossy(), bytes(*size)),
+        Target::Directory { path, size, files } => {
+            format!("{}, {} a job of {}", path.to_string_lossy(), plural(u64::from(*files), "file"), bytes(*size))
+        }
     }
 }
 
