@@ -43,7 +43,8 @@ type Options struct {
 	// device's queue (usually 256) costs many times as much. 0 means 192.
 	InFlight int
 	// Threads is the most blocking system calls at once, of what no ring or KAIO context carries, such as buffered writes; 0
-	// means 64. A quarter as many syncs may be under way beside them.
+	// means 64. A quarter as many syncs may be under way beside them. Where none of them ends for 100 ms, since a file system hangs,
+	// more are let in, up to 1024: calls that hang do not keep the others from their turn.
 	Threads int
 	// IOWQWorkers caps the kernel threads of each ring that do what cannot be done without blocking, such as an fsync; 0 leaves
 	// the kernel's own limit.

@@ -260,10 +260,10 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 				(*v)[len(*v)-1].SetLen(len(left))
 			}
 		}
-		n, err := 0, f.engine.call(ctx)
+		n, err := 0, f.engine.calls.begin(ctx)
 		if err == nil {
 			n, err = writeVectors(f.fd, *v, off+int64(done))
-			f.engine.done()
+			f.engine.calls.end()
 			if n == 0 && err == nil {
 				err = io.ErrUnexpectedEOF
 			}

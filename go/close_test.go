@@ -384,12 +384,8 @@ func TestCloseTellsThoseWithoutPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := openIn(t, e, make([]byte, 100), os.O_RDWR)
-	for range cap(e.calls) {
-		e.calls <- struct{}{}
-	}
-	for range cap(e.syncs) {
-		e.syncs <- struct{}{}
-	}
+	e.calls.fill()
+	e.syncs.fill()
 	all := map[string]func() error{
 		"WriteAt":     func() error { _, err := f.WriteAt(make([]byte, 10), 0); return err },
 		"Sync":        f.Sync,
@@ -625,12 +621,8 @@ func TestContextsEnd(t *testing.T) {
 				f := openIn(t, e, content, os.O_RDWR|direct)
 				memory := alignedSlice(2*pageSize, pageSize)
 				// Nothing is answered, and there is no place among the plain calls.
-				for range cap(e.calls) {
-					e.calls <- struct{}{}
-				}
-				for range cap(e.syncs) {
-					e.syncs <- struct{}{}
-				}
+				e.calls.fill()
+				e.syncs.fill()
 				for what, do := range contextual(f, memory) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
@@ -647,12 +639,8 @@ func TestContextsEnd(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				for range cap(e.calls) {
-					<-e.calls
-				}
-				for range cap(e.syncs) {
-					<-e.syncs
-				}
+				e.calls.drain()
+				e.syncs.drain()
 				for _, s := range queues {
 					s.release()
 				}

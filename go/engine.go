@@ -7,7 +7,6 @@ package ringway
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -28,8 +27,8 @@ type Engine struct {
 	shards   []*shard
 	rings    []*uring // Below the shards, if the backend is uring.
 	next     atomic.Uint32
-	calls    chan struct{} // A token for each blocking call under way.
-	syncs    chan struct{} // The same for syncs, which take long and are not to be in the others' way.
+	calls    *lane // Of blocking calls.
+	syncs    *lane // Of syncs, which take long and are not to be in the others' way.
 	options  Options
 	refusals []*Refusal
 	granted  []string
@@ -58,8 +57,8 @@ func New(o Options) (*Engine, error) {
 		o.Threads = 64
 	}
 	o.closeWait = cmp.Or(o.closeWait, closeWait)
-	e := &Engine{options: o, calls: make(chan struct{}, o.Threads), syncs: make(chan struct{}, max(o.Threads/4, 1)),
-		over: make(chan struct{})}
+	over := make(chan struct{})
+	e := &Engine{options: o, calls: newLane(o.Threads, over), syncs: newLane(max(o.Threads/4, 1), over), over: over}
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
 	for _, backend := range ladder {
 		if err = e.make(backend); err == nil {
@@ -311,25 +310,4 @@ func (e *Engine) shard() *shard {
 	s := e.hints.Get().(*shard)
 	e.hints.Put(s)
 	return s
-}
-
-// call has room for one more blocking system call, and done gives it back.
-func (e *Engine) call(ctx context.Context) error { return e.token(ctx, e.calls) }
-func (e *Engine) done()                          { <-e.calls }
-
-// token takes one out of the engine's, as soon as there is one. The error is the context's cause or ErrEngineClosed.
-func (e *Engine) token(ctx context.Context, tokens chan<- struct{}) error {
-	select {
-	case tokens <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case tokens <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-e.over:
-		return ErrEngineClosed
-	}
 }

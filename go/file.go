@@ -260,10 +260,10 @@ func (f *File) SetWriteDeadline(t time.Time) error {
 // before. A file system that cannot answers EOPNOTSUPP.
 func (f *File) Preallocate(off, n int64) error {
 	return f.use("preallocate", func() error {
-		if err := f.engine.call(always); err != nil {
+		if err := f.engine.calls.begin(always); err != nil {
 			return err
 		}
-		defer f.engine.done()
+		defer f.engine.calls.end()
 		return f.descriptor(func(fd int) error {
 			for {
 				if err := syscall.Fallocate(fd, 0, off, n); err != syscall.EINTR {
@@ -318,10 +318,10 @@ func (f *File) sync(ctx context.Context, kind kind) error {
 			return err
 		}
 	}
-	if err := e.token(ctx, e.syncs); err != nil {
+	if err := e.syncs.begin(ctx); err != nil {
 		return err
 	}
-	defer func() { <-e.syncs }()
+	defer e.syncs.end()
 	return f.descriptor(func(fd int) error {
 		for {
 			var err error

@@ -238,10 +238,10 @@ func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (in
 			return int(result), nil
 		}
 	}
-	if err := e.call(ctx); err != nil {
+	if err := e.calls.begin(ctx); err != nil {
 		return 0, err
 	}
-	defer e.done()
+	defer e.calls.end()
 	return blocking(kind, f.fd, p, off)
 }
 
@@ -398,10 +398,10 @@ func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off
 		written(p[:n])
 	}
 	if byCall {
-		if err := f.engine.call(ctx); err != nil {
+		if err := f.engine.calls.begin(ctx); err != nil {
 			return 0, err
 		}
-		defer f.engine.done()
+		defer f.engine.calls.end()
 		return blocking(kind, f.fd, p, off)
 	}
 	return n, err

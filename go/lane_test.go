@@ -1,0 +1,112 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Blocking calls that hang, and those that come after them.
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// fill takes all places that there can be, and drain gives them back.
+func (l *lane) fill() {
+	l.mu.Lock()
+	l.inUse, l.places = largestLane, largestLane
+	l.mu.Unlock()
+}
+
+func (l *lane) drain() {
+	for range largestLane {
+		l.end()
+	}
+}
+
+// Calls that hang do not keep others from their turn, and a lane that has grown is small again after them.
+func TestStuckLane(t *testing.T) {
+	l := newLane(4, nil)
+	for range 4 {
+		if err := l.begin(always); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 { // One wait at the most: the places that are new stay.
+		if err := l.begin(always); err != nil {
+			t.Fatal(err)
+		}
+		l.end()
+	}
+	if l.places != 4+growth || l.inUse != 4 {
+		t.Fatalf("%d places, %d in use", l.places, l.inUse)
+	}
+	for range 4 {
+		l.end()
+	}
+	if l.places != 4 || l.inUse != 0 {
+		t.Fatalf("%d places, %d in use", l.places, l.inUse)
+	}
+}
+
+// However many hang, there are no more threads than the bound, and whoever waits then can give it up.
+func TestLaneIsBounded(t *testing.T) {
+	l := newLane(4, nil)
+	l.fill()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*stuckAfter)
+	defer cancel()
+	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if l.places != largestLane || l.inUse != largestLane || len(l.waiters) != 0 {
+		t.Fatalf("%d places, %d in use, %d wait", l.places, l.inUse, len(l.waiters))
+	}
+}
+
+// Contexts that end while their turn comes lose no place.
+func TestLaneStorm(t *testing.T) {
+	over := make(chan struct{})
+	l := newLane(3, over)
+	var now, most atomic.Int32
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 9))
+			for range 200 {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(200))*time.Microsecond)
+				if l.begin(ctx) == nil {
+					n := now.Add(1)
+					for most := &most; ; {
+						old := most.Load()
+						if n <= old || most.CompareAndSwap(old, n) {
+							break
+						}
+					}
+					time.Sleep(time.Duration(random.IntN(50)) * time.Microsecond)
+					now.Add(-1)
+					l.end()
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if l.inUse != 0 || len(l.waiters) != 0 || l.places != 3 {
+		t.Fatalf("%d in use, %d wait, %d places", l.inUse, len(l.waiters), l.places)
+	}
+	if n := int(most.Load()); n > 3+growth {
+		t.Errorf("%d at once", n)
+	}
+	for range 3 {
+		if err := l.begin(always); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(over)
+	if err := l.begin(always); !errors.Is(err, ErrEngineClosed) {
+		t.Fatal(err)
+	}
+}
