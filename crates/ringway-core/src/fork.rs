@@ -77,11 +77,10 @@ fn make_page() -> &'static AtomicU32 {
         unsafe { libc::pthread_atfork(None, None, Some(empty)) };
         &UNWIPED
     }));
-    match PAGE.compare_exchange(ptr::null_mut(), made.cast_mut(), Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: both are made above, by this thread or another, and live for ever.
-        Ok(_) => unsafe { &*made },
-        Err(other) => unsafe { &*other },
-    }
+    let other = PAGE.compare_exchange(ptr::null_mut(), made.cast_mut(), Ordering::AcqRel, Ordering::Acquire);
+    let page = other.err().unwrap_or(made.cast_mut());
+    // SAFETY: it was made above, by this thread or another, and lives for ever.
+    unsafe { &*page }
 }
 
 /// A page that is zero in every new process. It is never given back.

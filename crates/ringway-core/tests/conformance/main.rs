@@ -192,6 +192,8 @@ const CASES: &[Case] = cases! {
         process::no_room_for_kaio,
         process::fork_of_the_same_number,
         stuck::opens_of_fifos,
+        stuck::more_opens_of_fifos_than_may_wait,
+        stuck::an_open_behind_a_lease,
         stuck::a_frozen_file_system,
     }
 };

@@ -112,6 +112,54 @@ pub fn opens_of_fifos(world: &World) {
     assert!(wait_for(SOON, || descriptors() <= before.0), "descriptors: {}, then {}", before.0, descriptors());
 }
 
+/// There is a bound, and it says so.
+pub fn more_opens_of_fifos_than_may_wait(world: &World) {
+    const MOST: usize = 1024;
+    let path = world.dir("fifos").join("fifo");
+    fifo(&path);
+    let mut queue = world.build(&world.options().in_flight(2048));
+    for number in 0..MOST as u64 + 20 {
+        queue.push(op::open(&path, OpenOptions::new().write(true)).user_data(number)).unwrap();
+    }
+    let until = Instant::now() + SOON;
+    let mut refused = 0;
+    while refused < 20 {
+        assert!(Instant::now() < until, "{refused} are refused");
+        for done in queue.reap_until(1, until).unwrap() {
+            assert_eq!(done.result.map_err(|error| error.errno()), Err(libc::EAGAIN));
+            refused += 1;
+        }
+    }
+    assert_eq!(queue.in_flight(), MOST);
+    all_else_goes_on(world, &mut queue);
+    assert_eq!(queue.cancel_all(), MOST);
+    let results = queue.rest();
+    assert!(results.values().all(|result| *result == Err(libc::ECANCELED)), "{results:?}");
+    // Those that are cancelled hold their threads until the other end comes.
+    let again = op::open(&path, OpenOptions::new().write(true));
+    assert_eq!(queue.result(again), Err(libc::EAGAIN));
+    let other = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    assert!(wait_for(SOON, || threads() < MOST));
+    assert!(queue.one(op::open(&path, OpenOptions::new().write(true))).into_file().is_ok());
+    drop(other);
+}
+
+/// What is told not to wait says that it would have to, and is not tried for ever.
+pub fn an_open_behind_a_lease(world: &World) {
+    let path = world.dir("lease").join("file");
+    let holder = std::fs::File::create(&path).unwrap();
+    // SAFETY: the signal by which the kernel asks for the lease is ignored; the other call takes numbers.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        if libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) != 0 {
+            return skip("the file system has no leases");
+        }
+    }
+    let mut queue = world.queue();
+    let open = op::open(&path, OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK));
+    assert_eq!(queue.result(open), Err(libc::EAGAIN));
+}
+
 /// As many reads as a program may have of pipes in which nothing comes, and polls of them.
 pub fn idle_pipes(world: &World) {
     let mut queue = world.build(&world.options().in_flight(2048));

@@ -1,6 +1,6 @@
 //! Reads, writes, syncs, polls and timeouts that succeed: the same bytes everywhere.
 
-use crate::world::{MS, World, answer, byte, bytes, filled, pattern, pipe, put, room, vec_of};
+use crate::world::{MS, World, answer, byte, bytes, filled, pattern, pipe, put, room, vec_of, wait_for};
 use ringway_core::op::{self, At, Readiness, Vectored};
 use ringway_core::{Arena, Buffer, CustomBuffer, FaultPlan, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -227,7 +227,11 @@ fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Che
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for bit in bits {
-                std::thread::sleep(3 * MS);
+                let mut unread: libc::c_int = 0;
+                // SAFETY: the request writes one live number.
+                let look =
+                    || unsafe { libc::ioctl(writer.as_raw_fd(), libc::FIONREAD, &raw mut unread) } == 0 && unread == 0;
+                assert!(wait_for(20_000 * MS, look), "the reader does not read");
                 put(&writer, bit.as_bytes());
             }
             drop(writer);

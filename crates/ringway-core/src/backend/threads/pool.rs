@@ -818,3 +818,42 @@ fn is_storage(fd: RawFd) -> bool {
     }
     matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_hang_when_none_of_them_ends() {
+        let mut calls = Calls::default();
+        let [first, second] = [calls.begin(), calls.begin()];
+        assert_eq!(calls.tick(2), 0);
+        let third = calls.begin();
+        assert_eq!((calls.tick(2), calls.stuck), (2, 2));
+        calls.end(first);
+        assert_eq!(calls.stuck, 1);
+        calls.end(second);
+        calls.end(third);
+        assert_eq!((calls.stuck, calls.tick(2), calls.tick(2)), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_call_hangs_while_others_end() {
+        let mut calls = Calls::default();
+        let hangs = calls.begin();
+        for tick in 1..=STUCK {
+            let ends = calls.begin();
+            calls.end(ends);
+            assert_eq!(calls.tick(2), usize::from(tick == STUCK), "{tick}");
+        }
+        calls.end(hangs);
+        assert_eq!(calls.stuck, 0);
+    }
+
+    #[test]
+    fn no_more_than_so_many_hang() {
+        let mut calls = Calls::default();
+        (0..MOST_STUCK + 10).for_each(|_| _ = calls.begin());
+        assert_eq!((calls.tick(1), calls.tick(1)), (MOST_STUCK, 0));
+    }
+}

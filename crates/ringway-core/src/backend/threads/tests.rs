@@ -707,3 +707,23 @@ impl Random {
         self.0 % end
     }
 }
+
+#[test]
+fn threads_that_hang_are_replaced() {
+    let file = sample();
+    let mut threads = Threads::new(options(2)).unwrap();
+    let (_readers, writers) = block(&mut threads, 2);
+    for index in 0..6 {
+        carry(&mut threads, &job(index, read(&file, 100, 0), FileKind::Storage));
+        assert_eq!(one(&mut threads), (index, Answer::Result(100)));
+    }
+    assert!(threads.shared.lock().threads()[0] > 2);
+    // What hung comes back, and there are too many.
+    drop(writers);
+    assert_eq!(reap(&mut threads, 2).len(), 2);
+    let until = Instant::now() + 10 * SECOND;
+    while threads.shared.lock().threads()[0] > 2 {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+}
