@@ -97,6 +97,7 @@ impl File {
             }
             buffer = back;
         }
+        self.gives_way(len as usize).await;
         let chain = vec![op::write(self.core(), buffer, at).exact(), op::fdatasync(self.core())];
         let mut outcomes = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).await.into_iter();
         // A forked child has no results: its parent has.
@@ -166,9 +167,14 @@ impl File {
 
     /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is submitted.
     pub(super) async fn fly(&self, operation: Operation, len: usize) -> Outcome {
+        self.gives_way(len).await;
+        Flight::new(&self.engine().inner, self.turn(), operation).await
+    }
+
+    /// Lets other tasks run now and then, before a transfer of `len` bytes is submitted.
+    async fn gives_way(&self, len: usize) {
         let copied = if self.is_direct() { 0 } else { len.min(STEP) };
         poll_fn(|cx| go_on(cx, copied)).await;
-        Flight::new(&self.engine().inner, self.turn(), operation).await
     }
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
