@@ -135,6 +135,8 @@ pub(crate) struct Reapers {
 /// A lane's operations whose turn is now.
 struct Now {
     inbox: Inbox,
+    /// How many of them there is room for in all.
+    size: usize,
     /// How many more of them there is room for.
     room: usize,
 }
@@ -270,7 +272,11 @@ impl Shard {
             front: Mutex::new(Front {
                 waiters: Waiters::default(),
                 paced: Inbox::default(),
-                now: LANES.map(|lane| Now { inbox: Inbox::default(), room: room(lane) as usize }),
+                now: LANES.map(|lane| Now {
+                    inbox: Inbox::default(),
+                    size: room(lane) as usize,
+                    room: room(lane) as usize,
+                }),
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize),
                 flush: false,
@@ -320,6 +326,13 @@ impl Shard {
             self.alarm.watch();
         }
         pushed
+    }
+
+    /// Half of a lane's room, or more, is taken.
+    pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
+        let front = self.front();
+        let now = &front.now[lane as usize];
+        now.room <= now.size / 2
     }
 
     /// The result of a waiter's one operation, if it is there.

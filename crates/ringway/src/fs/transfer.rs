@@ -171,10 +171,11 @@ impl File {
         Flight::new(&self.engine().inner, self.turn(), operation).await
     }
 
-    /// Lets other tasks run now and then, before a transfer of `len` bytes is submitted.
+    /// Lets other tasks run now and then, before `len` bytes are submitted that may be copied then: not those of direct I/O.
     async fn gives_way(&self, len: usize) {
-        let copied = if self.is_direct() { 0 } else { len.min(STEP) };
-        poll_fn(|cx| go_on(cx, copied)).await;
+        if !self.is_direct() && self.is_storage() {
+            poll_fn(|cx| go_on(cx, len.min(STEP))).await;
+        }
     }
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
