@@ -214,6 +214,11 @@ impl Inner {
         }
     }
 
+    /// Half of a lane's room, or more, is taken in the shard of the thread that calls.
+    pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
+        self.shards[self.here()].is_crowded(lane)
+    }
+
     /// A read was answered from the page cache.
     #[inline]
     pub(crate) fn count_cached(&self) {

@@ -56,6 +56,11 @@ impl Iocb {
         Self { data, ..self }
     }
 
+    /// `RWF_*` flags of `pwritev2(2)` (4.13).
+    pub fn rw_flags(self, rw_flags: u32) -> Self {
+        Self { rw_flags, ..self }
+    }
+
     /// Have this eventfd told of the completion.
     pub fn resfd(self, eventfd: RawFd) -> Self {
         Self { flags: IOCB_FLAG_RESFD, resfd: eventfd as u32, ..self }

@@ -28,6 +28,7 @@ mod sync_range;
 mod timeout;
 mod unlink;
 mod write;
+mod write_dsync;
 mod writev;
 
 pub use close::{Close, close};
@@ -51,6 +52,7 @@ pub use sync_range::{SyncRange, sync_range};
 pub use timeout::{Timeout, timeout};
 pub use unlink::{Unlink, rmdir, unlink, unlink_at};
 pub use write::{Write, write};
+pub use write_dsync::{WriteDsync, write_dsync};
 pub use writev::{Writev, writev};
 
 pub(crate) use cancel::Cancel;
@@ -228,6 +230,7 @@ operations! {
     Nop "nop",
     Read "read",
     Write "write",
+    WriteDsync "write_dsync",
     Readv "readv",
     Writev "writev",
     Fsync "fsync",
@@ -273,6 +276,7 @@ impl Raw {
         match self {
             Self::Read(r) => r.shape(),
             Self::Write(w) => w.shape(),
+            Self::WriteDsync(w) => w.shape(),
             Self::Readv(r) => r.shape(),
             Self::Writev(w) => w.shape(),
             _ => Shape::Whole,
@@ -284,6 +288,7 @@ impl Raw {
         match self {
             Self::Read(r) => Self::Read(r.piece(start, len)),
             Self::Write(w) => Self::Write(w.piece(start, len)),
+            Self::WriteDsync(w) => Self::WriteDsync(w.piece(start, len)),
             Self::Readv(r) => r.piece(start),
             Self::Writev(w) => w.piece(start),
             other => *other,
@@ -295,6 +300,7 @@ impl Raw {
         match self {
             Self::Read(x) => Some(x.fd),
             Self::Write(x) => Some(x.fd),
+            Self::WriteDsync(x) => Some(x.0.fd),
             Self::Readv(x) => Some(x.fd),
             Self::Writev(x) => Some(x.fd),
             Self::Fsync(x) => Some(x.fd),
@@ -314,6 +320,7 @@ impl Raw {
         match self {
             Self::Read(x) => Some(x.offset),
             Self::Write(x) => Some(x.offset),
+            Self::WriteDsync(x) => Some(x.0.offset),
             Self::Readv(x) => Some(x.offset),
             Self::Writev(x) => Some(x.offset),
             _ => None,
@@ -322,7 +329,7 @@ impl Raw {
 
     /// True for transfers: what may be short, split and continued.
     pub(crate) fn is_transfer(&self) -> bool {
-        matches!(self, Self::Read(_) | Self::Write(_) | Self::Readv(_) | Self::Writev(_))
+        matches!(self, Self::Read(_) | Self::Write(_) | Self::WriteDsync(_) | Self::Readv(_) | Self::Writev(_))
     }
 
     /// True for transfers to a file.
@@ -333,6 +340,6 @@ impl Raw {
     /// True for what waits for the device to have written everything: it has a lane of its own among
     /// the threads, so that reads do not stand behind it.
     pub(crate) fn is_sync(&self) -> bool {
-        matches!(self, Self::Fsync(_) | Self::SyncRange(_))
+        matches!(self, Self::Fsync(_) | Self::SyncRange(_) | Self::WriteDsync(_))
     }
 }

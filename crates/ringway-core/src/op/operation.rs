@@ -1,6 +1,6 @@
 //! An operation with everything that it owns: what the safe push takes and a completion hands back.
 
-use super::{Form, Metadata, Raw};
+use super::{Form, Metadata, Raw, WriteDsync};
 use crate::{Buffer, File};
 use std::any::Any;
 use std::ffi::CString;
@@ -218,7 +218,7 @@ pub(crate) fn bind(operation: &mut Operation) {
     if let Held::Buffer(buffer) = &mut operation.held {
         match &mut operation.raw {
             Raw::Read(read) => read.addr = buffer.as_mut_ptr().unwrap_or(std::ptr::null_mut()),
-            Raw::Write(write) => write.addr = buffer.as_ptr(),
+            Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.addr = buffer.as_ptr(),
             _ => {}
         }
     }

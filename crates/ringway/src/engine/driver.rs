@@ -55,7 +55,8 @@ fn unless_it_panics<R>(_try: impl FnOnce() -> R) -> Option<R> {
 
 /// The result; `None` if there was a panic, of which the panic hook is not told: it may print, or end the process.
 ///
-/// The hook is the whole process's, so it is replaced for a moment by one that passes on what other threads have to tell.
+/// The hook is the whole process's, so it is replaced for a moment by one that passes on what other threads have to tell. (It can only
+/// be taken and set, not exchanged: a panic of another thread in between would meet the standard library's own hook.)
 #[cfg(panic = "unwind")]
 fn unless_it_panics<R>(run: impl FnOnce() -> R) -> Option<R> {
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

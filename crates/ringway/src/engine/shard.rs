@@ -38,6 +38,7 @@ pub(crate) enum Lane {
     Call,
     /// Opens; that of a FIFO may wait for ever.
     Open,
+    /// Syncs. Operations that are pushed together are a chain: writes, and the sync behind them.
     Sync,
     /// What may wait for ever: reads and writes of pipes, sockets, terminals.
     Wait,
@@ -134,6 +135,8 @@ pub(crate) struct Reapers {
 /// A lane's operations whose turn is now.
 struct Now {
     inbox: Inbox,
+    /// How many of them there is room for in all.
+    size: usize,
     /// How many more of them there is room for.
     room: usize,
 }
@@ -190,9 +193,12 @@ struct Ring {
 #[derive(Clone, Copy)]
 struct Label(u64);
 
-/// Where its turn stands in a label: the lane's number, or this for a paced operation.
+/// Where its turn stands in a label: the lane's number, or one of these.
 const TURN: u32 = 61;
+/// A paced operation.
 const PACED: u64 = 7;
+/// A member of a chain: the last one has the room of all.
+const CHAINED: u64 = 6;
 
 impl Label {
     fn new(key: Key, place: u32, turn: Turn) -> Self {
@@ -203,6 +209,11 @@ impl Label {
         Self(u64::from(key.index()) | u64::from(place) << 32 | turn << TURN)
     }
 
+    /// Of a chain's operation that is not its last.
+    fn chained(key: Key, place: u32) -> Self {
+        Self(u64::from(key.index()) | u64::from(place) << 32 | CHAINED << TURN)
+    }
+
     fn index(self) -> u32 {
         self.0 as u32
     }
@@ -211,9 +222,9 @@ impl Label {
         (self.0 << (64 - TURN) >> (64 - TURN) >> 32) as u32
     }
 
-    /// The number of its lane; `None` for a paced operation.
-    fn lane(self) -> Option<usize> {
-        Some(self.0 >> TURN).filter(|turn| *turn != PACED).map(|lane| lane as usize)
+    /// The number of its lane, or [`PACED`], or [`CHAINED`].
+    fn turn(self) -> u64 {
+        self.0 >> TURN
     }
 }
 
@@ -251,7 +262,8 @@ impl Shard {
             Lane::Sync => SYNCS,
             Lane::Wait => waiting,
         };
-        let in_all = LANES.into_iter().map(room).fold(paced, u32::saturating_add);
+        // Each sync may have a write before it.
+        let in_all = LANES.into_iter().map(room).fold(paced.saturating_add(SYNCS), u32::saturating_add);
         // Closing is the engine's business, which waits.
         let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
         let mut queue = options.build()?;
@@ -260,7 +272,11 @@ impl Shard {
             front: Mutex::new(Front {
                 waiters: Waiters::default(),
                 paced: Inbox::default(),
-                now: LANES.map(|lane| Now { inbox: Inbox::default(), room: room(lane) as usize }),
+                now: LANES.map(|lane| Now {
+                    inbox: Inbox::default(),
+                    size: room(lane) as usize,
+                    room: room(lane) as usize,
+                }),
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize),
                 flush: false,
@@ -310,6 +326,13 @@ impl Shard {
             self.alarm.watch();
         }
         pushed
+    }
+
+    /// Half of a lane's room, or more, is taken.
+    pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
+        let front = self.front();
+        let now = &front.now[lane as usize];
+        now.room <= now.size / 2
     }
 
     /// The result of a waiter's one operation, if it is there.
@@ -575,8 +598,12 @@ impl Front {
                 && let Some((key, next)) = self.now[at].inbox.take(&mut self.waiters)
             {
                 self.now[at].room -= 1;
-                self.give(&mut ring.queue, key, next, Turn::Now(lane), orphans);
-                given += 1;
+                if lane == Lane::Sync && !next.last {
+                    given += self.give_chain(&mut ring.queue, key, next, orphans);
+                } else {
+                    self.give(&mut ring.queue, key, next, Turn::Now(lane), orphans);
+                    given += 1;
+                }
             }
         }
         if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
@@ -606,6 +633,34 @@ impl Front {
         }
     }
 
+    /// Gives the queue all operations of a waiter, each to begin when the one before it has succeeded; how many.
+    fn give_chain(&mut self, queue: &mut Queue, key: Key, first: Next, orphans: &mut Vec<Outcome>) -> usize {
+        let (mut chain, mut labels) = (Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(Next { operation, place, last }) = next {
+            let label = if last { Label::new(key, place, Turn::Now(Lane::Sync)) } else { Label::chained(key, place) };
+            chain.push(operation.user_data(label.0));
+            labels.push(label);
+            next = if last {
+                None
+            } else {
+                self.now[Lane::Sync as usize].inbox.take(&mut self.waiters).map(|(_, next)| next)
+            };
+        }
+        let count = chain.len();
+        match queue.push_chain(chain) {
+            Ok(id) => self.waiters.carried(key.index(), id),
+            Err(refused) => {
+                let reason = refused.reason();
+                for (operation, label) in refused.into_operations().into_iter().zip(labels) {
+                    self.answer(label, Err(Box::new(Refused { reason, operation })), None, orphans);
+                    self.over(label);
+                }
+            }
+        }
+        count
+    }
+
     /// Tells the waiters what has become of their operations. Whom to wake is added to `deferred`.
     fn hand_out(
         &mut self,
@@ -630,9 +685,10 @@ impl Front {
 
     /// An operation is over, and leaves room.
     fn over(&mut self, label: Label) {
-        match label.lane() {
-            None => self.pace.completed(1),
-            Some(lane) => self.now[lane].room += 1,
+        match label.turn() {
+            PACED => self.pace.completed(1),
+            CHAINED => {}
+            lane => self.now[lane as usize].room += 1,
         }
     }
 

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open file. Clones share it, and any number of operations may be on their way at once, from any task and any runtime.
 ///
@@ -37,12 +38,14 @@ pub struct File {
 struct Inner {
     core: CoreFile,
     cache: Cache,
+    /// `RWF_DSYNC` was refused.
+    no_dsync: AtomicBool,
     engine: Engine,
 }
 
 impl File {
     pub(super) fn new(core: CoreFile, engine: Engine) -> Self {
-        Self { inner: Arc::new(Inner { core, cache: Cache::default(), engine }) }
+        Self { inner: Arc::new(Inner { core, cache: Cache::default(), no_dsync: AtomicBool::new(false), engine }) }
     }
 
     /// Opens a file for reading, with the global engine. For anything else there is [`OpenOptions`].
@@ -149,6 +152,15 @@ impl File {
 
     pub(super) fn core(&self) -> &CoreFile {
         &self.inner.core
+    }
+
+    /// Whether a write may be asked to be durable in one request.
+    pub(super) fn has_dsync(&self) -> bool {
+        !self.inner.no_dsync.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_no_dsync(&self) {
+        self.inner.no_dsync.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn cache(&self) -> &Cache {

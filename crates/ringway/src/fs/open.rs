@@ -5,6 +5,7 @@ use super::{File, outcome};
 use crate::Engine;
 use crate::engine::{Flight, Lane, Turn};
 use ringway_core::op;
+use rustix::fs::FileType;
 use std::io;
 use std::path::Path;
 
@@ -123,12 +124,26 @@ impl OpenOptions {
             (None, Some(dir)) => dir.engine().clone(),
             (None, None) => Engine::global()?.clone(),
         };
+        let path = path.as_ref();
+        // That of a FIFO may wait for ever: those have half of the room at most, and then the room of what waits.
+        let waits = engine.inner.is_crowded(Lane::Open) && self.is_fifo(&engine, path).await;
+        let lane = if waits { Lane::Wait } else { Lane::Open };
         let operation = match &self.dir {
             Some(dir) => op::open_at(dir.core(), path, &self.inner),
             None => op::open(path, &self.inner),
         };
-        let file = opened(Flight::new(&engine.inner, Turn::Now(Lane::Open), operation).await)?;
+        let file = opened(Flight::new(&engine.inner, Turn::Now(lane), operation).await)?;
         Ok(File::new(file, engine))
+    }
+
+    /// Whether the path leads to a FIFO, as far as can be seen.
+    async fn is_fifo(&self, engine: &Engine, path: &Path) -> bool {
+        let look = match &self.dir {
+            Some(dir) => op::statx_at(dir.core(), path, 0),
+            None => op::statx(path),
+        };
+        let found = outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), look).await);
+        found.is_ok_and(|found| FileType::from_raw_mode(found.mode()) == FileType::Fifo)
     }
 }
 

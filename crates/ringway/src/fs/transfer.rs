@@ -1,12 +1,12 @@
 //! Reading into and writing from buffers that the caller gives.
 
 use super::File;
-use super::outcome::{invalid, transfer, vectored};
+use super::outcome::{invalid, nothing, transfer, vectored};
 use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
-use crate::engine::{Flight, Outcome, STEP, go_on, go_on_in_memory};
+use crate::engine::{Flight, Lane, Outcome, STEP, Turn, go_on, go_on_in_memory};
 use ringway_core::op::{self, At, Vectored};
-use ringway_core::{Buffer, Operation};
+use ringway_core::{Buffer, Operation, Reason};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
@@ -15,6 +15,10 @@ use std::ops::Range;
 const WHOLE: usize = 1 << 20;
 /// Bytes that are asked for beyond where a file should end.
 const MORE: usize = 4096;
+
+/// A write of so many bytes is surely one request to the device.
+const ONE_REQUEST: u64 = 64 << 10;
+const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
 
 impl File {
     /// Reads at an offset (or at the file's own position, [`At::Cursor`]) into `buffer`, and hands it back. How many bytes
@@ -59,6 +63,52 @@ impl File {
         let len = buffer.len() as u64;
         let (result, buffer) = self.write_buffer(buffer, at.into(), true).await;
         (whole(result, len, io::ErrorKind::WriteZero), given_back(buffer))
+    }
+
+    /// Writes all of `buffer` at an offset (or at the file's own position) and makes it durable, as one future: when it is ready,
+    /// what it wrote is on the device, as if the file had been opened with `O_DSYNC`. Of what was written before, and of
+    /// writes on their way, it promises nothing: that is for [`sync_data`](Self::sync_data).
+    ///
+    /// A short direct write is one request (`RWF_DSYNC`); any other is a write with an `fdatasync(2)` linked behind it, which
+    /// begins when all of it is written.
+    ///
+    /// Errors: those of `write(2)` and of `fdatasync(2)`; InvalidInput for what cannot be synced (pipes, sockets) and, naming the
+    /// alignment, for direct I/O that is not aligned. A part may have been written. After an error of the sync the data may be
+    /// lost though it can be read; the sync is not tried again, and neither should the caller: a second one that succeeds proves
+    /// nothing. Dropped, it is cancelled if the kernel has not begun it: it may be written, or not, or in part, durable or not.
+    pub async fn write_durable_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
+        let (result, buffer) = self.write_durable(buffer.into(), at.into()).await;
+        (result, given_back(buffer))
+    }
+
+    async fn write_durable(&self, mut buffer: Buffer, at: At) -> (io::Result<()>, Buffer) {
+        let len = buffer.len() as u64;
+        if !self.is_storage() {
+            return (Err(invalid("write_durable_at: the file cannot be synced")), buffer);
+        }
+        if let Err(error) = self.check_aligned(&buffer, at) {
+            return (Err(error), buffer);
+        }
+        if self.is_direct() && len <= ONE_REQUEST && self.has_dsync() {
+            let write = op::write_dsync(self.core(), buffer, at).exact();
+            let (result, back) = transfer(self.fly(write, len as usize).await);
+            match result {
+                Err(error) if error.raw_os_error() == Some(EOPNOTSUPP) => self.set_no_dsync(),
+                result => return (whole(result, len, io::ErrorKind::WriteZero), back),
+            }
+            buffer = back;
+        }
+        self.gives_way(len as usize).await;
+        let chain = vec![op::write(self.core(), buffer, at).exact(), op::fdatasync(self.core())];
+        let mut outcomes = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).await.into_iter();
+        // A forked child has no results: its parent has.
+        let (Some(write), Some(sync)) = (outcomes.next(), outcomes.next()) else {
+            let forked = io::Error::from_raw_os_error(Reason::Forked.errno());
+            return (Err(forked), Buffer::from(Vec::new()));
+        };
+        let (written, buffer) = transfer(write);
+        // The sync behind a write that failed says only that it was called off.
+        (whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync)), buffer)
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at), but for direct I/O,
@@ -118,9 +168,15 @@ impl File {
 
     /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is submitted.
     pub(super) async fn fly(&self, operation: Operation, len: usize) -> Outcome {
-        let copied = if self.is_direct() { 0 } else { len.min(STEP) };
-        poll_fn(|cx| go_on(cx, copied)).await;
+        self.gives_way(len).await;
         Flight::new(&self.engine().inner, self.turn(), operation).await
+    }
+
+    /// Lets other tasks run now and then, before `len` bytes are submitted that may be copied then: not those of direct I/O.
+    async fn gives_way(&self, len: usize) {
+        if !self.is_direct() && self.is_storage() {
+            poll_fn(|cx| go_on(cx, len.min(STEP))).await;
+        }
     }
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
@@ -139,15 +195,22 @@ impl File {
     }
 
     async fn write_buffer(&self, buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
-        if let At::Offset(offset) = at
-            && self.is_direct()
-            && let Err(misaligned) = check_write(&self.alignment(), offset, buffer.as_slice())
-        {
-            return (Err(misaligned.into()), buffer);
+        if let Err(error) = self.check_aligned(&buffer, at) {
+            return (Err(error), buffer);
         }
         let len = buffer.len();
         let write = op::write(self.core(), buffer, at);
         transfer(self.fly(if exact { write.exact() } else { write }, len).await)
+    }
+
+    /// Errors: InvalidInput for a direct write that is not aligned.
+    fn check_aligned(&self, buffer: &Buffer, at: At) -> io::Result<()> {
+        match at {
+            At::Offset(offset) if self.is_direct() => {
+                Ok(check_write(&self.alignment(), offset, buffer.as_slice()).map(drop)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads out of the page cache, up to the end of the file; `None` when it is not all there, and for direct I/O.

@@ -4,10 +4,10 @@
 
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
-use crate::world::{MS, direct, granted, pattern, scratch};
+use crate::world::{MS, direct, granted, pattern, put, scratch};
 use futures::future::poll_immediate;
 use ringway::fs::File;
-use ringway::{AlignedBuffer, BackendKind, Engine, Reaping};
+use ringway::{AlignedBuffer, At, BackendKind, Engine, Reaping};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -73,32 +73,38 @@ fn a_read_in_block_on() {
     });
 }
 
-/// A task waits, and the other worker, which may have tokio's driver, computes.
+/// A task waits, and a worker, which may be the one with tokio's driver, computes when what it waits for comes.
 #[test]
 fn a_read_in_a_task() {
     each("a_read_in_a_task", |kind, file, runtime| {
         for number in 0..ROUNDS {
+            let (end, writer) = std::io::pipe().unwrap();
+            let end = File::with_engine(end.into(), file.engine());
+            let (submitted, has_submitted) = std::sync::mpsc::channel();
+            let (computes, is_computing) = std::sync::mpsc::channel();
             let done = Arc::new(AtomicBool::new(false));
-            let worker = {
-                let (done, file) = (done.clone(), file.clone());
+            let reader = {
+                let done = done.clone();
                 runtime.spawn(async move {
-                    read_one(&file, 1).await;
-                    let (begun, has_begun) = tokio::sync::oneshot::channel();
-                    let reader = tokio::spawn(async move {
-                        _ = begun.send(());
-                        read_one(&file, number).await;
-                        done.store(true, Ordering::Release);
-                    });
-                    _ = has_begun.await;
-                    reader
+                    let mut read = Box::pin(end.read_at(vec![0; 1], At::Cursor));
+                    assert!(poll_immediate(&mut read).await.is_none());
+                    submitted.send(()).unwrap();
+                    assert_eq!(read.await.0.unwrap(), 1);
+                    done.store(true, Ordering::Release);
                 })
             };
+            has_submitted.recv().unwrap();
             let computing = {
                 let done = done.clone();
-                runtime.spawn(async move { compute_until(&done) })
+                runtime.spawn(async move {
+                    computes.send(()).unwrap();
+                    compute_until(&done)
+                })
             };
+            is_computing.recv().unwrap();
+            put(&writer, b"x");
             assert!(runtime.block_on(computing).unwrap(), "{kind}: a worker computed in vain in round {number}");
-            runtime.block_on(async { worker.await.unwrap().await.unwrap() });
+            runtime.block_on(reader).unwrap();
         }
     });
 }

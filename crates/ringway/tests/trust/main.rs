@@ -9,6 +9,7 @@ mod busy;
 mod common;
 mod compile;
 mod contracts;
+mod durable;
 mod examples;
 mod executor;
 mod guarded;

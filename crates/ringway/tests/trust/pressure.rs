@@ -140,6 +140,39 @@ fn idle_pipes_keep_no_other_kind_from_its_turn() {
     }
 }
 
+/// Opens of FIFOs that nobody reads, more than a shard has room for opens, keep no open of a file from its turn.
+#[test]
+fn opens_of_fifos_keep_no_other_open_from_its_turn() {
+    worlds(
+        "opens_of_fifos_keep_no_other_open_from_its_turn",
+        Executor::TokioThreads,
+        |builder| builder.shards(1).close_wait(MS),
+        |world| {
+            world.run(|world| async move {
+                let path = world.path("fifo");
+                fifo(&path);
+                let options = OpenOptions::new().write(true).engine(&world.engine).clone();
+                let mut opens: Vec<_> = (0..1500).map(|_| Box::pin(options.open(&path))).collect();
+                for open in &mut opens {
+                    if let Some(early) = poll_immediate(open).await {
+                        // The queue has a bound of its own for those.
+                        assert_eq!(early.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+                    }
+                }
+                let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
+                file.sync_all().await.unwrap();
+                assert_eq!(file.metadata().await.unwrap().len(), 16 * PAGE as u64);
+                drop(opens);
+                until("the opens to be over", || {
+                    has_reader(&path);
+                    world.counts().in_flight == 0
+                })
+                .await;
+            });
+        },
+    );
+}
+
 /// A disk that hangs: syncs that never answer keep no open, no read and no metadata from its turn.
 #[test]
 fn syncs_that_hang_keep_no_other_kind_from_its_turn() {

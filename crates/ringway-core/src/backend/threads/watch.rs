@@ -80,7 +80,7 @@ fn place(token: Token) -> u32 {
 fn interest(raw: &Raw) -> Interest {
     let events = match raw {
         Raw::Poll(poll) => poll.events as i16,
-        Raw::Write(_) | Raw::Writev(_) => libc::POLLOUT,
+        Raw::Write(_) | Raw::WriteDsync(_) | Raw::Writev(_) => libc::POLLOUT,
         _ => libc::POLLIN,
     };
     (raw.fd().unwrap_or(-1), events)

@@ -1,0 +1,70 @@
+//! Write from one buffer, durably: `pwritev2(2)` with `RWF_DSYNC`.
+
+use super::{At, Form, Held, Operation, Place, Shape, Write, answer, call_at, on_file};
+use crate::backend::kaio_sys::Iocb;
+use crate::{Buffer, File};
+use io_uring::{opcode, squeue};
+use std::os::fd::AsRawFd;
+
+/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file had been opened with `O_DSYNC`.
+/// Of what others have written it promises nothing: that is for [`fdatasync`](super::fdatasync).
+///
+/// One request, where a write and a sync behind it are two; a device with "forced unit access" needs no flush of its cache
+/// for a direct one. A long write is split as any other, and each piece is made durable: then one sync behind all of
+/// it ([`Queue::push_chain`](crate::Queue::push_chain)) costs less.
+///
+/// Errors: those of `pwritev2(2)`: those of a write, those of a sync (after EIO the data may be lost, and a second try that
+/// succeeds proves nothing), EOPNOTSUPP where there is no `RWF_DSYNC`.
+///
+/// ```
+/// # use ringway_core::{op, Options, OpenOptions};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let log = OpenOptions::new().write(true).create(true).open(dir.path().join("log"))?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::write_dsync(&log, b"commit".to_vec(), 0).exact())?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(6));
+/// # Ok(()) }
+/// ```
+pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
+    let buffer = buffer.into();
+    let write = Write { fd: file.as_raw_fd(), addr: std::ptr::null(), len: buffer.len(), offset: at.into().raw() };
+    Operation::make(WriteDsync(write).into(), Held::Buffer(buffer), Some(file.clone()), None)
+}
+
+/// A write whose bytes are durable when it completes.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteDsync(pub Write);
+
+impl WriteDsync {
+    pub(super) fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    pub(super) fn piece(&self, start: u64, len: u64) -> Self {
+        Self(self.0.piece(start, len))
+    }
+}
+
+impl Form for WriteDsync {
+    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+        let Write { fd, addr, len, offset } = self.0;
+        let len = u32::try_from(len).ok()?;
+        Some(on_file!(place, fd, |file| {
+            opcode::Write::new(file, addr, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
+        }))
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        Some(self.0.iocb()?.rw_flags(libc::RWF_DSYNC as u32))
+    }
+
+    fn call(&self) -> i64 {
+        let Write { fd, addr, len, offset } = self.0;
+        let iov = libc::iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
+        // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes until its
+        // completion; the safe push does so by owning the buffer in the operation's slot. The call reads one iovec.
+        let write = |at| answer(unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64);
+        call_at(offset, write, || write(-1))
+    }
+}

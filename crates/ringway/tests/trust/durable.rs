@@ -1,0 +1,197 @@
+//! A write with the sync behind it: on every backend, with faults in each of its steps, and dropped at any moment.
+
+use crate::executor::Executor;
+use crate::guarded::PAGE;
+use crate::watchdog::Watchdog;
+use crate::world::{World, granted, pattern, settled};
+use futures::executor::block_on;
+use futures::future::{join_all, poll_immediate};
+use ringway::fs::File;
+use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder, FaultPlan, Reaping};
+use ringway_core::op::Kind;
+use ringway_core::{FaultStep, Late};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+fn page(mark: u8) -> AlignedBuffer {
+    let mut page = AlignedBuffer::new(PAGE, PAGE);
+    page.fill(mark);
+    page
+}
+
+/// Whether the faults of a plan reach a write to this file: a buffered one on kaio goes to the threads.
+fn faults_reach(world: &World, file: &File) -> bool {
+    let reach = world.kind != BackendKind::Kaio || file.is_direct();
+    if !reach {
+        println!("skipped: kaio: no fault reaches a buffered write, which the threads make");
+    }
+    reach
+}
+
+/// Runs a test on each backend, with a file of 64 pages, buffered and direct.
+fn each(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&World, File)) {
+    for kind in granted() {
+        for direct in [false, true] {
+            let _watch = Watchdog::new(&format!("{kind} {name}, direct: {direct}"));
+            let world = World::new(kind, Executor::BlockOn, change);
+            let path = world.path("file");
+            std::fs::write(&path, pattern(0, 64 * PAGE)).unwrap();
+            let flags = if direct { libc::O_DIRECT } else { 0 };
+            let file = std::fs::File::options().read(true).write(true).custom_flags(flags).open(path).unwrap();
+            let file = File::with_engine(file.into(), &world.engine);
+            test(&world, file);
+            settled(&world.engine);
+        }
+    }
+}
+
+fn errno(result: io::Result<()>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+fn content(world: &World) -> Vec<u8> {
+    std::fs::read(world.path("file")).unwrap()
+}
+
+#[test]
+fn it_writes_all_of_it() {
+    each(
+        "it_writes_all_of_it",
+        |builder| builder,
+        |world, file| {
+            block_on(async {
+                // A short one, one of many requests, and several at once, more than there is room for.
+                file.write_durable_at(page(1), 0).await.0.unwrap();
+                let mut long = AlignedBuffer::new(4 << 20, PAGE);
+                long.fill(2);
+                file.write_durable_at(long, 64 * PAGE as u64).await.0.unwrap();
+                let writes = (1..64u64).map(|at| file.write_durable_at(page(at as u8), at * PAGE as u64));
+                assert!(
+                    join_all(writes).await.into_iter().all(|(result, buffer)| result.is_ok() && buffer.len() == PAGE)
+                );
+            });
+            let found = content(world);
+            assert_eq!(found.len(), 64 * PAGE + (4 << 20));
+            assert!(found[..PAGE].iter().all(|byte| *byte == 1));
+            assert!((1..64).all(|at| found[at * PAGE..(at + 1) * PAGE].iter().all(|byte| *byte == at as u8)));
+            assert!(found[64 * PAGE..].iter().all(|byte| *byte == 2));
+        },
+    );
+}
+
+#[test]
+fn what_cannot_be_synced_is_not_written() {
+    each(
+        "what_cannot_be_synced_is_not_written",
+        |builder| builder,
+        |world, file| {
+            let (reader, writer) = io::pipe().unwrap();
+            let writer = File::with_engine(writer.into(), &world.engine);
+            let (result, buffer) = block_on(writer.write_durable_at(vec![7; 10], At::Cursor));
+            assert_eq!((result.unwrap_err().kind(), buffer), (io::ErrorKind::InvalidInput, vec![7; 10]));
+            drop((reader, writer));
+            if file.is_direct() {
+                let (result, _) = block_on(file.write_durable_at(page(1), 7));
+                assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            }
+            assert_eq!(content(world), pattern(0, 64 * PAGE));
+        },
+    );
+}
+
+/// An error of the sync reaches the caller, and nothing is tried again that would hide it.
+#[test]
+fn an_error_of_the_sync_reaches_the_caller() {
+    let faults = |builder: EngineBuilder| {
+        let plan = FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO);
+        builder.shards(1).faults(plan.fail(FaultStep::Kind(Kind::WriteDsync, 0), libc::EIO))
+    };
+    each("an_error_of_the_sync_reaches_the_caller", faults, |world, file| {
+        let (result, buffer) = block_on(file.write_durable_at(page(1), 0));
+        assert_eq!((errno(result), buffer.len()), (Some(libc::EIO), PAGE));
+        // The next one is the next one's.
+        block_on(file.write_durable_at(page(2), 0)).0.unwrap();
+        assert_eq!(world.counts().orphaned, 0);
+    });
+}
+
+/// The write fails, at once or in its rest: its error is the caller's, and the sync, which would succeed, does not begin.
+#[test]
+fn an_error_of_the_write_reaches_the_caller() {
+    fn no_dsync(plan: FaultPlan) -> FaultPlan {
+        plan.fail(FaultStep::Kind(Kind::WriteDsync, 0), libc::EOPNOTSUPP)
+    }
+    let at_once = |builder: EngineBuilder| {
+        let plan = FaultPlan::new(0).fail(FaultStep::Kind(Kind::Write, 0), libc::ENOSPC);
+        builder.shards(1).faults(no_dsync(plan.fail(FaultStep::Fdatasync(0), libc::EIO)))
+    };
+    each("an_error_of_the_write_reaches_the_caller", at_once, |world, file| {
+        if !faults_reach(world, &file) {
+            return;
+        }
+        assert_eq!(errno(block_on(file.write_durable_at(page(1), 0)).0), Some(libc::ENOSPC));
+        // The first sync that is begun is the next one's.
+        assert_eq!(errno(block_on(file.write_durable_at(page(1), 0)).0), Some(libc::EIO));
+    });
+    let in_its_rest = |builder: EngineBuilder| {
+        let plan =
+            FaultPlan::new(0).cut(FaultStep::Kind(Kind::Write, 0)).late(FaultStep::Kind(Kind::Write, 0), Late::Last);
+        let plan = plan.fail(FaultStep::Kind(Kind::Write, 1), libc::ENOSPC);
+        builder.shards(1).faults(no_dsync(plan.fail(FaultStep::Fdatasync(0), libc::EIO)))
+    };
+    each("an_error_of_the_rest_reaches_the_caller", in_its_rest, |world, file| {
+        if !faults_reach(world, &file) {
+            return;
+        }
+        let two = AlignedBuffer::new(2 * PAGE, PAGE);
+        assert_eq!(errno(block_on(file.write_durable_at(two, 0)).0), Some(libc::ENOSPC));
+        assert_eq!(errno(block_on(file.write_durable_at(page(1), 0)).0), Some(libc::EIO));
+    });
+}
+
+/// A short write is continued before the sync begins, and what is refused with `RWF_DSYNC` is done with a sync.
+#[test]
+fn a_short_write_is_continued() {
+    let faults = |builder: EngineBuilder| {
+        let mut plan = FaultPlan::new(0).fail(FaultStep::Kind(Kind::WriteDsync, 0), libc::EOPNOTSUPP);
+        for write in 0..4 {
+            plan = plan
+                .cut(FaultStep::Kind(Kind::Write, write))
+                .late(FaultStep::Kind(Kind::Write, write), Late::Enters(3));
+        }
+        builder.shards(1).faults(plan.retryable(200))
+    };
+    each("a_short_write_is_continued", faults, |world, file| {
+        let mut buffer = AlignedBuffer::new(8 * PAGE, PAGE);
+        buffer.fill(9);
+        block_on(file.write_durable_at(buffer, 0)).0.unwrap();
+        assert!(content(world)[..8 * PAGE].iter().all(|byte| *byte == 9));
+    });
+}
+
+/// Dropped after any number of looks, with a sync that is late: the counts agree, and nothing is left.
+#[test]
+fn dropped_at_any_moment() {
+    let late = |builder: EngineBuilder| {
+        let late = |plan: FaultPlan, sync| plan.late(FaultStep::Fdatasync(sync), Late::Enters(2));
+        builder.shards(1).reaping(Reaping::ByHand).faults((0..40).fold(FaultPlan::new(0), late))
+    };
+    each("dropped_at_any_moment", late, |world, file| {
+        for looks in 0..20 {
+            for len in [PAGE, 40 * PAGE] {
+                let mut write = Box::pin(file.write_durable_at(AlignedBuffer::new(len, PAGE), 0));
+                for _ in 0..=looks {
+                    if block_on(async { poll_immediate(&mut write).await.is_some() }) {
+                        break;
+                    }
+                    world.engine.reap();
+                }
+            }
+        }
+        settled(&world.engine);
+        let mut sync = Box::pin(file.sync_all());
+        while block_on(async { poll_immediate(&mut sync).await.is_none() }) {
+            world.engine.reap();
+        }
+    });
+}
