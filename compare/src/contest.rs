@@ -1,7 +1,7 @@
 //! The parent: row after row, round after round, one contestant after the other.
 
 use crate::child;
-use crate::contestants::{self, Contestant};
+use crate::contestants::{self, Contestant, RINGWAY, TOKIO_FS};
 use crate::figures::{Figures, Median, Metric};
 use crate::job::Assignment;
 use crate::options::Options;
@@ -104,9 +104,9 @@ impl<'a> Arena<'a> {
         Ok(Self {
             options,
             program: env::current_exe()?,
-            read: wanted(&[Work::Read, Work::Ranges], options.size).transpose()?,
+            read: wanted(&[Work::Read, Work::Ranges, Work::Cold], options.size).transpose()?,
             write: wanted(&[Work::Write], WRITE_SIZE).transpose()?,
-            sum: wanted(&[Work::Sum], options.sum_size).transpose()?,
+            sum: wanted(&[Work::Sum, Work::Timer, Work::Small], options.sum_size).transpose()?,
         })
     }
 
@@ -121,7 +121,7 @@ impl<'a> Arena<'a> {
             }
         }
         let scratch = self.scratch(shape.work)?;
-        scratch.prepare(!shape.direct)?;
+        scratch.prepare(!shape.direct && shape.work != Work::Cold)?;
         let (file, size) = (scratch.path(), scratch.size());
         let rounds = self.rounds(shape);
         for round in 1..=rounds {
@@ -144,14 +144,17 @@ impl<'a> Arena<'a> {
         if contestant.needs_tokio_io_uring() && self.options.tokio_io_uring.is_none() {
             return Some("wants a second build of this program (--tokio-io-uring)".into());
         }
+        if shape.work.is_stream() && ![RINGWAY, TOKIO_FS].contains(&contestant.name()) {
+            return Some("this row compares streams on plain tokio".into());
+        }
         contestant.leaves_out(shape)
     }
 
     fn scratch(&mut self, work: Work) -> anyhow::Result<&mut Scratch> {
         let scratch = match work {
-            Work::Read | Work::Ranges => &mut self.read,
+            Work::Read | Work::Ranges | Work::Cold => &mut self.read,
             Work::Write => &mut self.write,
-            Work::Sum => &mut self.sum,
+            Work::Sum | Work::Timer | Work::Small => &mut self.sum,
         };
         let scratch = scratch.as_mut().context("the row's scratch file")?;
         Ok(scratch)

@@ -61,7 +61,7 @@ impl Job {
             warm_up,
             time,
             phase: AtomicU8::new(WARMING_UP),
-            tallies: (0..shape.readers).map(|_| Tally::default()).collect(),
+            tallies: (0..shape.readers + usize::from(shape.work.is_stream())).map(|_| Tally::default()).collect(),
             handed_out: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             failure: OnceLock::new(),
@@ -91,6 +91,13 @@ impl Job {
         let block = self.shape.block as u64;
         let offsets = |index| Offsets::new(self.shape.order, block, self.size / block, index, readers);
         (0..readers).map(|index| Reader::new(self, &self.tallies[index], offsets(index))).collect()
+    }
+
+    /// What runs beside streams took so long.
+    pub fn beside(&self, time: Duration) {
+        if let Some(last) = self.tallies.last().filter(|_| self.is_measuring()) {
+            last.record(time.as_nanos() as u64);
+        }
     }
 
     /// Ends it: nothing that is measured after a failure would mean anything. The first one is told.

@@ -39,7 +39,8 @@ impl Reader {
             self.job.one_more_begins();
         }
         // A cached read takes not much longer than looking at the clock twice: then one in eight is looked at.
-        let timed = self.job.shape.direct || self.offsets.draw().is_multiple_of(8);
+        let shape = self.job.shape;
+        let timed = !shape.work.is_stream() && (shape.direct || self.offsets.draw().is_multiple_of(8));
         self.since = timed.then(Instant::now);
         !self.job.is_over()
     }

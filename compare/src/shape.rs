@@ -7,6 +7,8 @@ use std::fmt;
 pub const RANGES: usize = 64;
 /// What the row `sum` reads at a time.
 pub const SUM_BLOCK: usize = 32 << 10;
+/// What streams read at a time.
+pub const STREAM_BLOCK: usize = 256 << 10;
 
 /// What one operation is.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -20,6 +22,19 @@ pub enum Work {
     Ranges,
     /// The next block of a file that is read from its beginning to its end, and its bytes summed.
     Sum,
+    /// The next block of a cached file that each task streams over and over. Latencies are those of a timer beside them.
+    Timer,
+    /// As `Timer`, but latencies are those of small reads beside them.
+    Small,
+    /// As `Timer`, of a file that is not cached.
+    Cold,
+}
+
+impl Work {
+    /// Whether tasks stream, and what is timed runs beside them.
+    pub const fn is_stream(self) -> bool {
+        matches!(self, Self::Timer | Self::Small | Self::Cold)
+    }
 }
 
 /// Which block comes next.
@@ -55,6 +70,11 @@ impl Shape {
         Self { work: Work::Sum, block: SUM_BLOCK, direct: false, readers: 1, order: Order::Sequential }
     }
 
+    /// So many tasks that stream a file.
+    pub const fn streams(work: Work, readers: usize) -> Self {
+        Self { work, block: STREAM_BLOCK, direct: false, readers, order: Order::Sequential }
+    }
+
     /// What the buffers of all readers take.
     pub const fn buffers(&self) -> usize {
         self.block * self.readers
@@ -67,6 +87,9 @@ impl Shape {
             Work::Write => "write",
             Work::Ranges => return vec!["ranges".into()],
             Work::Sum => return vec!["sum".into()],
+            Work::Timer => return vec!["streams".into(), "timer".into(), self.readers.to_string()],
+            Work::Small => return vec!["streams".into(), "small".into(), self.readers.to_string()],
+            Work::Cold => return vec!["streams".into(), "cold".into(), self.readers.to_string()],
         };
         let order = match self.order {
             Order::Random => "random",
@@ -89,6 +112,9 @@ impl fmt::Display for Shape {
             Work::Write => "writes with fdatasync",
             Work::Ranges => return write!(f, "{RANGES} scattered 4 KiB direct reads as one request"),
             Work::Sum => return write!(f, "Sum of a cached file's bytes, read in {} KiB blocks", SUM_BLOCK >> 10),
+            Work::Timer => return write!(f, "Lateness of a 2 ms timer beside {} cached streams", self.readers),
+            Work::Small => return write!(f, "Cached 4 KiB reads beside {} cached streams", self.readers),
+            Work::Cold => return write!(f, "Lateness of a 2 ms timer beside {} cold streams", self.readers),
         };
         let cache = match (self.direct, self.work) {
             (true, _) => "direct",

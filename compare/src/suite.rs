@@ -33,7 +33,14 @@ pub fn main_rows() -> Vec<Shape> {
         rows.extend([1, 32].map(|readers| Shape::reads(block, false, readers)));
     }
     rows.extend([Shape::ranges(), Shape::sum()]);
+    rows.extend(streams());
     rows
+}
+
+/// What runs beside streams.
+pub fn streams() -> [Shape; 4] {
+    let timer = |readers| Shape::streams(Work::Timer, readers);
+    [timer(2), timer(64), Shape::streams(Work::Small, 200), Shape::streams(Work::Cold, 1)]
 }
 
 fn every() -> Vec<Shape> {
@@ -48,6 +55,7 @@ fn every() -> Vec<Shape> {
         rows.extend(WRITERS.map(|readers| Shape { work: Work::Write, ..Shape::reads(4 * KIB, direct, readers) }));
     }
     rows.extend([Shape::ranges(), Shape::sum()]);
+    rows.extend(streams());
     rows
 }
 

@@ -18,8 +18,13 @@ impl Tally {
     pub fn count(&self, latency: Option<u64>) {
         self.operations.store(self.operations() + 1, Ordering::Relaxed);
         if let Some(latency) = latency {
-            self.latencies.lock().expect("no reader panics").push(latency);
+            self.record(latency);
         }
+    }
+
+    /// The time of what is no operation of the row.
+    pub fn record(&self, nanoseconds: u64) {
+        self.latencies.lock().expect("no reader panics").push(nanoseconds);
     }
 
     pub fn operations(&self) -> u64 {

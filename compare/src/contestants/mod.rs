@@ -8,6 +8,7 @@ mod monoio;
 mod per_core;
 mod ringway;
 mod spawn_blocking;
+mod streams;
 mod sum;
 mod tasks;
 mod threads;
@@ -49,6 +50,7 @@ pub trait Contestant: Sync {
 pub const SPAWN_BLOCKING: &str = "spawn_blocking";
 pub const SPAWN_BLOCKING_ONCE: &str = "spawn_blocking-once";
 pub const BARE: &str = "bare";
+pub const TOKIO_FS: &str = "tokio-fs";
 /// Whom the targets are for.
 pub const RINGWAY: &str = "ringway";
 

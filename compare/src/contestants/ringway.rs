@@ -1,7 +1,7 @@
 //! ringway on plain tokio: no runtime of its own, no settings.
 
 use super::sum::{self, Check};
-use super::{Contestant, RINGWAY, tasks};
+use super::{Contestant, RINGWAY, streams, tasks};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
@@ -28,9 +28,20 @@ impl Contestant for Ringway {
         let mut options = OpenOptions::new();
         options.read(true).write(work == Work::Write).direct(job.shape.direct);
         let file = Arc::new(runtime.block_on(options.open(&job.file))?);
+        if work == Work::Small {
+            let file = file.clone();
+            let read = async move |offset| {
+                let block = file.read(offset..offset + streams::SMALL as u64).await?;
+                Ok(block.len())
+            };
+            runtime.spawn(streams::small_reads(job, read));
+        } else if work.is_stream() {
+            runtime.spawn(streams::timer(job));
+        }
         for reader in job.readers() {
             let file = file.clone();
             match work {
+                Work::Timer | Work::Small | Work::Cold => runtime.spawn(stream(reader, file)),
                 Work::Ranges => runtime.spawn(ranges(reader, file)),
                 Work::Sum => runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)),
                 Work::Read | Work::Write => {
@@ -56,6 +67,19 @@ async fn operate(file: &File, work: Work, buffer: AlignedBuffer, offset: u64) ->
     }
     let (result, buffer) = file.write_at(buffer, offset).await;
     (file.sync_data().await.and(result), buffer)
+}
+
+async fn stream(mut reader: Reader, file: Arc<File>) {
+    let mut pass = streams::Pass::default();
+    let mut blocks = file.reader();
+    while reader.begin() {
+        if pass.begins(reader.job()).await {
+            blocks.seek_to(0);
+        }
+        let block = blocks.next_block().await;
+        pass.read(reader.job());
+        reader.end(block.map(|block| block.map_or(0, |block| block.len())));
+    }
 }
 
 async fn ranges(mut reader: Reader, file: Arc<File>) {

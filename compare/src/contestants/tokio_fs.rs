@@ -1,7 +1,7 @@
 //! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the same.
 
-use super::Contestant;
 use super::sum::{self, Check};
+use super::{Contestant, TOKIO_FS, streams};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
@@ -24,7 +24,7 @@ pub const IO_URING: TokioFs = TokioFs { io_uring: true };
 
 impl Contestant for TokioFs {
     fn name(&self) -> &'static str {
-        if self.io_uring { "tokio-io-uring" } else { "tokio-fs" }
+        if self.io_uring { "tokio-io-uring" } else { TOKIO_FS }
     }
 
     fn about(&self) -> &'static str {
@@ -49,9 +49,19 @@ impl Contestant for TokioFs {
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let runtime = Runtime::new()?;
+        if job.shape.work == Work::Small {
+            let mut file = File::from_std(job.open()?);
+            let mut buffer = vec![0; streams::SMALL];
+            let read = async move |offset| operate(&mut file, Work::Read, &mut buffer, offset).await;
+            runtime.spawn(streams::small_reads(job, read));
+        } else if job.shape.work.is_stream() {
+            runtime.spawn(streams::timer(job));
+        }
         for reader in job.readers() {
             let file = File::from_std(job.open()?);
-            if job.shape.work == Work::Sum {
+            if job.shape.work.is_stream() {
+                runtime.spawn(stream(reader, file));
+            } else if job.shape.work == Work::Sum {
                 runtime.spawn(sum::passes(reader, file, Check::new(job)?));
             } else {
                 runtime.spawn(blocks(reader, file, Buffer::new(job.shape.block)));
@@ -70,6 +80,21 @@ async fn blocks(mut reader: Reader, mut file: File, mut buffer: Buffer) {
     while reader.begin() {
         let offset = reader.offset();
         reader.end(operate(&mut file, work, &mut buffer, offset).await);
+    }
+}
+
+async fn stream(mut reader: Reader, mut file: File) {
+    let mut pass = streams::Pass::default();
+    let mut buffer = vec![0; reader.job().shape.block];
+    while reader.begin() {
+        if pass.begins(reader.job()).await
+            && let Err(error) = file.rewind().await
+        {
+            return reader.end(Err(error));
+        }
+        let result = file.read_exact(&mut buffer).await;
+        pass.read(reader.job());
+        reader.end(result);
     }
 }
 

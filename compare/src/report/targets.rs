@@ -2,10 +2,10 @@
 
 use super::table::{factor, value};
 use crate::contest::Row;
-use crate::contestants::{self, BARE, RINGWAY, SPAWN_BLOCKING};
+use crate::contestants::{self, BARE, RINGWAY, SPAWN_BLOCKING, TOKIO_FS};
 use crate::figures::{Median, Metric};
 use crate::shape::Shape;
-use crate::suite::{KIB, MIB};
+use crate::suite::{self, KIB, MIB};
 use std::fmt::Write;
 
 /// No runtime that owns its threads is to be faster by more than this.
@@ -43,7 +43,7 @@ impl Bound {
 }
 
 fn targets() -> Vec<Target> {
-    use Metric::{CpuPerOp, OpsPerSecond, P50};
+    use Metric::{CpuPerOp, OpsPerSecond, P50, P99};
     let mut targets = Vec::new();
     let mut want = |shape, wanted: &[(&'static str, Metric, Bound)]| {
         let target = |&(against, metric, bound)| Target { shape, against, metric, bound };
@@ -85,6 +85,17 @@ fn targets() -> Vec<Target> {
         }
     }
     want(Shape::ranges(), &[(SPAWN_BLOCKING, CpuPerOp, AtMost(0.2))]);
+    for shape in suite::streams() {
+        want(
+            shape,
+            &[
+                (TOKIO_FS, P50, AtMost(1.0)),
+                (TOKIO_FS, P99, AtMost(1.0)),
+                (TOKIO_FS, OpsPerSecond, AtLeast(1.0)),
+                (TOKIO_FS, CpuPerOp, AtMost(1.0)),
+            ],
+        );
+    }
     targets
 }
 
@@ -109,6 +120,7 @@ fn line(text: &mut String, shape: &Shape, against: &str, metric: Metric, bound: 
     let metric = match metric {
         Metric::OpsPerSecond => "ops/s",
         Metric::CpuPerOp => "CPU/op",
+        Metric::P99 => "latency (p99)",
         _ => "latency (p50)",
     };
     let (spread, verdict) = match ratio {

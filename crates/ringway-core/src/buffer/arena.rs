@@ -30,9 +30,17 @@ struct Inner {
     memory: NonNull<u8>,
     block_size: usize,
     count: usize,
-    free: Mutex<Vec<u32>>,
+    free: Mutex<Free>,
     /// What `memory` points into; nobody touches it but through blocks.
     owner: AlignedBuffer,
+}
+
+/// Blocks that nobody has.
+struct Free {
+    /// Those that came back.
+    returned: Vec<u32>,
+    /// The first of those that were never taken; all behind it were not, either.
+    next: u32,
 }
 
 // SAFETY: `memory` is used only through blocks, each of which has its part for itself.
@@ -69,19 +77,29 @@ impl Arena {
 
     fn of(mut owner: AlignedBuffer, block_size: usize, blocks: u32) -> Self {
         let memory = NonNull::from(&mut *owner).cast();
-        let free = Mutex::new((0..blocks).rev().collect());
+        let free = Mutex::new(Free { returned: Vec::new(), next: 0 });
         Self { inner: Arc::new(Inner { memory, block_size, count: blocks as usize, free, owner }) }
     }
 
     /// A block, with whatever was in it before; `None` when all are taken.
     pub fn take(&self) -> Option<Block> {
-        let index = self.free_list().pop()?;
+        let mut free = self.free_list();
+        let index = match free.returned.pop() {
+            Some(index) => index,
+            None if (free.next as usize) < self.inner.count => {
+                free.next += 1;
+                free.next - 1
+            }
+            None => return None,
+        };
+        drop(free);
         Some(Block { arena: self.clone(), index })
     }
 
     /// Blocks that can be taken now.
     pub fn free(&self) -> usize {
-        self.free_list().len()
+        let free = self.free_list();
+        free.returned.len() + self.inner.count - free.next as usize
     }
 
     /// Blocks in all.
@@ -99,7 +117,7 @@ impl Arena {
         (self.inner.memory.as_ptr(), self.inner.owner.len())
     }
 
-    fn free_list(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+    fn free_list(&self) -> std::sync::MutexGuard<'_, Free> {
         // The list is right at every moment: a panic elsewhere cannot have left it half changed.
         self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,7 +165,7 @@ impl DerefMut for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.arena.free_list().push(self.index);
+        self.arena.free_list().returned.push(self.index);
     }
 }
 

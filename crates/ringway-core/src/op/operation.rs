@@ -303,16 +303,39 @@ pub(super) fn total(iov: *const libc::iovec, count: usize) -> u64 {
     iovecs(iov, count).iter().map(|one| one.iov_len as u64).fold(0, u64::saturating_add)
 }
 
-/// What is left, `start` bytes in, of the buffer that this byte falls into.
-pub(super) fn rest(iov: *const libc::iovec, count: usize, start: u64) -> (*mut u8, usize) {
+/// The most buffers that one system call takes (`IOV_MAX`).
+const IOV_MAX: usize = 1024;
+
+/// What one system call takes of these buffers: no more than it may have, and none that are empty at the front, since a
+/// transfer of nothing would be taken for the end of the file.
+pub(super) fn taken_at_once(iov: *const libc::iovec, count: usize) -> (*const libc::iovec, usize) {
+    let empty = iovecs(iov, count).iter().take_while(|one| one.iov_len == 0).count();
+    let skip = if empty < count { empty } else { 0 };
+    (iov.wrapping_add(skip), (count - skip).min(IOV_MAX))
+}
+
+/// What is left of a vectored operation.
+pub(super) enum Rest {
+    /// So many whole buffers.
+    Buffers(*const libc::iovec, usize),
+    /// The rest of one buffer.
+    Within(*mut u8, usize),
+}
+
+/// What is left, `start` bytes in: the rest of the buffer that this byte falls into, or all from there on where it is a
+/// buffer's first.
+pub(super) fn rest(iov: *const libc::iovec, count: usize, start: u64) -> Rest {
     let mut before = 0;
-    for one in iovecs(iov, count) {
+    for (index, one) in iovecs(iov, count).iter().enumerate() {
         let len = one.iov_len as u64;
+        if start == before && len > 0 {
+            return Rest::Buffers(iov.wrapping_add(index), count - index);
+        }
         if start < before + len {
             let skip = (start - before) as usize;
-            return (one.iov_base.cast::<u8>().wrapping_add(skip), one.iov_len - skip);
+            return Rest::Within(one.iov_base.cast::<u8>().wrapping_add(skip), one.iov_len - skip);
         }
         before += len;
     }
-    (std::ptr::null_mut(), 0)
+    Rest::Buffers(iov, 0)
 }

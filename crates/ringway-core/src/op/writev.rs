@@ -1,5 +1,6 @@
 //! Write from several buffers: `pwritev(2)`, `writev(2)`.
 
+use super::operation::{Rest, rest, taken_at_once};
 use super::{At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, call_at, on_file};
 use crate::File;
 use crate::backend::kaio_sys::{self, Iocb};
@@ -8,8 +9,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Write `buffers`, one after the other, to `file` at `at`.
 ///
-/// The result is the number of bytes written over all of them. With [`Operation::exact`] a short
-/// write is continued, one buffer at a time. At most 1024 buffers (`IOV_MAX`): more is EINVAL.
+/// The result is the number of bytes written over all of them: of the first 1024 (`IOV_MAX`) that are not empty, where
+/// there are more. With [`Operation::exact`] a short write is continued, over any number of buffers.
 /// Errors and cancel as for [`write`](super::write()); the buffers come back with the completion.
 ///
 /// ```
@@ -50,39 +51,43 @@ impl Writev {
         Shape::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, the rest of the buffer that `start` falls into.
+    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
             return Raw::Writev(*self);
         }
-        let (addr, len) = super::operation::rest(self.iov, self.count, start);
         let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
-        Raw::Write(Write { fd: self.fd, addr, len, offset })
+        match rest(self.iov, self.count, start) {
+            Rest::Buffers(iov, count) => Raw::Writev(Self { iov, count, offset, ..*self }),
+            Rest::Within(addr, len) => Raw::Write(Write { fd: self.fd, addr, len, offset }),
+        }
     }
 }
 
 impl Form for Writev {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        let count = u32::try_from(self.count).ok()?;
-        Some(on_file!(place, self.fd, |file| opcode::Writev::new(file, self.iov, count).offset(self.offset).build()))
+        let (iov, count) = taken_at_once(self.iov, self.count);
+        Some(on_file!(place, self.fd, |file| opcode::Writev::new(file, iov, count as u32).offset(self.offset).build()))
     }
 
     fn iocb(&self) -> Option<Iocb> {
         if self.offset == CURSOR {
             return None;
         }
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PWRITEV, self.fd, self.iov as u64, self.count as u64, self.offset))
+        let (iov, count) = taken_at_once(self.iov, self.count);
+        Some(Iocb::new(kaio_sys::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
     }
 
     fn call(&self) -> i64 {
-        let count = i32::try_from(self.count).unwrap_or(i32::MAX);
+        let (iov, count) = taken_at_once(self.iov, self.count);
+        let count = count as i32;
         let at_position = || {
             // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names valid until
             // its completion; the safe push does so by owning them in the operation's slot.
-            answer(unsafe { libc::writev(self.fd, self.iov, count) as i64 })
+            answer(unsafe { libc::writev(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.
-        let at_offset = |offset| answer(unsafe { libc::pwritev64(self.fd, self.iov, count, offset) as i64 });
+        let at_offset = |offset| answer(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
 }

@@ -112,7 +112,7 @@ impl File {
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at), but for direct I/O,
-    /// where all of it must be aligned (EINVAL).
+    /// where all of it must be aligned (EINVAL). Of more than 1024 buffers the first 1024 that are not empty are read into.
     pub async fn read_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
@@ -136,7 +136,7 @@ impl File {
     }
 
     /// Writes several buffers, one after the other: `pwritev(2)`. As [`write_at`](Self::write_at); with direct I/O all of
-    /// it must be aligned (EINVAL).
+    /// it must be aligned (EINVAL). Of more than 1024 buffers the first 1024 that are not empty are written.
     pub async fn write_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
