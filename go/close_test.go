@@ -47,7 +47,8 @@ type scripted struct {
 	shard  *shard
 	pushed func(*request) (swallow bool)
 	answer func(*request) (hold bool)
-	held   []*request
+	held   []*request    // Until release.
+	late   []*request    // Of those, what giveLate has answered.
 	gate   chan struct{} // A submission waits for it, if it is there.
 	count  atomic.Int64  // Operations.
 }
@@ -81,7 +82,24 @@ func (s *scripted) reap(done []*request) []*request {
 		done = append(done, s.held...)
 		s.held = nil
 	}
+	done = append(done, s.late...)
+	s.late = nil
 	return done
+}
+
+// giveLate answers some that were held back.
+func (s *scripted) giveLate(all []*request) {
+	s.mu.Lock()
+	s.late = append(s.late, all...)
+	s.mu.Unlock()
+	s.wake()
+}
+
+// wake has somebody reap.
+func (s *scripted) wake() {
+	s.shard.mu.Lock()
+	s.shard.again = true
+	s.shard.turn()
 }
 
 // release answers what was held back.
@@ -89,9 +107,7 @@ func (s *scripted) release() {
 	s.mu.Lock()
 	s.answer = nil
 	s.mu.Unlock()
-	s.shard.mu.Lock()
-	s.shard.again = true
-	s.shard.turn()
+	s.wake()
 }
 
 // scriptedEngine has one ring, below a script.
