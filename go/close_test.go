@@ -148,7 +148,7 @@ func openIn(t *testing.T, e *Engine, content []byte, flag int) *File {
 }
 
 // A sync that failed, or a write that a sync covers, is an error: a second attempt would succeed, since Linux tells of a
-// failure once, and the data would be lost. What the kernel never began goes once more.
+// failure once, and the data would be lost. What the kernel says was not done goes once more.
 func TestErrorsOfSyncs(t *testing.T) {
 	for _, c := range []struct {
 		kind  kind
@@ -156,8 +156,8 @@ func TestErrorsOfSyncs(t *testing.T) {
 		again bool
 	}{
 		{fdatasync, syscall.EIO, false}, {fdatasync, syscall.ENOSPC, false}, {fdatasync, syscall.EDQUOT, false},
-		{fdatasync, syscall.EINTR, false}, {fdatasync, syscall.EAGAIN, false}, {fdatasync, syscall.ECANCELED, true},
-		{fsync, syscall.EIO, false}, {fsync, syscall.EINTR, false}, {fsync, syscall.ECANCELED, true},
+		{fdatasync, syscall.EINTR, true}, {fdatasync, syscall.EAGAIN, true}, {fdatasync, syscall.ECANCELED, true},
+		{fsync, syscall.EIO, false}, {fsync, syscall.EINTR, true}, {fsync, syscall.ECANCELED, true},
 		{write, syscall.EIO, false}, {write, syscall.ENOSPC, false}, {write, syscall.EINTR, true}, {write, syscall.ECANCELED, true},
 		{writev, syscall.EIO, false}, {writev, syscall.ENOSPC, false}, {writev, syscall.EINTR, true}, {writev, syscall.EAGAIN, true},
 	} {

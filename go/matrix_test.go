@@ -353,11 +353,7 @@ var situations = []situation{
 		random := rand.New(rand.NewPCG(1, 2))
 		w.s.answer = func(r *request) bool {
 			if random.IntN(3) > 0 {
-				errnos := []syscall.Errno{syscall.ECANCELED, syscall.EINTR, syscall.EAGAIN}
-				if r.kind > writev {
-					errnos = errnos[:1] // The others would be a sync's that ran.
-				}
-				r.result = -int32(errnos[random.IntN(len(errnos))])
+				r.result = -int32([]syscall.Errno{syscall.ECANCELED, syscall.EINTR, syscall.EAGAIN}[random.IntN(3)])
 			}
 			return false
 		}
