@@ -55,15 +55,21 @@ type scripted struct {
 
 func (s *scripted) push(r *request) {
 	s.count.Add(int64(r.count()))
-	if s.pushed != nil && s.pushed(r) {
+	s.mu.Lock()
+	pushed := s.pushed
+	s.mu.Unlock()
+	if pushed != nil && pushed(r) {
 		return
 	}
 	s.queue.push(r)
 }
 
 func (s *scripted) submit(light bool) bool {
-	if s.gate != nil {
-		<-s.gate
+	s.mu.Lock()
+	gate := s.gate
+	s.mu.Unlock()
+	if gate != nil {
+		<-gate
 	}
 	return s.queue.submit(light)
 }
@@ -166,6 +172,7 @@ func TestErrorsOfSyncs(t *testing.T) {
 				e, s := scriptedEngine(t, Options{})
 				f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|syscall.O_DIRECT)
 				seen, after := 0, 0
+				s.mu.Lock()
 				s.answer = func(r *request) bool {
 					switch {
 					case seen > 0 && !r.chained && (r.kind == fsync || r.kind == fdatasync):
@@ -176,6 +183,7 @@ func TestErrorsOfSyncs(t *testing.T) {
 					}
 					return false
 				}
+				s.mu.Unlock()
 				var err error
 				end := DataSync
 				if c.kind == fsync {
@@ -361,7 +369,9 @@ func TestCloseBesideStuckSubmission(t *testing.T) {
 	e, s := scriptedEngine(t, Options{closeWait: 200 * time.Millisecond})
 	f := openIn(t, e, make([]byte, 1<<20), os.O_RDONLY)
 	gate := make(chan struct{})
+	s.mu.Lock()
 	s.gate = gate
+	s.mu.Unlock()
 	stuck := make(chan error, 1)
 	go func() {
 		_, err := f.ReadAt(make([]byte, 10), 0)
@@ -547,7 +557,9 @@ func TestCloseOfFile(t *testing.T) {
 func TestDescriptorStays(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
 	f := openIn(t, e, bytes.Repeat([]byte("x"), 100), os.O_RDONLY)
+	s.mu.Lock()
 	s.answer = func(*request) bool { return true }
+	s.mu.Unlock()
 	open := func() bool {
 		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(f.fd), syscall.F_GETFD, 0)
 		return errno == 0
@@ -764,6 +776,7 @@ func TestBatchAcrossClose(t *testing.T) {
 		f := openIn(t, e, make([]byte, 1<<20), os.O_RDWR|syscall.O_DIRECT)
 		closed := make(chan error, 1)
 		var once sync.Once
+		s.mu.Lock()
 		s.pushed = func(*request) bool {
 			once.Do(func() {
 				go func() { closed <- f.Close() }()
@@ -773,6 +786,7 @@ func TestBatchAcrossClose(t *testing.T) {
 			})
 			return false
 		}
+		s.mu.Unlock()
 		var batch []Transfer
 		for i := range 20 { // Some go together, and some one by one.
 			batch = append(batch, Transfer{P: alignedSlice(pageSize+i%2*100, pageSize), Off: int64(i * 8192)})

@@ -258,7 +258,9 @@ func usualOr(targets ...error) func(apiCall, *world, error) bool {
 
 // holdAll has nothing answered, and no place for a plain call.
 func holdAll(_ *testing.T, w *world) {
+	w.s.mu.Lock()
 	w.s.answer = func(*request) bool { return true }
+	w.s.mu.Unlock()
 	for range cap(w.e.calls) {
 		w.e.calls <- struct{}{}
 	}
@@ -322,7 +324,12 @@ var situations = []situation{
 		returns(t, "Engine.Close", func() { _ = w.e.Close() })
 	}, want: usualOr(ErrEngineClosed)},
 	{name: "backend refuses everything", before: func(t *testing.T, w *world) {
-		w.s.queue = &refusing{w.s.queue}
+		w.s.mu.Lock()
+		w.s.pushed = func(r *request) bool {
+			(&refusing{w.s.queue}).push(r)
+			return true
+		}
+		w.s.mu.Unlock()
 	}, want: usual},
 	{name: "no descriptor left", before: func(t *testing.T, w *world) {
 		var limit, none syscall.Rlimit
@@ -337,12 +344,14 @@ var situations = []situation{
 		t.Cleanup(func() { _ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) })
 	}, want: usualOr(syscall.EMFILE)},
 	{name: "disk full", before: func(t *testing.T, w *world) {
+		w.s.mu.Lock()
 		w.s.answer = func(r *request) bool {
 			if r.kind != read {
 				r.result = -int32(syscall.ENOSPC)
 			}
 			return false
 		}
+		w.s.mu.Unlock()
 	}, want: func(c apiCall, w *world, err error) bool {
 		if w.f.direct && strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" || c.name == "File.Sync" {
 			return errors.Is(err, syscall.ENOSPC)
@@ -351,12 +360,14 @@ var situations = []situation{
 	}},
 	{name: "interrupted and short of everything", before: func(t *testing.T, w *world) {
 		random := rand.New(rand.NewPCG(1, 2))
+		w.s.mu.Lock()
 		w.s.answer = func(r *request) bool {
 			if random.IntN(3) > 0 {
 				r.result = -int32([]syscall.Errno{syscall.ECANCELED, syscall.EINTR, syscall.EAGAIN}[random.IntN(3)])
 			}
 			return false
 		}
+		w.s.mu.Unlock()
 		// And signals, to the whole process.
 		taken := make(chan os.Signal, 1)
 		signal.Notify(taken, syscall.SIGUSR1)
@@ -375,12 +386,14 @@ var situations = []situation{
 		})
 	}, want: usual},
 	{name: "short answers", before: func(t *testing.T, w *world) {
+		w.s.mu.Lock()
 		w.s.pushed = func(r *request) bool {
 			if len(r.p) > pageSize {
 				r.p = r.p[:pageSize]
 			}
 			return false
 		}
+		w.s.mu.Unlock()
 	}, want: usual},
 }
 

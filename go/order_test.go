@@ -171,6 +171,7 @@ func TestOrderedWrites(t *testing.T) {
 				f.alignment()
 				f.needs.largest = 64 << 10
 				now, most := 0, 0
+				s.mu.Lock()
 				s.pushed = func(r *request) bool {
 					if r.kind == write || r.kind == writev {
 						now++
@@ -178,12 +179,15 @@ func TestOrderedWrites(t *testing.T) {
 					}
 					return false
 				}
+				s.mu.Unlock()
+				s.mu.Lock()
 				s.answer = func(r *request) bool {
 					if r.kind == write || r.kind == writev {
 						now--
 					}
 					return false
 				}
+				s.mu.Unlock()
 				content := numbered(1, 2, 1024)
 				if n, err := c.write(f, content); n != len(content) || err != nil {
 					t.Fatal(n, err)
@@ -224,6 +228,7 @@ func TestStragglers(t *testing.T) {
 					f.needs.largest = 64 << 10
 					// Held back until all others of its window are done: there is nothing else in flight then.
 					starved := 0
+					s.mu.Lock()
 					s.answer = func(r *request) bool {
 						if r.kind == kind && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
 							starved++
@@ -246,6 +251,7 @@ func TestStragglers(t *testing.T) {
 						}
 						return false
 					}
+					s.mu.Unlock()
 					p := numbered(1, 2, 1024)
 					var n int
 					var err error
