@@ -356,7 +356,7 @@ func (f *File) commit(ctx context.Context, batch []Transfer, end Durability) (bo
 		f.failRest(batch, err)
 		return true, first(batch)
 	}
-	if syncErr != nil && syncErr != syscall.ECANCELED { // It ran, and what it answered is never said again.
+	if syncErr != nil && !unrun(syncErr) { // It ran, and what it answered is never said again.
 		return true, syncErr
 	}
 	return int(n) == total && syncErr == nil && synced == 0, nil

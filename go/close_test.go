@@ -47,22 +47,29 @@ type scripted struct {
 	shard  *shard
 	pushed func(*request) (swallow bool)
 	answer func(*request) (hold bool)
-	held   []*request
+	held   []*request    // Until release.
+	late   []*request    // Of those, what giveLate has answered.
 	gate   chan struct{} // A submission waits for it, if it is there.
 	count  atomic.Int64  // Operations.
 }
 
 func (s *scripted) push(r *request) {
 	s.count.Add(int64(r.count()))
-	if s.pushed != nil && s.pushed(r) {
+	s.mu.Lock()
+	pushed := s.pushed
+	s.mu.Unlock()
+	if pushed != nil && pushed(r) {
 		return
 	}
 	s.queue.push(r)
 }
 
 func (s *scripted) submit(light bool) bool {
-	if s.gate != nil {
-		<-s.gate
+	s.mu.Lock()
+	gate := s.gate
+	s.mu.Unlock()
+	if gate != nil {
+		<-gate
 	}
 	return s.queue.submit(light)
 }
@@ -81,7 +88,24 @@ func (s *scripted) reap(done []*request) []*request {
 		done = append(done, s.held...)
 		s.held = nil
 	}
+	done = append(done, s.late...)
+	s.late = nil
 	return done
+}
+
+// giveLate answers some that were held back.
+func (s *scripted) giveLate(all []*request) {
+	s.mu.Lock()
+	s.late = append(s.late, all...)
+	s.mu.Unlock()
+	s.wake()
+}
+
+// wake has somebody reap.
+func (s *scripted) wake() {
+	s.shard.mu.Lock()
+	s.shard.again = true
+	s.shard.turn()
 }
 
 // release answers what was held back.
@@ -89,9 +113,7 @@ func (s *scripted) release() {
 	s.mu.Lock()
 	s.answer = nil
 	s.mu.Unlock()
-	s.shard.mu.Lock()
-	s.shard.again = true
-	s.shard.turn()
+	s.wake()
 }
 
 // scriptedEngine has one ring, below a script.
@@ -132,7 +154,7 @@ func openIn(t *testing.T, e *Engine, content []byte, flag int) *File {
 }
 
 // A sync that failed, or a write that a sync covers, is an error: a second attempt would succeed, since Linux tells of a
-// failure once, and the data would be lost. What the kernel never began goes once more.
+// failure once, and the data would be lost. What the kernel says was not done goes once more.
 func TestErrorsOfSyncs(t *testing.T) {
 	for _, c := range []struct {
 		kind  kind
@@ -140,8 +162,8 @@ func TestErrorsOfSyncs(t *testing.T) {
 		again bool
 	}{
 		{fdatasync, syscall.EIO, false}, {fdatasync, syscall.ENOSPC, false}, {fdatasync, syscall.EDQUOT, false},
-		{fdatasync, syscall.EINTR, false}, {fdatasync, syscall.EAGAIN, false}, {fdatasync, syscall.ECANCELED, true},
-		{fsync, syscall.EIO, false}, {fsync, syscall.EINTR, false}, {fsync, syscall.ECANCELED, true},
+		{fdatasync, syscall.EINTR, true}, {fdatasync, syscall.EAGAIN, true}, {fdatasync, syscall.ECANCELED, true},
+		{fsync, syscall.EIO, false}, {fsync, syscall.EINTR, true}, {fsync, syscall.ECANCELED, true},
 		{write, syscall.EIO, false}, {write, syscall.ENOSPC, false}, {write, syscall.EINTR, true}, {write, syscall.ECANCELED, true},
 		{writev, syscall.EIO, false}, {writev, syscall.ENOSPC, false}, {writev, syscall.EINTR, true}, {writev, syscall.EAGAIN, true},
 	} {
@@ -150,6 +172,7 @@ func TestErrorsOfSyncs(t *testing.T) {
 				e, s := scriptedEngine(t, Options{})
 				f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|syscall.O_DIRECT)
 				seen, after := 0, 0
+				s.mu.Lock()
 				s.answer = func(r *request) bool {
 					switch {
 					case seen > 0 && !r.chained && (r.kind == fsync || r.kind == fdatasync):
@@ -160,6 +183,7 @@ func TestErrorsOfSyncs(t *testing.T) {
 					}
 					return false
 				}
+				s.mu.Unlock()
 				var err error
 				end := DataSync
 				if c.kind == fsync {
@@ -345,7 +369,9 @@ func TestCloseBesideStuckSubmission(t *testing.T) {
 	e, s := scriptedEngine(t, Options{closeWait: 200 * time.Millisecond})
 	f := openIn(t, e, make([]byte, 1<<20), os.O_RDONLY)
 	gate := make(chan struct{})
+	s.mu.Lock()
 	s.gate = gate
+	s.mu.Unlock()
 	stuck := make(chan error, 1)
 	go func() {
 		_, err := f.ReadAt(make([]byte, 10), 0)
@@ -531,7 +557,9 @@ func TestCloseOfFile(t *testing.T) {
 func TestDescriptorStays(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
 	f := openIn(t, e, bytes.Repeat([]byte("x"), 100), os.O_RDONLY)
+	s.mu.Lock()
 	s.answer = func(*request) bool { return true }
+	s.mu.Unlock()
 	open := func() bool {
 		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(f.fd), syscall.F_GETFD, 0)
 		return errno == 0
@@ -748,6 +776,7 @@ func TestBatchAcrossClose(t *testing.T) {
 		f := openIn(t, e, make([]byte, 1<<20), os.O_RDWR|syscall.O_DIRECT)
 		closed := make(chan error, 1)
 		var once sync.Once
+		s.mu.Lock()
 		s.pushed = func(*request) bool {
 			once.Do(func() {
 				go func() { closed <- f.Close() }()
@@ -757,6 +786,7 @@ func TestBatchAcrossClose(t *testing.T) {
 			})
 			return false
 		}
+		s.mu.Unlock()
 		var batch []Transfer
 		for i := range 20 { // Some go together, and some one by one.
 			batch = append(batch, Transfer{P: alignedSlice(pageSize+i%2*100, pageSize), Off: int64(i * 8192)})

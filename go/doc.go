@@ -13,9 +13,9 @@
 //
 // # Buffers
 //
-// A buffer belongs to the kernel until the method that was given it returns, also with a context that ends:
-// [File.ReadAtContext] cancels in the kernel, and returns when the kernel has let go of the buffer. [File.ReadBuf] reads
-// into a buffer of ringway's own, and returns at once.
+// A buffer belongs to the kernel until the method that was given it returns. A method whose context can end uses memory of
+// ringway's and copies, so that it can return as soon as the context ends; [File.ReadBuf] reads into a buffer of ringway's own
+// and saves the copy. After [ErrAbandoned] a buffer is not the program's again.
 //
 // # Backends
 //

@@ -6,6 +6,7 @@ package ringway
 // been written for. Everything is package os, with the contracts that hold elsewhere too.
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"io/fs"
@@ -237,12 +238,13 @@ func (f *File) Advise(off, n int64, advice Advice) error { return f.ready(always
 // Sync is [os.File.Sync].
 func (f *File) Sync() error { return f.SyncContext(always) }
 
-// SyncContext is Sync, unless the context has ended.
+// SyncContext is Sync, and returns the context's cause as soon as that ends. The sync goes on then.
 func (f *File) SyncContext(ctx context.Context) error {
 	if err := f.ready(ctx, "sync"); err != nil {
 		return err
 	}
-	return f.file.Sync()
+	_, err := orAbandon(ctx, func() (struct{}, error) { return struct{}{}, f.file.Sync() }, nil)
+	return f.fail("sync", err)
 }
 
 // Datasync is Sync.
@@ -251,23 +253,36 @@ func (f *File) Datasync() error { return f.SyncContext(always) }
 // ReadAt is [os.File.ReadAt].
 func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.ReadAtContext(always, p, off) }
 
-// ReadAtContext is ReadAt, unless the context has ended. A read that has begun is not cancelled.
+// ReadAtContext is ReadAt, and returns the context's cause as soon as that ends. A context that can end has its price: the read
+// is one of memory of ringway's, and copied.
 func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
 	if err := f.ready(ctx, "read"); err != nil {
 		return 0, err
 	}
-	return f.file.ReadAt(p, off)
+	if ctx.Done() == nil {
+		return f.file.ReadAt(p, off)
+	}
+	own := make([]byte, len(p))
+	n, err := orAbandon(ctx, func() (int, error) { return f.file.ReadAt(own, off) }, nil)
+	copy(p, own[:n])
+	return n, f.fail("read", err)
 }
 
 // WriteAt is [os.File.WriteAt].
 func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtContext(always, p, off) }
 
-// WriteAtContext is WriteAt, unless the context has ended. A write that has begun is not cancelled.
+// WriteAtContext is WriteAt, and returns the context's cause as soon as that ends. A context that can end has its price: a copy
+// of p is written, maybe also after the return.
 func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (int, error) {
 	if err := f.ready(ctx, "write"); err != nil {
 		return 0, err
 	}
-	return f.file.WriteAt(p, off)
+	if ctx.Done() == nil {
+		return f.file.WriteAt(p, off)
+	}
+	own := bytes.Clone(p)
+	n, err := orAbandon(ctx, func() (int, error) { return f.file.WriteAt(own, off) }, nil)
+	return n, f.fail("write", err)
 }
 
 // Read is [os.File.Read].
@@ -344,7 +359,7 @@ func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 }
 
 // WriteBatch writes several ranges, one after the other, and makes them durable if that is asked for. If a write fails
-// nothing is synced.
+// nothing is synced. To a file that was opened with O_APPEND they are appended, in their order and by one write.
 func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 	return f.WriteBatchContext(always, batch, end)
 }
@@ -354,14 +369,40 @@ func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Dura
 	if f == nil {
 		return os.ErrInvalid
 	}
-	for i := range batch {
-		t := &batch[i]
-		t.N, t.Err = f.WriteAtContext(ctx, t.P, t.Off)
+	if _, err := f.file.WriteAt(nil, 0); err != nil { // It appends: package os says no more of it.
+		if err := f.appendBatch(ctx, batch); err != nil {
+			return err
+		}
+	} else {
+		for i := range batch {
+			t := &batch[i]
+			t.N, t.Err = f.WriteAtContext(ctx, t.P, t.Off)
+		}
 	}
 	if err := first(batch); err != nil || end == NoSync {
 		return err
 	}
 	return f.SyncContext(ctx)
+}
+
+// appendBatch appends a batch by one write.
+func (f *File) appendBatch(ctx context.Context, batch []Transfer) error {
+	if err := f.ready(ctx, "write"); err != nil {
+		return err
+	}
+	var all []byte
+	for i := range batch {
+		all = append(all, batch[i].P...)
+	}
+	n, err := orAbandon(ctx, func() (int, error) { return f.file.Write(all) }, nil)
+	for i := range batch {
+		t := &batch[i]
+		t.N, t.Err = min(n, len(t.P)), nil
+		if n -= t.N; t.N < len(t.P) {
+			t.Err = f.fail("write", err)
+		}
+	}
+	return f.fail("write", err)
 }
 
 func mapRegion(n int) ([]byte, error) { return alignedSlice(n, pageSize), nil }

@@ -44,6 +44,13 @@ func TestElsewhere(t *testing.T) {
 	if err := f.ReadBatch(reads); err != nil || string(reads[0].P) != "12" || reads[1].N != 1 || reads[1].Err != io.EOF {
 		t.Fatal(err, reads)
 	}
+	p := make([]byte, 3)
+	if n, err := f.ReadAtContext(t.Context(), p, 8); n != 2 || err != io.EOF || string(p[:n]) != "89" {
+		t.Error(n, err)
+	}
+	if n, err := f.WriteAtContext(t.Context(), []byte(content), 0); n != len(content) || err != nil || f.SyncContext(t.Context()) != nil {
+		t.Error(n, err)
+	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	for _, err := range []error{
@@ -64,6 +71,23 @@ func TestElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.ReadAt(make([]byte, 1), 0); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	log, err := ringway.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := []ringway.Transfer{{P: []byte("abc"), Off: 7}, {P: nil}, {P: []byte("d")}}
+	if err := log.WriteBatchContext(t.Context(), records, ringway.DataSync); err != nil || records[0].N != 3 || records[2].N != 1 {
+		t.Error(err, records)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != content+"abcd" {
+		t.Error(string(got), err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := log.WriteBatch(records, ringway.NoSync); !errors.Is(err, os.ErrClosed) {
 		t.Error(err)
 	}
 	if err := fstest.TestFS(ringway.DirFS(dir), "file"); err != nil {

@@ -307,8 +307,8 @@ func (f *File) Datasync() error {
 	return f.use("datasync", func() error { return f.sync(always, fdatasync) })
 }
 
-// sync is one sync. It is repeated only if it was interrupted by a signal, as package os does, or if the kernel never began it:
-// Linux reports an error of what was written once, and the next sync would know nothing of it.
+// sync is one sync. It is repeated only if the kernel says that it was not done (EINTR, EAGAIN, ECANCELED): Linux reports an
+// error of what was written once, and the next sync would know nothing of it.
 func (f *File) sync(ctx context.Context, kind kind) error {
 	e := f.engine
 	// A ring or KAIO has a thread of the kernel's do it, which costs more than one of ours.

@@ -321,17 +321,12 @@ func (s *shard) carry(r *request) {
 const patience = 8
 
 // retry tells whether the kernel has not done it, and the request goes once more: because of a signal, a shortage, or the
-// end of the thread that submitted it, which cancels what it had in flight. A sync goes once more only if it never began:
-// the one that did has taken the error that it met, whatever it answers.
+// end of the thread that submitted it, which cancels what it had in flight. Any other errno is final, a sync's above all.
 func (r *request) retry() bool {
 	if r.result >= 0 || r.chained || r.cancelled.Load() {
 		return false
 	}
-	errno := errnoOf(r.result)
-	if r.kind == fsync || r.kind == fdatasync {
-		return errno == syscall.ECANCELED
-	}
-	switch errno {
+	switch errnoOf(r.result) {
 	case syscall.EAGAIN:
 		if r.tries++; r.tries <= patience {
 			return true

@@ -1,0 +1,286 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// What the system call does in order stays in order: appends, writes at the file's position, and writes that make it longer.
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// numbered is n blocks, each with its number and its writer's.
+func numbered(writer, round, blocks int) []byte {
+	p := alignedSlice(blocks*pageSize, pageSize)
+	for i := range blocks {
+		for _, at := range []int{0, pageSize - 12} {
+			b := p[i*pageSize+at:]
+			binary.LittleEndian.PutUint32(b, uint32(writer))
+			binary.LittleEndian.PutUint32(b[4:], uint32(round))
+			binary.LittleEndian.PutUint32(b[8:], uint32(i))
+		}
+	}
+	return p
+}
+
+func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
+	for _, backend := range []Backend{Uring, KAIO, Threads} {
+		for _, direct := range []int{0, syscall.O_DIRECT} {
+			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
+				e, err := New(Options{Backend: backend, AlwaysRing: true})
+				if err != nil {
+					skip.Test(t, err)
+				}
+				defer func() {
+					if err := e.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				test(t, e, direct)
+			})
+		}
+	}
+}
+
+// Many append batches to one file, by one File and by several: the records of each batch follow one another, in their order.
+func TestAppendBatch(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		name := filepath.Join(t.TempDir(), "log")
+		var files []*File
+		for range 2 {
+			f, err := e.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|direct, 0o600)
+			if err != nil {
+				skip.Test(t, err)
+			}
+			defer f.Close()
+			// Small requests: what is longer than one of the device has to stay one write all the same.
+			f.alignment()
+			f.needs.largest = 16 << 10
+			files = append(files, f)
+		}
+		const writers, rounds = 8, 6
+		blocks := []int{1, 3, 40, 1100} // 1100 records are more than one system call takes.
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for round := range rounds {
+					n := blocks[(w+round)%len(blocks)]
+					p := numbered(w, round, n)
+					if w%2 == 1 { // From anywhere in memory.
+						p = append(make([]byte, 1, len(p)+1), p...)[1:]
+					}
+					f := files[w%len(files)]
+					var err error
+					if w >= 6 { // And beside plain appends.
+						_, err = f.Write(p)
+					} else {
+						var batch []Transfer
+						for i := range n {
+							batch = append(batch, Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)})
+						}
+						err = f.WriteBatch(batch, Durability(round%3))
+						for i := range batch {
+							if batch[i].N != pageSize || batch[i].Err != nil {
+								t.Error(i, batch[i].N, batch[i].Err)
+							}
+						}
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := map[uint32]uint32{}
+		seen := 0
+		for at := 0; at < len(got); seen++ {
+			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
+			if next[w] != round {
+				t.Fatalf("block %d: writer %d's round %d, expected %d", at/pageSize, w, round, next[w])
+			}
+			next[w]++
+			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
+			if len(got)-at < len(want) || !bytes.Equal(got[at:][:len(want)], want) {
+				t.Fatalf("block %d: writer %d's round %d is torn apart", at/pageSize, w, round)
+			}
+			at += len(want)
+		}
+		if seen != writers*rounds {
+			t.Errorf("%d of %d batches are there", seen, writers*rounds)
+		}
+	})
+}
+
+// An append that fails is told to those of the batch that it concerns, and nothing is synced.
+func TestAppendBatchFails(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		full, err := e.OpenFile("/dev/full", os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		batch := []Transfer{{P: make([]byte, 10)}, {}, {P: make([]byte, 10)}}
+		if err := full.WriteBatch(batch, FullSync); !errors.Is(err, syscall.ENOSPC) || !errors.Is(batch[2].Err, syscall.ENOSPC) || batch[1].Err != nil {
+			t.Error(err, batch)
+		}
+		f := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND|direct)
+		if err := f.WriteBatch(nil, FullSync); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One after the other: what goes to a queue, and when.
+func TestOrderedWrites(t *testing.T) {
+	for _, backend := range []Backend{Uring, KAIO} {
+		for _, c := range []struct {
+			name  string
+			flag  int
+			size  int
+			write func(f *File, p []byte) (int, error)
+			most  int // Writes in flight at once.
+		}{
+			{"at the position", 0, 8 << 20, (*File).Write, 1},
+			{"appended", os.O_APPEND, 0, (*File).Write, 1},
+			{"copied", 0, 8 << 20, func(f *File, p []byte) (int, error) {
+				n, err := f.ReadFrom(bytes.NewReader(p))
+				return int(n), err
+			}, 1},
+			{"longer than the file", 0, 0, func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }, 1},
+			{"within the file", 0, 8 << 20, func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }, window},
+		} {
+			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
+				e, s := scriptedEngine(t, Options{Backend: backend})
+				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|syscall.O_DIRECT|c.flag)
+				f.alignment()
+				f.needs.largest = 64 << 10
+				now, most := 0, 0
+				s.mu.Lock()
+				s.pushed = func(r *request) bool {
+					if r.kind == write || r.kind == writev {
+						now++
+						most = max(most, now)
+					}
+					return false
+				}
+				s.mu.Unlock()
+				s.mu.Lock()
+				s.answer = func(r *request) bool {
+					if r.kind == write || r.kind == writev {
+						now--
+					}
+					return false
+				}
+				s.mu.Unlock()
+				content := numbered(1, 2, 1024)
+				if n, err := c.write(f, content); n != len(content) || err != nil {
+					t.Fatal(n, err)
+				}
+				got := make([]byte, len(content))
+				if n, err := f.ReadAt(got, 0); n != len(got) || err != nil && err != io.EOF || !bytes.Equal(got, content) {
+					t.Error("other bytes", n, err)
+				}
+				if most > c.most {
+					t.Errorf("%d writes at once", most)
+				}
+				if c.most > 1 && most < 2 {
+					t.Error("one write at a time")
+				}
+				if err := errors.Join(f.Close(), e.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A piece that is late, again and again, while the others are done: nothing is left out, whatever it answers.
+func TestStragglers(t *testing.T) {
+	for _, backend := range []Backend{Uring, KAIO} {
+		for _, kind := range []kind{read, write} {
+			for _, answer := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR), -int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, cannotCarry} {
+				t.Run(fmt.Sprint(backend, " ", kind.name(), " ", answer), func(t *testing.T) {
+					e, s := scriptedEngine(t, Options{Backend: backend})
+					content := numbered(1, 2, 1024)
+					f := openIn(t, e, content, os.O_RDWR|syscall.O_DIRECT)
+					defer func() {
+						if err := errors.Join(f.Close(), e.Close()); err != nil {
+							t.Error(err)
+						}
+					}()
+					f.alignment()
+					f.needs.largest = 64 << 10
+					// Held back until all others of its window are done: there is nothing else in flight then.
+					starved := 0
+					s.mu.Lock()
+					s.answer = func(r *request) bool {
+						if r.kind == kind && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
+							starved++
+							s.count.Add(1)
+							r.result = answer
+							if answer == 0 && kind == read {
+								r.result = 4096
+							}
+							go func() {
+								for e.Stats().InFlight > 1 {
+									time.Sleep(100 * time.Microsecond)
+								}
+								s.mu.Lock()
+								held := s.held
+								s.held = nil
+								s.mu.Unlock()
+								s.giveLate(held)
+							}()
+							return true
+						}
+						return false
+					}
+					s.mu.Unlock()
+					p := numbered(1, 2, 1024)
+					var n int
+					var err error
+					if kind == read {
+						clear(p)
+						n, err = f.ReadAt(p, 0)
+					} else {
+						p = numbered(3, 4, 1024)
+						n, err = f.WriteAt(p, 0)
+					}
+					if starved == 0 {
+						t.Fatal("none was late")
+					}
+					if answer == -int32(syscall.EIO) || answer == 0 && kind == write {
+						if err == nil || n != 0 && answer != 0 {
+							t.Error(n, err)
+						}
+						return
+					}
+					if kind == write {
+						if content, err = os.ReadFile(f.Name()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if n != len(p) || err != nil || !bytes.Equal(p, content) {
+						t.Error("other bytes", n, err)
+					}
+				})
+			}
+		}
+	}
+}
