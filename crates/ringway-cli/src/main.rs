@@ -27,7 +27,8 @@ enum Command {
     /// Which way of doing I/O suits this machine, and what each costs
     ///
     /// Without options: every backend that this machine grants, on a scratch file, in about a minute; then a table and
-    /// a verdict. It never writes to a file or device that it did not make, unless --overwrite is given.
+    /// a verdict. It never writes to a file or device that it did not make, unless --overwrite is given and the workload
+    /// writes, or --fill is given too.
     Bench(Box<BenchArgs>),
     /// Checksums of files and trees, and checks of them
     ///
@@ -46,6 +47,9 @@ Examples:
       For programs";
 
 fn main() -> ExitCode {
+    // A write beyond the limit of a file's size (`ulimit -f`) is to fail like any other.
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let args: Vec<_> = join_switches(std::env::args_os());
     let words = args.iter().skip(1).map(|arg| arg.to_string_lossy());
     let command = std::iter::once("ringway".into()).chain(words).collect::<Vec<_>>().join(" ");
