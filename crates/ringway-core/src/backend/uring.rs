@@ -670,16 +670,22 @@ impl Backend for Uring {
     fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
         self.harvest(events);
         let hang_up = self.hang_up.take();
+        let sides = std::mem::take(&mut self.sides);
         // The kernel cancels what is in flight on a ring that nobody has any more.
         drop(self);
-        let Some(hang_up) = hang_up else { return false };
-        loop {
-            match wait_readable([hang_up.as_raw_fd()], Some(until)) {
-                Ok([true]) => return true,
-                Ok([false]) if Instant::now() < until => {}
-                _ => return false,
+        let over = hang_up.is_some_and(|hang_up| {
+            loop {
+                match wait_readable([hang_up.as_raw_fd()], Some(until)) {
+                    Ok([true]) => return true,
+                    Ok([false]) if Instant::now() < until => {}
+                    _ => return false,
+                }
             }
+        });
+        if !over {
+            std::mem::forget(sides);
         }
+        over
     }
 
     fn system_calls(&self) -> u64 {

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* valgrind: no, because a child leaves behind what the parent's other threads hold */
+/*
+ * Every function of the header, and every operation, in every situation: what it answers is printed, and must be what the header
+ * promises. The functions are taken from the header, so that none is left out.
+ */
+#include "check.h"
+
+#include <ctype.h>
+#include <sys/time.h>
+
+enum situation { PLAIN, IN_DESTROY, CANCELLED, FAILED, NO_DESCRIPTORS, SIGNALS, CHILD, BAD, SITUATIONS };
+
+static const char *const situations[SITUATIONS] = {"plain", "in destroy", "cancelled", "failed", "EMFILE", "signals", "child", "bad"};
+
+struct world {
+	unsigned backend;
+	enum situation situation;
+	struct ringway_queue *queue;
+	int file;
+	int other;
+	int pipes[2];
+	int64_t waiting;
+	uint8_t *bytes; /* 4096 of them */
+};
+
+static void nobody(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	(void)queue;
+	/* What an open of the matrix gave. */
+	if (done->kind == RINGWAY_OPEN && done->result >= 0)
+		close((int)done->result);
+}
+
+/* ---- The functions: each with ordinary arguments, or, in BAD, with some that it must refuse. ---- */
+
+static int64_t call_version(struct world *world)
+{
+	(void)world;
+	return (int64_t)strlen(ringway_version());
+}
+
+static int64_t call_last_error(struct world *world)
+{
+	(void)world;
+	return ringway_last_error() != NULL;
+}
+
+static int64_t call_create(struct world *world)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue = NULL;
+	int result;
+
+	options.backend = world->backend;
+	if (world->situation == BAD)
+		options.flags = 1u << 31;
+	result = ringway_create(&options, &queue);
+	CHECK((result == 0) == (queue != NULL));
+	SAME(ringway_destroy(&queue), 0);
+	return result;
+}
+
+static int64_t call_destroy(struct world *world)
+{
+	struct ringway_queue *copy = world->queue;
+	int result;
+
+	if (world->situation == BAD)
+		return ringway_destroy(NULL);
+	result = ringway_destroy(&copy);
+	CHECK((result == -EDEADLK) == (copy != NULL));
+	world->queue = copy;
+	return result;
+}
+
+static int64_t call_push(struct world *world)
+{
+	struct ringway_operation operation = ringway_read(world->file, world->bytes, 4096, 0, nobody, NULL);
+
+	if (world->situation == BAD)
+		operation.address = NULL;
+	return ringway_push(world->queue, &operation);
+}
+
+static int64_t call_push_chain(struct world *world)
+{
+	struct ringway_operation chain[2];
+
+	chain[0] = chain[1] = ringway_nop(nobody, NULL);
+	return ringway_push_chain(world->queue, chain, world->situation == BAD ? 0 : 2);
+}
+
+static int64_t call_submit(struct world *world)
+{
+	return ringway_submit(world->queue);
+}
+
+static int64_t call_reap(struct world *world)
+{
+	/* (There is no way to ask for a wait wrongly.) */
+	return ringway_reap(world->queue, world->situation != BAD, RINGWAY_FOREVER);
+}
+
+static int64_t call_reap_into(struct world *world)
+{
+	struct ringway_completion done;
+	struct ringway_operation nop = ringway_nop(NULL, NULL);
+
+	(void)ringway_push(world->queue, &nop);
+	return ringway_reap_into(world->queue, &done, world->situation != BAD, 1, RINGWAY_FOREVER);
+}
+
+static int64_t call_cancel(struct world *world)
+{
+	return ringway_cancel(world->queue, world->situation == BAD ? 0 : world->waiting);
+}
+
+static int64_t call_cancel_all(struct world *world)
+{
+	return ringway_cancel_all(world->queue);
+}
+
+static int64_t call_multi_read(struct world *world)
+{
+	struct ringway_range ranges[2] = {{0, RINGWAY_RANGE_DIRECT, 0, 16, NULL, INT64_MIN}, {0, RINGWAY_RANGE_DIRECT, 16, 16, NULL, INT64_MIN}};
+	int result;
+
+	ranges[0].fd = ranges[1].fd = world->file;
+	ranges[0].buffer = world->bytes;
+	ranges[1].buffer = world->situation == BAD ? NULL : world->bytes + 16;
+	result = ringway_multi_read(world->queue, ranges, 2);
+	CHECK((ranges[0].result == INT64_MIN) == (result < 0 && result != -EIO));
+	CHECK(result != 0 || (ranges[0].result == 16 && ranges[1].result == 16));
+	return result;
+}
+
+static int64_t call_fd(struct world *world)
+{
+	return ringway_fd(world->queue);
+}
+
+static int64_t call_register_buffers(struct world *world)
+{
+	struct iovec memory = {NULL, 4096};
+
+	memory.iov_base = world->bytes;
+	return ringway_register_buffers(world->queue, &memory, world->situation != BAD);
+}
+
+static int64_t call_register_file(struct world *world)
+{
+	return ringway_register_file(world->queue, world->situation == BAD ? -1 : world->other);
+}
+
+static int64_t call_unregister_file(struct world *world)
+{
+	return ringway_unregister_file(world->queue, world->situation == BAD ? -1 : world->other);
+}
+
+static int64_t call_stats(struct world *world)
+{
+	BOOKS(world->queue);
+	return 0;
+}
+
+static int64_t call_explain(struct world *world)
+{
+	char text[8];
+	size_t length = ringway_explain(world->queue, world->situation == BAD ? NULL : text, world->situation == BAD ? 0 : sizeof text);
+
+	CHECK(world->situation == BAD || strlen(text) == sizeof text - 1);
+	return (int64_t)length;
+}
+
+static int64_t call_backend(struct world *world)
+{
+	return ringway_backend(world->queue) == world->backend;
+}
+
+static int64_t call_backend_name(struct world *world)
+{
+	return strcmp(ringway_backend_name(world->situation == BAD ? 99 : world->backend), "?") != 0;
+}
+
+static int64_t call_in_flight(struct world *world)
+{
+	return (int64_t)ringway_in_flight(world->queue);
+}
+
+static int64_t call_room(struct world *world)
+{
+	return (int64_t)ringway_room(world->queue);
+}
+
+static int64_t call_kind_name(struct world *world)
+{
+	return strcmp(ringway_kind_name(world->situation == BAD ? 99 : RINGWAY_READ), "?") != 0;
+}
+
+static int64_t call_direct_io(struct world *world)
+{
+	struct ringway_direct_io direct;
+
+	return ringway_direct_io(world->situation == BAD ? -1 : world->file, &direct, sizeof direct);
+}
+
+/*
+ * What each may answer, one word for each situation: "0"; "+": more than 0; "=": 0 or more; errnos; "|" between alternatives.
+ * They are called in this order on one queue.
+ */
+static const struct function {
+	const char *name;
+	int64_t (*call)(struct world *world);
+	const char *answers[SITUATIONS];
+} functions[] = {
+	/*                                         plain in destroy  cancelled failed        EMFILE    signals child     bad */
+	{"version", call_version,                   {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
+	{"last_error", call_last_error,             {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
+	{"backend", call_backend,                   {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
+	{"backend_name", call_backend_name,         {"+", "+",          "+",     "+",         "+",        "+",    "+",      "0"}},
+	{"kind_name", call_kind_name,               {"+", "+",          "+",     "+",         "+",        "+",    "+",      "0"}},
+	{"direct_io", call_direct_io,               {"0", "0",          "0",     "0",         "0",        "0",    "0",      "EBADF"}},
+	{"create", call_create,                     {"0", "0",          "0",     "0",         "0|EMFILE", "0",    "0",      "EINVAL"}},
+	{"push", call_push,                         {"+", "ESHUTDOWN",  "+",     "+",         "+",        "+",    "ECHILD", "EINVAL"}},
+	{"push_chain", call_push_chain,             {"+", "ESHUTDOWN",  "+",     "+",         "+",        "+",    "ECHILD", "EINVAL"}},
+	{"submit", call_submit,                     {"=", "=",          "=",     "EBADF",     "=",        "=",    "ECHILD", "="}},
+	{"stats", call_stats,                       {"0", "0",          "0",     "0",         "0",        "0",    "0",      "0"}},
+	{"explain", call_explain,                   {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
+	{"in_flight", call_in_flight,               {"+", "=",          "+",     "+",         "+",        "+",    "+",      "="}},
+	{"room", call_room,                         {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
+	{"fd", call_fd,                             {"=", "=",          "=",     "=",         "=|EMFILE", "=",    "ECHILD", "="}},
+	{"register_buffers", call_register_buffers, {"R", "R",          "R",     "R",         "R",        "R",    "ECHILD", "EINVAL"}},
+	{"register_file", call_register_file,       {"R", "R",          "R",     "R",         "R",        "R",    "ECHILD", "EBADF"}},
+	{"unregister_file", call_unregister_file,   {"0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "ECHILD", "ENOENT"}},
+	{"cancel", call_cancel,                     {"0", "0|ENOENT",   "0|ENOENT", "0",      "0",        "0",    "ECHILD", "ENOENT"}},
+	{"reap", call_reap,                         {"+", "EDEADLK",    "+",     "EBADF",     "+",        "+",    "ECHILD", "="}},
+	{"reap_into", call_reap_into,               {"+", "EDEADLK",    "+",     "EBADF",     "+",        "+",    "ECHILD", "EINVAL"}},
+	{"multi_read", call_multi_read,             {"0", "ESHUTDOWN",  "0",     "EIO",       "0",        "0",    "ECHILD", "EINVAL"}},
+	{"cancel_all", call_cancel_all,             {"=", "=",          "=",     "=",         "=",        "=",    "ECHILD", "="}},
+	{"destroy", call_destroy,                   {"0", "EDEADLK",    "0",     "0",         "0",        "0",    "0",      "0"}},
+};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+/* ---- The operations: how each is made, and what its result may be. ---- */
+
+static struct statx statx_buffer;
+static struct iovec part;
+
+static struct ringway_operation make_operation(const struct world *world, unsigned kind)
+{
+	int file = world->file;
+
+	part.iov_base = world->bytes;
+	part.iov_len = 16;
+	switch (kind) {
+	case RINGWAY_NOP: return ringway_nop(nobody, NULL);
+	case RINGWAY_READ: return ringway_read(file, world->bytes, 16, 0, nobody, NULL);
+	case RINGWAY_WRITE: return ringway_write(file, world->bytes, 16, 0, nobody, NULL);
+	case RINGWAY_READV: return ringway_readv(file, &part, 1, 0, nobody, NULL);
+	case RINGWAY_WRITEV: return ringway_writev(file, &part, 1, 0, nobody, NULL);
+	case RINGWAY_FSYNC: return world->backend % 2 == 0 ? ringway_fsync(file, nobody, NULL) : ringway_fdatasync(file, nobody, NULL);
+	case RINGWAY_SYNC_RANGE: return ringway_sync_range(file, 0, 16, 0, nobody, NULL);
+	case RINGWAY_OPEN: return ringway_open(AT_FDCWD, "matrix", O_RDONLY, 0, nobody, NULL);
+	case RINGWAY_CLOSE: return ringway_close(1000000, nobody, NULL);
+	case RINGWAY_STATX: return ringway_statx(AT_FDCWD, "matrix", 0, STATX_SIZE, &statx_buffer, nobody, NULL);
+	case RINGWAY_FALLOCATE: return ringway_fallocate(file, 0, 0, 4096, nobody, NULL);
+	case RINGWAY_FTRUNCATE: return ringway_ftruncate(file, 4096, nobody, NULL);
+	case RINGWAY_FADVISE: return ringway_fadvise(file, 0, 16, POSIX_FADV_NORMAL, nobody, NULL);
+	case RINGWAY_RENAME: return ringway_rename(AT_FDCWD, "none", AT_FDCWD, "other", 0, nobody, NULL);
+	case RINGWAY_UNLINK: return ringway_unlink(AT_FDCWD, "none", 0, nobody, NULL);
+	case RINGWAY_MKDIR: return ringway_mkdir(AT_FDCWD, "matrix", 0755, nobody, NULL);
+	case RINGWAY_LINK: return ringway_link(AT_FDCWD, "none", AT_FDCWD, "other", 0, nobody, NULL);
+	case RINGWAY_SYMLINK: return ringway_symlink("target", AT_FDCWD, "matrix", nobody, NULL);
+	case RINGWAY_POLL: return ringway_poll(file, POLLIN, nobody, NULL);
+	case RINGWAY_TIMEOUT: return ringway_timeout(1000000, nobody, NULL);
+	default: return ringway_make((enum ringway_kind)kind, -1, nobody, NULL);
+	}
+}
+
+/* Results where nothing is in the way. */
+static const char *const results[] = {"0", "16", "16", "16", "16", "0", "0", "=", "EBADF", "0", "0|EOPNOTSUPP", "0", "0", "ENOENT",
+                                      "ENOENT", "EEXIST", "ENOENT", "EEXIST", "+", "0"};
+enum { KINDS = sizeof results / sizeof *results };
+
+/* ---- Judging ---- */
+
+static int one_of(const char *allowed, int64_t answer)
+{
+	static const struct {
+		const char *name;
+		int number;
+	} errnos[] = {{"EBADF", EBADF}, {"EMFILE", EMFILE}, {"EINVAL", EINVAL}, {"ESHUTDOWN", ESHUTDOWN}, {"ECHILD", ECHILD},
+	              {"EDEADLK", EDEADLK}, {"ENOENT", ENOENT}, {"EIO", EIO}, {"EEXIST", EEXIST}, {"ECANCELED", ECANCELED},
+	              {"EOPNOTSUPP", EOPNOTSUPP}};
+	size_t i;
+
+	for (; *allowed != '\0'; allowed += strcspn(allowed, "|"), allowed += *allowed == '|') {
+		size_t length = strcspn(allowed, "|");
+
+		if (*allowed == '+' && answer > 0)
+			return 1;
+		if (*allowed == '=' && answer >= 0)
+			return 1;
+		if (isdigit((unsigned char)*allowed) && answer == atoi(allowed))
+			return 1;
+		for (i = 0; i < sizeof errnos / sizeof *errnos; i++)
+			if (strncmp(allowed, errnos[i].name, length) == 0 && errnos[i].name[length] == '\0' && answer == -errnos[i].number)
+				return 1;
+	}
+	return 0;
+}
+
+static void judge(const struct world *world, const char *name, const char *allowed, int64_t answer)
+{
+	/* A registration: with a ring, or not at all. */
+	if (strcmp(allowed, "R") == 0)
+		allowed = world->backend == RINGWAY_BACKEND_URING ? "0|EOPNOTSUPP" : "EOPNOTSUPP";
+	printf("%-8s %-10s %-18s %" PRId64 "%s%s\n", ringway_backend_name(world->backend), situations[world->situation], name, answer,
+	       answer < 0 ? " " : "", answer < 0 ? strerror((int)-answer) : "");
+	if (!one_of(allowed, answer)) {
+		printf("... which is not %s\n", allowed);
+		check_failures++;
+	}
+}
+
+static void all_functions(struct world *world)
+{
+	int i;
+
+	for (i = 0; i < FUNCTIONS; i++) {
+		int64_t answer = functions[i].call(world);
+
+		CHECK(answer >= 0 || *ringway_last_error() != '\0');
+		judge(world, functions[i].name, functions[i].answers[world->situation], answer);
+	}
+}
+
+struct result {
+	int64_t result;
+	int count;
+	unsigned kind;
+};
+
+static void keep(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct result *result = done->arg;
+
+	nobody(queue, done);
+	result->result = done->result;
+	result->count++;
+	SAME(done->kind, result->kind);
+}
+
+static void all_operations(struct world *world)
+{
+	static struct result answers[KINDS];
+	unsigned kind;
+
+	memset(answers, 0, sizeof answers);
+	for (kind = 0; kind < KINDS; kind++) {
+		struct ringway_operation operation = make_operation(world, kind);
+		int64_t id;
+
+		answers[kind].kind = kind;
+		operation.callback = keep;
+		operation.arg = &answers[kind];
+		if (world->situation == BAD)
+			operation.flags = 1u << 15;
+		id = ringway_push(world->queue, &operation);
+		if (world->situation == IN_DESTROY || world->situation == CHILD || world->situation == BAD) {
+			judge(world, ringway_kind_name(kind),
+			      world->situation == IN_DESTROY ? "ESHUTDOWN" : world->situation == CHILD ? "ECHILD" : "EINVAL", id);
+			continue;
+		}
+		CHECK(id > 0);
+		if (world->situation == CANCELLED)
+			SAME(ringway_cancel(world->queue, id), 0);
+	}
+	if (world->situation == IN_DESTROY || world->situation == CHILD || world->situation == BAD)
+		return;
+	if (world->situation == FAILED)
+		SAME(ringway_destroy(&world->queue), 0);
+	for (kind = 0; kind < KINDS; kind++) {
+		char allowed[64];
+
+		while (world->queue != NULL && answers[kind].count == 0 && CHECK(ringway_reap(world->queue, 1, RINGWAY_FOREVER) >= 0))
+			;
+		SAME(answers[kind].count, 1);
+		snprintf(allowed, sizeof allowed, "%s%s%s", world->situation == FAILED ? "" : results[kind],
+		         world->situation == CANCELLED ? "|ECANCELED" : world->situation == FAILED ? "ECANCELED" : "",
+		         world->situation == NO_DESCRIPTORS && kind == RINGWAY_OPEN ? "|EMFILE" : "");
+		judge(world, ringway_kind_name(kind), allowed, answers[kind].result);
+	}
+}
+
+/* ---- The situations ---- */
+
+static void interrupted(int number)
+{
+	(void)number;
+}
+
+static void storm(long microseconds)
+{
+	struct sigaction action;
+	struct itimerval timer;
+
+	memset(&action, 0, sizeof action);
+	action.sa_handler = interrupted; /* without SA_RESTART */
+	NEED(sigaction(SIGVTALRM, &action, NULL) == 0 && sigaction(SIGPROF, &action, NULL) == 0);
+	memset(&timer, 0, sizeof timer);
+	timer.it_interval.tv_usec = timer.it_value.tv_usec = microseconds;
+	NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+}
+
+static struct world *here;
+
+static void while_it_ends(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct world *world = done->arg;
+
+	SAME(done->result, -ECANCELED);
+	CHECK(queue == world->queue);
+	if (here == world)
+		all_operations(world);
+	else
+		all_functions(world);
+	here = world;
+}
+
+#ifndef __SANITIZE_ADDRESS__
+static void in_a_child(void *arg)
+{
+	struct world *world = arg;
+
+	all_operations(world);
+	all_functions(world);
+}
+#endif
+
+static void begin(struct world *world, unsigned backend, enum situation situation)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_operation operation;
+
+	memset(world, 0, sizeof *world);
+	world->backend = backend;
+	world->situation = situation;
+	world->file = check_file("matrix", 4096, 0);
+	world->other = open("matrix", O_RDWR | O_CLOEXEC);
+	NEED(world->other >= 0 && pipe2(world->pipes, O_CLOEXEC) == 0);
+	world->bytes = check_aligned(4096);
+	if (situation == FAILED)
+		options.faults = "enters=0";
+	world->queue = check_queue(backend, options);
+	if (world->queue == NULL)
+		return;
+	operation = ringway_read(world->pipes[0], world->bytes, 16, RINGWAY_CURSOR, nobody, NULL);
+	world->waiting = ringway_push(world->queue, &operation);
+	CHECK(world->waiting > 0);
+}
+
+static void end(struct world *world)
+{
+	SAME(ringway_destroy(&world->queue), 0);
+	close(world->file);
+	close(world->other);
+	close(world->pipes[0]);
+	close(world->pipes[1]);
+	free(world->bytes);
+}
+
+static void run(unsigned backend, enum situation situation)
+{
+	struct ringway_operation operation;
+	struct rlimit limit;
+	struct rlimit none;
+	struct world world;
+	int operations;
+
+	for (operations = 0; operations < 2; operations++) {
+		begin(&world, backend, situation);
+		if (world.queue == NULL) {
+			end(&world);
+			return;
+		}
+		switch (situation) {
+		case IN_DESTROY:
+			here = operations ? &world : NULL;
+			operation = ringway_timeout(UINT64_C(3600000000000), while_it_ends, &world);
+			CHECK(ringway_push(world.queue, &operation) > 0);
+			{
+				struct ringway_queue *queue = world.queue;
+
+				SAME(ringway_destroy(&queue), 0);
+				CHECK(here == &world);
+				world.queue = NULL;
+			}
+			break;
+		case CHILD:
+#ifdef __SANITIZE_ADDRESS__
+			check_skip("a fork under AddressSanitizer, whose locks the parent's other threads may hold", 1);
+#else
+			if (operations == 0)
+				SAME(check_child(in_a_child, &world), 0);
+#endif
+			break;
+		default:
+			if (situation == CANCELLED)
+				SAME(ringway_cancel(world.queue, world.waiting), 0);
+			if (situation == NO_DESCRIPTORS) {
+				NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+				none = limit;
+				/* The lowest that is free; poll(2) wants a limit of more than its own number of descriptors. */
+				none.rlim_cur = (rlim_t)dup(world.file);
+				close((int)none.rlim_cur);
+				NEED(setrlimit(RLIMIT_NOFILE, &none) == 0);
+			}
+			if (situation == SIGNALS) {
+				struct sigaction ignored;
+
+				memset(&ignored, 0, sizeof ignored);
+				ignored.sa_handler = interrupted;
+				NEED(sigaction(SIGALRM, &ignored, NULL) == 0);
+				storm(500);
+			}
+			if (operations)
+				all_operations(&world);
+			else
+				all_functions(&world);
+			if (situation == SIGNALS) {
+				storm(0);
+				check_watch("matrix", 100);
+			}
+			if (situation == NO_DESCRIPTORS)
+				NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+			break;
+		}
+		end(&world);
+	}
+}
+
+/* Every function that the header declares is in a table above. */
+static void none_is_left_out(const char *header)
+{
+	char line[1000];
+	FILE *file = fopen(header, "r");
+	int found = 0;
+
+	NEED(file != NULL);
+	while (fgets(line, sizeof line, file) != NULL) {
+		char *name = strstr(line, "ringway_");
+		size_t length;
+		int i;
+
+		if (!isalpha((unsigned char)*line) || strncmp(line, "typedef", 7) == 0 || strncmp(line, "enum ringway_kind", 17) == 0)
+			continue;
+		/* The last name before a parenthesis. */
+		while (name != NULL && name[8 + strspn(name + 8, "abcdefghijklmnopqrstuvwxyz_")] != '(')
+			name = strstr(name + 8, "ringway_");
+		if (name == NULL)
+			continue;
+		found++;
+		name += 8;
+		length = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
+		name[length] = '\0';
+		for (i = 0; i < FUNCTIONS && strcmp(functions[i].name, name) != 0; i++)
+			;
+		if (i < FUNCTIONS || strcmp(name, "options") == 0 || strcmp(name, "make") == 0 || strcmp(name, "fdatasync") == 0)
+			continue;
+		for (i = 0; i < KINDS && strcmp(ringway_kind_name((unsigned)i), name) != 0; i++)
+			;
+		if (i == KINDS) {
+			printf("ringway_%s() is not tested here\n", name);
+			check_failures++;
+		}
+	}
+	fclose(file);
+	CHECK(found >= FUNCTIONS + KINDS);
+	CHECK(strcmp(ringway_kind_name(KINDS), "?") == 0);
+}
+
+int main(int argc, char **argv)
+{
+	char header[4096];
+	unsigned b;
+	int situation;
+
+	check_watch("matrix", 100);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	NEED(argc == 2);
+	snprintf(header, sizeof header, "%s/../crates/ringway-c/include/ringway.h", argv[1]);
+	none_is_left_out(header);
+	for (b = 0; b < 3; b++)
+		for (situation = 0; situation < SITUATIONS; situation++)
+			run(check_backends[b], (enum situation)situation);
+	return check_end("matrix");
+}
