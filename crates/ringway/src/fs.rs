@@ -25,6 +25,8 @@ mod open;
 pub(crate) mod outcome;
 mod path;
 mod read_dir;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub use atomic::write_atomic;

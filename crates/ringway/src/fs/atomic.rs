@@ -1,10 +1,10 @@
 //! Replacing a file so that it has the old content or the new, at any moment.
 
-use super::outcome::{self, invalid};
+use super::outcome::invalid;
+use super::path::stat;
 use super::{File, OpenOptions};
 use crate::Engine;
 use crate::buffer::IoBuffer;
-use crate::engine::{Flight, Lane, Turn};
 use ringway_core::{File as CoreFile, op};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -58,7 +58,7 @@ pub(super) async fn replace(engine: &Engine, path: &Path, content: impl IoBuffer
     let mode = permissions(&dir, name).await?;
 
     let (core, near) = (dir.core().clone(), name.to_owned());
-    let new = engine.call(move || Unnamed::create(core, &near, mode)).await?;
+    let new = engine.call(move || New::create(core, &near, mode)).await?;
     let file = File::new(new.file.clone(), engine.clone());
     file.write_all_at(content, 0).await.0?;
     file.sync_all().await?;
@@ -72,7 +72,7 @@ pub(super) async fn replace(engine: &Engine, path: &Path, content: impl IoBuffer
 /// The permissions of what is to be replaced, if it is there.
 async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
     let look = op::statx_at(dir.core(), name, 0);
-    match outcome::metadata(Flight::new(&dir.engine().inner, Turn::Now(Lane::Call), look).await) {
+    match stat(dir.engine(), look).await {
         Ok(old) if old.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(old) if !old.is_file() => Err(invalid("write_atomic: there is something else than a file")),
         Ok(old) => Ok(Some(old.mode() & 0o777)),
@@ -83,7 +83,7 @@ async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
 }
 
 /// A new file that has not the name that it is to have. Dropped, it goes.
-struct Unnamed {
+pub(super) struct New {
     dir: CoreFile,
     file: CoreFile,
     /// A name for the meantime, where the file needs one.
@@ -93,30 +93,46 @@ struct Unnamed {
 /// Names that are tried. One is enough unless somebody guesses 64 bits.
 const TRIES: usize = 16;
 
-impl Unnamed {
+const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
+
+impl New {
     fn create(dir: CoreFile, near: &OsStr, mode: Option<u32>) -> io::Result<Self> {
-        let bits = Mode::from_raw_mode(mode.unwrap_or(0o666));
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let unnamed = openat(&dir, c".", flags | OFlags::TMPFILE, bits).map(CoreFile::from).ok();
-        // (Without /proc it could not be given a name.)
-        let unnamed = unnamed.filter(|file| accessat(CWD, path_of(file), Access::EXISTS, AtFlags::empty()).is_ok());
-        let new = match unnamed {
-            Some(file) => Self { dir, file, name: None },
-            None => {
-                let create = |name: &OsStr| openat(&dir, name, flags | OFlags::CREATE | OFlags::EXCL, bits);
-                let (name, file) = with_random_name(near, create)?;
-                Self { dir, file: file.into(), name: Some(name) }
-            }
+        match Self::unnamed(dir.clone(), mode)? {
+            Some(new) => Ok(new),
+            None => Self::named(dir, near, mode),
+        }
+    }
+
+    /// A file without a name, where there are such files. The error of one that cannot be made is left
+    /// to the attempt to make one with a name.
+    pub(super) fn unnamed(dir: CoreFile, mode: Option<u32>) -> io::Result<Option<Self>> {
+        let Ok(file) = openat(&dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from) else {
+            return Ok(None);
         };
+        // Without /proc it could not be given a name.
+        if accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_err() {
+            return Ok(None);
+        }
+        Self { dir, file, name: None }.with_mode(mode).map(Some)
+    }
+
+    /// A file with a name for the meantime.
+    pub(super) fn named(dir: CoreFile, near: &OsStr, mode: Option<u32>) -> io::Result<Self> {
+        let create = |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
+        let (name, file) = with_random_name(near, create)?;
+        Self { dir, file: file.into(), name: Some(name) }.with_mode(mode)
+    }
+
+    fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
         if mode.is_some() {
             // The umask may have taken something away.
-            fchmod(&new.file, bits)?;
+            fchmod(&self.file, bits(mode))?;
         }
-        Ok(new)
+        Ok(self)
     }
 
     /// Gives the file its name, in the place of whatever has it.
-    fn take_name(mut self, name: &OsStr) -> io::Result<()> {
+    pub(super) fn take_name(mut self, name: &OsStr) -> io::Result<()> {
         let meantime = match self.name.take() {
             Some(meantime) => meantime,
             None => {
@@ -135,13 +151,17 @@ impl Unnamed {
     }
 }
 
-impl Drop for Unnamed {
+impl Drop for New {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // Nobody waits for it any more: removed here and now, or left.
             let _ = unlinkat(&self.dir, &**name, AtFlags::empty());
         }
     }
+}
+
+fn bits(mode: Option<u32>) -> Mode {
+    Mode::from_raw_mode(mode.unwrap_or(0o666))
 }
 
 /// A path to a file that has none.

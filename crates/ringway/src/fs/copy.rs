@@ -1,8 +1,10 @@
 //! Copying files.
 
 use super::outcome::invalid;
-use super::{File, OpenOptions, metadata};
+use super::path::stat;
+use super::{File, OpenOptions};
 use crate::{Buffer, Engine};
+use ringway_core::op;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 use std::io;
@@ -36,18 +38,23 @@ const COPY: u64 = 1 << 20;
 /// target that is the source under the same or another name; those of `open(2)`, `fchmod(2)`,
 /// `read(2)`, `write(2)`, after which a part may have been copied. Dropped, likewise.
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    copy_on(Engine::global()?, from.as_ref(), to.as_ref()).await
+}
+
+/// As [`copy`], on an engine.
+pub(super) async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
     let irregular = || invalid("copy: the source is no regular file");
     // Looked at before it is opened, which would wait at a FIFO and may do something at a device.
-    if !metadata(from.as_ref()).await?.is_file() {
+    if !stat(engine, op::statx(from)).await?.is_file() {
         return Err(irregular());
     }
-    let from = File::open(from).await?;
+    let from = engine.open(from).await?;
     let source = from.metadata().await?;
     if !source.is_file() {
         return Err(irregular());
     }
     let mut options = OpenOptions::new();
-    let to = options.write(true).create(true).mode(source.mode()).open(to).await?;
+    let to = options.write(true).create(true).mode(source.mode()).engine(engine).open(to).await?;
     let target = to.metadata().await?;
     if (target.dev(), target.ino()) == (source.dev(), source.ino()) {
         return Err(invalid("copy: source and target are one file"));

@@ -4,6 +4,7 @@ use super::{File, outcome};
 use crate::Engine;
 use crate::buffer::IoBuffer;
 use crate::engine::{Flight, Lane, Turn};
+use ringway_core::Operation;
 use ringway_core::op::{self, Metadata};
 use std::fs::Permissions;
 use std::io;
@@ -69,16 +70,15 @@ pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Re
 
 /// Length, type, permissions, times of what a path leads to: `statx(2)`.
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    stat(op::statx(path)).await
+    stat(Engine::global()?, op::statx(path)).await
 }
 
 /// As [`metadata`], of a symbolic link itself: `lstat(2)`.
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    stat(op::lstat(path)).await
+    stat(Engine::global()?, op::lstat(path)).await
 }
 
-async fn stat(operation: ringway_core::Operation) -> io::Result<Metadata> {
-    let engine = Engine::global()?;
+pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Metadata> {
     outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), operation).await)
 }
 

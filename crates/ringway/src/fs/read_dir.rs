@@ -1,8 +1,7 @@
 //! What a directory holds.
 
-use super::{File, OpenOptions, outcome};
-use crate::Engine;
-use crate::engine::{Flight, Lane, Turn};
+use super::path::stat;
+use super::{File, OpenOptions};
 use ringway_core::op::{self, FileType, Metadata};
 use rustix::fs::{AtFlags, OFlags, RawDir};
 use rustix::io::Errno;
@@ -172,9 +171,7 @@ impl DirEntry {
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let dir = &self.shared.dir;
         let flags = AtFlags::SYMLINK_NOFOLLOW.bits() as i32;
-        let operation = op::statx_at(dir.core(), &self.found.name, flags);
-        let engine: &Engine = dir.engine();
-        outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), operation).await)
+        stat(dir.engine(), op::statx_at(dir.core(), &self.found.name, flags)).await
     }
 }
 
