@@ -2,6 +2,13 @@
 //! shape in one directory, std's in its twin, and the results, the errors and the trees that are left
 //! are compared.
 
+#[path = "../../../ringway-core/tests/common/mod.rs"]
+#[allow(dead_code, reason = "the other suites use the rest")]
+mod common;
+mod files;
+mod list;
+mod odd;
+mod trees;
 mod twins;
 
 use ringway::fs;
@@ -23,6 +30,26 @@ macro_rules! compare {
 fn wait<T>(work: impl Future<Output = T>) -> T {
     twins::alive();
     futures::executor::block_on(work)
+}
+
+/// Everything here uses the global engine: once more, on each backend.
+#[test]
+fn on_each_backend() {
+    if std::env::var_os("RINGWAY_BACKEND").is_some() {
+        println!("skipped: RINGWAY_BACKEND has chosen one");
+        return;
+    }
+    for kind in [ringway::BackendKind::Uring, ringway::BackendKind::Kaio, ringway::BackendKind::Threads] {
+        if let Err(error) = ringway::Engine::builder().backend(kind).shards(1).build() {
+            println!("skipped: {kind}: {error}");
+            continue;
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--skip", "on_each_backend"]).env("RINGWAY_BACKEND", kind.to_string());
+        let output = command.output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{kind}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]
