@@ -66,13 +66,22 @@ pub(super) async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Resu
         if target.len() > 0 {
             to.set_len(0).await?;
         }
-        done = copy_in_kernel(&from, &to).await?;
+        match copy_in_kernel(&from, &to).await? {
+            Copied::All(bytes) => return Ok(bytes),
+            Copied::Part(bytes) => done = bytes,
+        }
     }
     copy_rest(&from, &to, done).await
 }
 
+/// How far the kernel came.
+enum Copied {
+    All(u64),
+    Part(u64),
+}
+
 /// Copies as much as the kernel copies by itself.
-async fn copy_in_kernel(from: &File, to: &File) -> io::Result<u64> {
+async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
     let engine: &Engine = from.engine();
     let mut done = 0;
     loop {
@@ -90,19 +99,21 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<u64> {
                     | Errno::BADF
                     | Errno::OVERFLOW
                     | Errno::TXTBSY,
-                ) => Ok(0),
-                copied => Ok(copied?),
+                ) => Ok(None),
+                copied => Ok(Some(copied?)),
             }
         });
         match copied.await? {
-            0 => return Ok(done),
-            copied => done += copied as u64,
+            // Of a file without a length, such as those of /proc, the kernel copies nothing.
+            None => return Ok(Copied::Part(done)),
+            Some(0) if done == 0 => return Ok(Copied::Part(0)),
+            Some(0) => return Ok(Copied::All(done)),
+            Some(copied) => done += copied as u64,
         }
     }
 }
 
-/// Reads and writes from `done` on, up to the end, which is where no more comes: files of /proc have
-/// no length, and any may have grown.
+/// Reads and writes from `done` on, up to where no more comes.
 async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
     let mut buffer = Buffer::from(vec![0; COPY as usize]);
     loop {

@@ -46,22 +46,30 @@ fn check() {
 
 #[test]
 fn a_working_directory_that_may_not_be_searched() {
-    in_child("odd::a_working_directory_that_may_not_be_searched", |_| {}, || {
-        become_ordinary();
-        let dir = tempfile::tempdir().unwrap();
-        std::env::set_current_dir(dir.path()).unwrap();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0)).unwrap();
-        check();
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
-    });
+    in_child(
+        "odd::a_working_directory_that_may_not_be_searched",
+        |_| {},
+        || {
+            become_ordinary();
+            let dir = tempfile::tempdir().unwrap();
+            std::env::set_current_dir(dir.path()).unwrap();
+            std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0)).unwrap();
+            check();
+            std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        },
+    );
 }
 
 #[test]
 fn a_working_directory_that_has_gone() {
-    in_child("odd::a_working_directory_that_has_gone", |_| {}, || {
-        let dir = tempfile::tempdir().unwrap();
-        std::env::set_current_dir(dir.path()).unwrap();
-        drop(dir);
-        check();
-    });
+    in_child(
+        "odd::a_working_directory_that_has_gone",
+        |_| {},
+        || {
+            let dir = tempfile::tempdir().unwrap();
+            std::env::set_current_dir(dir.path()).unwrap();
+            drop(dir);
+            check();
+        },
+    );
 }
