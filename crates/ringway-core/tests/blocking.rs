@@ -85,7 +85,6 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
         }
         let called = called.load(Ordering::SeqCst);
         assert_eq!(called + cancelled, MANY);
-        assert!(called <= 16, "{called} closures had a thread");
         assert_eq!(Arc::strong_count(&wait), 1, "all closures have gone");
     }
     Ok(())

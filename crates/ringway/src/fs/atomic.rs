@@ -19,11 +19,14 @@ use std::path::Path;
 /// either the old content or the new: a new file is written and synced, takes the old one's name, and
 /// the directory is synced.
 ///
-/// The new file has no name until it is complete (`O_TMPFILE`), so that nothing is left of one that is
-/// not: not after an error, not when the future is dropped, not after a crash. (Where the file system
-/// has no such files, it is called `.NAME.RANDOM.tmp`, and only a crash leaves it.) It has the old
-/// file's permissions for reading, writing and executing, or those that the umask leaves of 0o666; not
-/// its owner, further names, or set-user-ID bits. A symbolic link is replaced itself.
+/// An error and a dropped future leave nothing but the old file. The new one has no name until it is
+/// complete (`O_TMPFILE`), so that a crash leaves nothing either; only one between its last two steps,
+/// or where the file system has no files without a name, leaves `.NAME.RANDOM.tmp`, which is in nobody's
+/// way.
+///
+/// The new file has the old one's permissions for reading, writing and executing, or those that the
+/// umask leaves of 0o666; not its owner, further names, or set-user-ID bits. A symbolic link is replaced
+/// itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -90,6 +93,8 @@ pub(super) struct New {
     name: Option<OsString>,
 }
 
+/// Bytes of the right name that are in a name for the meantime.
+const NEAR: usize = 200;
 /// Names that are tried. One is enough unless somebody guesses 64 bits.
 const TRIES: usize = 16;
 
@@ -171,12 +176,15 @@ fn path_of(file: &CoreFile) -> String {
 
 /// Makes something under a name that nobody can foresee and nobody has.
 fn with_random_name<T>(near: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno>) -> io::Result<(OsString, T)> {
+    // Names have at most 255 bytes.
+    let near = match near.to_str() {
+        Some(text) => &near.as_bytes()[..text.floor_char_boundary(NEAR)],
+        None => &near.as_bytes()[..near.len().min(NEAR)],
+    };
     let mut tries = 0..TRIES;
     loop {
         // Its keys come from getrandom(2).
         let number = RandomState::new().build_hasher().finish();
-        // Names have at most 255 bytes.
-        let near = &near.as_bytes()[..near.len().min(200)];
         let name = OsString::from_vec([b".", near, format!(".{number:016x}.tmp").as_bytes()].concat());
         match make(&name) {
             Err(Errno::EXIST) if tries.next().is_some() => {}

@@ -63,7 +63,7 @@ pub(super) async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Resu
     // A device or a pipe has neither content nor permissions that a copy should change.
     if target.is_file() {
         to.set_permissions(source.permissions()).await?;
-        if target.len() > 0 {
+        if !target.is_empty() {
             to.set_len(0).await?;
         }
         match copy_in_kernel(&from, &to).await? {

@@ -44,36 +44,55 @@ pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result
 }
 
 /// Renames, replacing what has the new name: `rename(2)`.
+///
+/// Errors: those of `rename(2)`. Dropped, it may be renamed all the same.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::rename(from, to)).await
 }
 
 /// Removes a file, or a link: `unlink(2)`.
+///
+/// Errors: those of `unlink(2)`. Dropped, it may be removed all the same.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::unlink(path)).await
 }
 
 /// Removes an empty directory: `rmdir(2)`.
+///
+/// Errors: those of `rmdir(2)`. Dropped, it may be removed all the same.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::rmdir(path)).await
 }
 
 /// Gives a file a further name: `link(2)`.
+///
+/// Errors: those of `link(2)`. Dropped, it may be made all the same.
 pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::link(from, to)).await
 }
 
 /// Makes a symbolic link at `link` that leads to `target`: `symlink(2)`.
+///
+/// Errors: those of `symlink(2)`. Dropped, it may be made all the same.
 pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::symlink(target, link)).await
 }
 
 /// Length, type, permissions, times of what a path leads to: `statx(2)`.
+///
+/// Errors: those of `statx(2)`: NotFound, PermissionDenied for a directory on the way that may not be searched ...
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     stat(Engine::global()?, op::statx(path)).await
 }
 
 /// As [`metadata`], of a symbolic link itself: `lstat(2)`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// assert!(ringway::fs::symlink_metadata("/proc/self").await?.is_symlink());
+/// # Ok(()) }
+/// ```
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     stat(Engine::global()?, op::lstat(path)).await
 }
@@ -83,6 +102,14 @@ pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Me
 }
 
 /// Whether a path leads to something; false for a dangling symbolic link.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// assert!(ringway::fs::exists("/etc/passwd").await?);
+/// assert!(!ringway::fs::exists("/etc/passwd.missing").await?);
+/// # Ok(()) }
+/// ```
 ///
 /// Errors: where that cannot be known, as when a directory on the way may not be searched.
 pub async fn exists(path: impl AsRef<Path>) -> io::Result<bool> {

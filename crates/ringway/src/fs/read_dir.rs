@@ -42,9 +42,13 @@ pub struct ReadDir {
     shared: Arc<Shared>,
     entries: VecDeque<Found>,
     /// A batch on its way. It is kept here, so that no entry is lost with a future that is dropped.
-    reading: Option<Pin<Box<dyn Future<Output = io::Result<VecDeque<Found>>> + Send>>>,
+    reading: Option<Pin<Box<dyn Reading>>>,
     over: bool,
 }
+
+trait Reading: Future<Output = io::Result<VecDeque<Found>>> + Send {}
+
+impl<F: Future<Output = io::Result<VecDeque<Found>>> + Send> Reading for F {}
 
 /// What all entries of a directory know.
 struct Shared {

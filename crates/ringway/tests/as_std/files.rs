@@ -170,6 +170,13 @@ fn an_atomic_write_replaces_files_only() -> io::Result<()> {
     assert_eq!(std::fs::read(at("file"))?, b"old");
     assert!(!at("nowhere").exists());
     assert!(std::fs::metadata(at("fifo"))?.file_type().is_fifo());
+    // One that was not there gets the permissions that any new file gets.
+    std::fs::write(at("usual"), b"")?;
+    assert_eq!(text("usual too"), None);
+    assert_eq!(std::fs::metadata(at("usual too"))?.mode(), std::fs::metadata(at("usual"))?.mode());
+    for usual in ["usual", "usual too"] {
+        std::fs::remove_file(at(usual))?;
+    }
     let names = std::fs::read_dir(dir.path())?.count();
     assert_eq!(names, 6, "nothing is left beside them");
     Ok(())

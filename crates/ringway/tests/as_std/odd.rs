@@ -53,7 +53,7 @@ fn a_working_directory_that_may_not_be_searched() {
             become_ordinary();
             let dir = tempfile::tempdir().unwrap();
             std::env::set_current_dir(dir.path()).unwrap();
-            std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0)).unwrap();
+            std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o000)).unwrap();
             check();
             std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
         },
