@@ -92,6 +92,8 @@ fn copies_are_whole() -> io::Result<()> {
     let (source, target) = (dir.path().join("source"), dir.path().join("target"));
     assert!(wait(fs::copy("/proc/self/mountinfo", &target))? > 0);
     assert_eq!(std::fs::read(&target)?, std::fs::read("/proc/self/mountinfo")?);
+    // It may be read only, as its source.
+    std::fs::remove_file(&target)?;
     let content: Vec<u8> = (0..20_000_001u32).map(|byte| (byte ^ byte >> 9) as u8).collect();
     std::fs::write(&source, &content)?;
     std::fs::File::options().write(true).open(&source)?.set_len(30_000_000)?;
