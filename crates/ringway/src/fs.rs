@@ -7,9 +7,8 @@
 //! neither io_uring nor Linux AIO has an operation for ([`read_dir`], [`remove_dir_all`],
 //! [`read_link`], [`canonicalize`], [`set_permissions`], the data of [`copy`], the rename of
 //! [`write_atomic`], [`File`]'s permissions, times and locks) is a blocking call on one of the
-//! engine's threads: at most 16 of them for each shard, apart from those that transfer data. Dropped
-//! before it has begun, such a call is not made; once begun it runs to its end, and its result is
-//! dropped.
+//! engine's threads: 16 for each shard, apart from those that transfer data. Dropped before it has
+//! begun, such a call is not made; once begun it runs to its end, and its result is dropped.
 //!
 //! Not here: `soft_link`, which is deprecated ([`symlink`]), and [`std::fs::File::lock`] and
 //! `lock_shared`, which wait for another program for as long as it likes

@@ -19,7 +19,7 @@ impl Engine {
         let slot = Arc::new(Mutex::new(None));
         let result = Arc::clone(&slot);
         let operation = op::blocking(move || *lock(&slot) = Some(work()));
-        nothing(Flight::new(&self.inner, Turn::Now(Lane::Call), operation).await)?;
+        nothing(Flight::new(&self.inner, Turn::Now(Lane::Closure), operation).await)?;
         // (A backend for tests that carries nothing out has no result.)
         let result = lock(&result).take();
         result.unwrap_or_else(|| Err(io::Error::other("the call was not made")))

@@ -1,15 +1,19 @@
 //! What a failure, a fault or a drop leaves behind, at each step of what has several.
 
+use super::OpenOptions;
 use super::atomic::{New, replace};
 use super::copy::copy_on;
+use super::path::stat;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
+use ringway_core::op;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -182,5 +186,38 @@ fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
             assert!(fs::read(&from).unwrap() == content);
         }
         println!("{}: {whole} whole copies", engine.backend());
+    }
+}
+
+/// Calls that hang keep nothing else waiting; those that have not begun go with their futures.
+#[test]
+fn calls_that_hang_are_alone_with_that() {
+    for engine in engines(None) {
+        let dir = tempfile::tempdir().unwrap();
+        old(dir.path());
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let mut hanging: Vec<_> = (0..1500)
+            .map(|_| {
+                let wait = Arc::clone(&wait);
+                // Until the sender has gone.
+                Box::pin(engine.call(move || Ok(wait.lock().unwrap().recv().is_err())))
+            })
+            .collect();
+        for call in &mut hanging {
+            assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        block_on(async {
+            let path = dir.path().join("settings");
+            stat(&engine, op::statx(&path)).await.unwrap();
+            let file = OpenOptions::new().write(true).engine(&engine).open(&path).await.unwrap();
+            file.write_all_at(b"new".to_vec(), 0).await.0.unwrap();
+            file.sync_all().await.unwrap();
+            assert_eq!(&engine.open(&path).await.unwrap().read(0..3).await.unwrap()[..], b"new");
+        });
+        drop(hanging);
+        drop(go);
+        settle(&engine);
+        assert_eq!(Arc::strong_count(&wait), 1, "all closures have gone");
     }
 }
