@@ -6,7 +6,7 @@ use super::copy::copy_on;
 use super::path::stat;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
-use ringway_core::op;
+use ringway_core::{FaultStep, Late, op};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -119,6 +119,59 @@ fn an_atomic_write_that_fails_leaves_nothing() {
         }
     }
     assert!(failures > 20, "{failures} failures");
+}
+
+/// Each step fails in turn. What is to be tried again is; an error is the answer, and leaves the old content unless it is
+/// that of the last step, which syncs the directory.
+#[test]
+fn each_step_of_an_atomic_write_fails() {
+    let failed = [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN, libc::ECANCELED].map(|errno| {
+        let mut results = Vec::new();
+        for step in 0..16 {
+            for engine in engines(Some(FaultPlan::new(0).fail(FaultStep::Job(step), errno))) {
+                let dir = tempfile::tempdir().unwrap();
+                old(dir.path());
+                let new = vec![1; LEN];
+                let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+                settle(&engine);
+                let replaced = check(dir.path(), &new);
+                match &result {
+                    Ok(()) => assert!(replaced),
+                    Err(error) => assert_eq!(error.raw_os_error(), Some(errno), "{error}"),
+                }
+                results.push((engine.backend(), step, replaced, result.is_err()));
+            }
+        }
+        for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+            let of_kind = results.iter().filter(|(of, ..)| *of == kind);
+            let errors: Vec<_> = of_kind.filter(|(.., failed)| *failed).collect();
+            if let Some((last, before)) = errors.split_last() {
+                assert!(last.2, "{kind}: the last step syncs the directory");
+                assert!(before.iter().all(|(_, _, replaced, _)| !replaced), "{kind}: {before:?}");
+            }
+        }
+        results.into_iter().filter(|(.., failed)| *failed).count()
+    });
+    assert!(failed[0] > 4 && failed[0] == failed[1], "{failed:?}");
+    assert_eq!(failed[2..], [0; 3], "these are tried again");
+}
+
+/// Each step in turn is not answered, and the future goes.
+#[test]
+fn each_step_of_an_atomic_write_is_never_answered() {
+    let mut dropped = 0;
+    for step in 0..12 {
+        for engine in engines(Some(FaultPlan::new(0).late(FaultStep::Job(step), Late::Forever))) {
+            let dir = tempfile::tempdir().unwrap();
+            old(dir.path());
+            let new = vec![1; LEN];
+            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), 300);
+            dropped += usize::from(done.is_none());
+            settle(&engine);
+            check(dir.path(), &new);
+        }
+    }
+    assert!(dropped > 4, "{dropped} were dropped");
 }
 
 /// Names for the meantime, for file systems that have no files without one.
