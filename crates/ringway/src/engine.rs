@@ -1,6 +1,7 @@
 //! The engine: queues shared by a whole program, which futures are built on.
 
 mod builder;
+mod call;
 mod coop;
 #[cfg(feature = "tokio")]
 mod driver;

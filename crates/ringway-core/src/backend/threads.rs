@@ -5,7 +5,7 @@
 //!
 //! - What can be answered without waiting is answered in `enter`, by the submitter: reads that are in the page
 //!   cache (tried with `RWF_NOWAIT`, as long as that pays), streams that are ready.
-//! - Syncs have a lane of their own, so that reads do not stand behind them.
+//! - Syncs have a lane of their own, so that reads do not stand behind them. So have closures.
 //! - What can wait for ever (polls, timeouts, streams that are not ready) waits in one thread for all, in
 //!   `ppoll(2)`.
 //! - An open that may wait for ever (of a FIFO) has a thread of its own, and nothing of its operation's, so that a cancel

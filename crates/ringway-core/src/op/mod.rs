@@ -7,6 +7,7 @@
 //! Adding an operation is a new file here and a line in the list below; no backend changes.
 //! (Sockets will stand here too.)
 
+mod blocking;
 mod cancel;
 mod close;
 mod fadvise;
@@ -31,6 +32,7 @@ mod write;
 mod write_dsync;
 mod writev;
 
+pub use blocking::{Blocking, blocking};
 pub use close::{Close, close};
 pub use fadvise::{Advice, Fadvise, fadvise};
 pub use fallocate::{Fallocate, fallocate};
@@ -45,7 +47,7 @@ pub use poll::{Poll, Readiness, poll};
 pub use read::{Read, read};
 pub use readv::{Readv, readv};
 pub use rename::{Rename, rename, rename_at};
-pub use statx::{Metadata, Statx, statx, statx_at};
+pub use statx::{FileType, Metadata, Statx, lstat, statx, statx_at};
 pub use symlink::{Symlink, symlink, symlink_at};
 pub use sync::{Fsync, fdatasync, fsync};
 pub use sync_range::{SyncRange, sync_range};
@@ -248,6 +250,7 @@ operations! {
     Symlink "symlink",
     Poll "poll",
     Timeout "timeout",
+    Blocking "blocking",
 }
 
 impl std::fmt::Display for Kind {

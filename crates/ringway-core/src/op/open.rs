@@ -92,7 +92,7 @@ impl OpenOptions {
         self.flag(libc::O_NOFOLLOW, yes)
     }
 
-    /// Further `O_*` flags of `open(2)`.
+    /// Further `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.flag(flags, true)
     }
@@ -150,7 +150,7 @@ impl OpenOptions {
         if self.truncate && self.append && !self.create_new {
             return Err(Fault::TruncateAndAppend);
         }
-        let mut flags = access | self.flags | libc::O_CLOEXEC;
+        let mut flags = access | self.flags & !libc::O_ACCMODE | libc::O_CLOEXEC;
         if self.append {
             flags |= libc::O_APPEND;
         }
@@ -163,9 +163,9 @@ impl OpenOptions {
         if self.create_new {
             flags |= libc::O_EXCL;
         }
-        // openat2 refuses a mode where nothing can be made.
+        // openat2 refuses a mode where nothing can be made, and the type's bits, which open ignores.
         let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
-        let mode = if makes { u64::from(self.mode.unwrap_or(0o666)) } else { 0 };
+        let mode = if makes { u64::from(self.mode.unwrap_or(0o666) & 0o7777) } else { 0 };
         Ok((flags as u32 as u64, mode))
     }
 }

@@ -1,5 +1,6 @@
 //! An operation with everything that it owns: what the safe push takes and a completion hands back.
 
+use super::blocking::Work;
 use super::{Form, Metadata, Raw, WriteDsync};
 use crate::{Buffer, File};
 use std::any::Any;
@@ -7,6 +8,7 @@ use std::ffi::CString;
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One thing asked of the kernel, with the buffer and the file that it needs.
@@ -66,6 +68,10 @@ pub(crate) enum Held {
     Statx {
         _paths: Box<Paths>,
         metadata: Box<Metadata>,
+    },
+    /// What a thread calls.
+    Work {
+        _work: Arc<Work>,
     },
     /// What a borrowed operation's addresses point at, as far as nobody else keeps it.
     Kept {

@@ -5,8 +5,12 @@ use crate::File;
 use crate::backend::kaio_sys::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::fmt;
+use std::fs::Permissions;
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 /// Metadata of `path`, relative to the working directory; symbolic links are followed.
 ///
@@ -23,6 +27,11 @@ use std::path::Path;
 /// ```
 pub fn statx(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), 0)
+}
+
+/// As [`statx`], of a symbolic link itself where `path` names one: `lstat(2)`.
+pub fn lstat(path: impl AsRef<Path>) -> Operation {
+    make(None, path.as_ref(), libc::AT_SYMLINK_NOFOLLOW)
 }
 
 /// Metadata of `path` relative to the directory `dir`, or of `dir` itself (any open file) when `path` is empty.
@@ -83,7 +92,8 @@ impl Form for Statx {
     }
 }
 
-/// What `statx(2)` tells of a file.
+/// What `statx(2)` reports of a file. Its numbers ([`ino`](MetadataExt::ino), [`uid`](MetadataExt::uid)
+/// ...) are those of [`std::os::unix::fs::MetadataExt`].
 #[derive(Clone, Copy)]
 pub struct Metadata(pub(crate) libc::statx);
 
@@ -108,24 +118,198 @@ impl Metadata {
         u32::from(self.0.stx_mode)
     }
 
+    /// What kind of file it is.
+    pub fn file_type(&self) -> FileType {
+        FileType::from_mode(self.mode())
+    }
+
     /// A regular file.
     pub fn is_file(&self) -> bool {
-        self.mode() & libc::S_IFMT == libc::S_IFREG
+        self.file_type().is_file()
     }
 
     /// A directory.
     pub fn is_dir(&self) -> bool {
-        self.mode() & libc::S_IFMT == libc::S_IFDIR
+        self.file_type().is_dir()
     }
 
-    /// Everything `statx(2)` said.
+    /// A symbolic link: only where links are not followed.
+    pub fn is_symlink(&self) -> bool {
+        self.file_type().is_symlink()
+    }
+
+    /// Who may do what with it.
+    pub fn permissions(&self) -> Permissions {
+        Permissions::from_mode(self.mode())
+    }
+
+    /// When its content was last changed. Errors: InvalidData for a time that [`SystemTime`] cannot express.
+    pub fn modified(&self) -> io::Result<SystemTime> {
+        time(&self.0.stx_mtime)
+    }
+
+    /// When it was last read, as far as the file system keeps account (`noatime`, `relatime`). Errors: as for
+    /// [`modified`](Self::modified).
+    pub fn accessed(&self) -> io::Result<SystemTime> {
+        time(&self.0.stx_atime)
+    }
+
+    /// When it was made. Errors: Unsupported where the file system does not keep it.
+    pub fn created(&self) -> io::Result<SystemTime> {
+        match self.0.stx_mask & libc::STATX_BTIME {
+            0 => Err(io::Error::new(io::ErrorKind::Unsupported, "the file system does not keep the time of creation")),
+            _ => time(&self.0.stx_btime),
+        }
+    }
+
+    /// Everything `statx(2)` reported.
     pub fn as_raw(&self) -> &libc::statx {
         &self.0
+    }
+}
+
+/// A time of the kernel's. Before 1970 the seconds are negative and the nanoseconds are not.
+fn time(at: &libc::statx_timestamp) -> io::Result<SystemTime> {
+    let seconds = Duration::from_secs(at.tv_sec.unsigned_abs());
+    let whole = match at.tv_sec {
+        0.. => SystemTime::UNIX_EPOCH.checked_add(seconds),
+        _ => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+    };
+    whole
+        .and_then(|whole| whole.checked_add(Duration::from_nanos(u64::from(at.tv_nsec))))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+impl MetadataExt for Metadata {
+    fn dev(&self) -> u64 {
+        libc::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
+    }
+
+    fn ino(&self) -> u64 {
+        self.0.stx_ino
+    }
+
+    fn mode(&self) -> u32 {
+        self.mode()
+    }
+
+    fn nlink(&self) -> u64 {
+        u64::from(self.0.stx_nlink)
+    }
+
+    fn uid(&self) -> u32 {
+        self.0.stx_uid
+    }
+
+    fn gid(&self) -> u32 {
+        self.0.stx_gid
+    }
+
+    fn rdev(&self) -> u64 {
+        libc::makedev(self.0.stx_rdev_major, self.0.stx_rdev_minor)
+    }
+
+    fn size(&self) -> u64 {
+        self.len()
+    }
+
+    fn atime(&self) -> i64 {
+        self.0.stx_atime.tv_sec
+    }
+
+    fn atime_nsec(&self) -> i64 {
+        i64::from(self.0.stx_atime.tv_nsec)
+    }
+
+    fn mtime(&self) -> i64 {
+        self.0.stx_mtime.tv_sec
+    }
+
+    fn mtime_nsec(&self) -> i64 {
+        i64::from(self.0.stx_mtime.tv_nsec)
+    }
+
+    fn ctime(&self) -> i64 {
+        self.0.stx_ctime.tv_sec
+    }
+
+    fn ctime_nsec(&self) -> i64 {
+        i64::from(self.0.stx_ctime.tv_nsec)
+    }
+
+    fn blksize(&self) -> u64 {
+        u64::from(self.0.stx_blksize)
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.stx_blocks
     }
 }
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metadata").field("len", &self.len()).field("mode", &format_args!("{:o}", self.mode())).finish()
+    }
+}
+
+/// What kind of file something is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileType(u32);
+
+impl FileType {
+    /// From the mode of `stat(2)`, whose permissions are ignored.
+    pub const fn from_mode(mode: u32) -> Self {
+        Self(mode & libc::S_IFMT)
+    }
+
+    /// A regular file.
+    pub const fn is_file(&self) -> bool {
+        self.0 == libc::S_IFREG
+    }
+
+    /// A directory.
+    pub const fn is_dir(&self) -> bool {
+        self.0 == libc::S_IFDIR
+    }
+
+    /// A symbolic link.
+    pub const fn is_symlink(&self) -> bool {
+        self.0 == libc::S_IFLNK
+    }
+
+    /// A block device.
+    pub const fn is_block_device(&self) -> bool {
+        self.0 == libc::S_IFBLK
+    }
+
+    /// A character device.
+    pub const fn is_char_device(&self) -> bool {
+        self.0 == libc::S_IFCHR
+    }
+
+    /// A named pipe.
+    pub const fn is_fifo(&self) -> bool {
+        self.0 == libc::S_IFIFO
+    }
+
+    /// A socket.
+    pub const fn is_socket(&self) -> bool {
+        self.0 == libc::S_IFSOCK
+    }
+}
+
+impl fmt::Debug for FileType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            libc::S_IFREG => "file",
+            libc::S_IFDIR => "directory",
+            libc::S_IFLNK => "symbolic link",
+            libc::S_IFBLK => "block device",
+            libc::S_IFCHR => "character device",
+            libc::S_IFIFO => "fifo",
+            libc::S_IFSOCK => "socket",
+            _ => "unknown",
+        };
+        write!(f, "FileType({name})")
     }
 }

@@ -42,13 +42,17 @@ pub(crate) enum Lane {
     Sync,
     /// What may wait for ever: reads and writes of pipes, sockets, terminals.
     Wait,
+    /// Closures on threads: nobody knows how long they take.
+    Closure,
 }
 
-const LANES: [Lane; 4] = [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait];
+const LANES: [Lane; 5] = [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait, Lane::Closure];
 
 /// Rooms of the lanes whose operations end by themselves, mostly.
 const CALLS: u32 = 1024;
 const OPENS: u32 = 1024;
+/// Some for each thread that there is for them.
+const CLOSURES: u32 = 64;
 /// On uring each sync has a kernel thread while it waits, of those that opens need too: fewer than there may be.
 pub(super) const SYNCS: u32 = 16;
 
@@ -261,6 +265,7 @@ impl Shard {
             Lane::Open => OPENS,
             Lane::Sync => SYNCS,
             Lane::Wait => waiting,
+            Lane::Closure => CLOSURES,
         };
         // Each sync may have a write before it.
         let in_all = LANES.into_iter().map(room).fold(paced.saturating_add(SYNCS), u32::saturating_add);

@@ -8,11 +8,15 @@ use crate::engine::{Flight, Lane, Outcome, Turn};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
 use ringway_core::{File as CoreFile, Operation};
+use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, flock, futimens};
+use std::fs::{Permissions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 /// An open file. Clones share it, and any number of operations may be on their way at once, from any task and any runtime.
 ///
@@ -60,6 +64,18 @@ impl File {
     /// Errors: as for [`open`](Self::open).
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
+    }
+
+    /// Makes a file for reading and writing; it must not exist before (EEXIST).
+    ///
+    /// Errors: as for [`open`](Self::open). Dropped, nothing is left open, though the file may have been made.
+    pub async fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).write(true).create_new(true).open(path).await
+    }
+
+    /// For other ways to open a file: [`OpenOptions::new`].
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
     }
 
     /// A file that was opened elsewhere, on the global engine. Its flags (`O_DIRECT`, `O_APPEND`) are kept.
@@ -131,6 +147,99 @@ impl File {
         metadata(self.run(op::statx_at(self.core(), "", AT_EMPTY_PATH)).await)
     }
 
+    /// Changes who may do what with it: `fchmod(2)`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// use std::os::unix::fs::PermissionsExt;
+    /// let file = ringway::fs::File::create(dir.path().join("key")).await?;
+    /// file.set_permissions(std::fs::Permissions::from_mode(0o600)).await?;
+    /// assert_eq!(file.metadata().await?.mode() & 0o777, 0o600);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: those of `fchmod(2)`. Dropped, they may be changed all the same.
+    pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(permissions.mode());
+        self.call(move |file| Ok(fchmod(file, mode)?)).await
+    }
+
+    /// Changes when it was last read and changed: `futimens(2)`. What is not set stays as it is.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// use ringway::fs::{File, FileTimes};
+    /// let file = File::create(dir.path().join("copy")).await?;
+    /// let original = ringway::fs::metadata("/etc/passwd").await?;
+    /// file.set_times(FileTimes::new().set_modified(original.modified()?)).await?;
+    /// assert_eq!(file.metadata().await?.modified()?, original.modified()?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot express. Dropped, they may be changed
+    /// all the same.
+    pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
+        let times = Timestamps { last_access: timespec(times.accessed)?, last_modification: timespec(times.modified)? };
+        self.call(move |file| Ok(futimens(file, &times)?)).await
+    }
+
+    /// Changes when it was last changed; as [`set_times`](Self::set_times).
+    pub async fn set_modified(&self, time: SystemTime) -> io::Result<()> {
+        self.set_times(FileTimes::new().set_modified(time)).await
+    }
+
+    /// Another descriptor of the open file (`dup(2)`), which shares its position and its locks. A clone is cheaper; this is for
+    /// a descriptor to give away. Does not block.
+    ///
+    /// Errors: EMFILE.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::with_engine(self.as_fd().try_clone_to_owned()?, self.engine()))
+    }
+
+    /// Locks it for this open file alone, if nobody has locked it: `flock(2)`. The lock is advisory, belongs to the open file
+    /// with all clones, and goes with the last of them, or with [`unlock`](Self::unlock).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("LOCK");
+    /// use ringway::fs::{File, TryLockError};
+    /// let lock = File::create(&path).await?;
+    /// lock.try_lock().await?;
+    /// let other = File::open(&path).await?;
+    /// assert!(matches!(other.try_lock().await, Err(TryLockError::WouldBlock)));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: [`TryLockError::WouldBlock`] when somebody else has locked it; those of `flock(2)`. Dropped, it may be locked all the
+    /// same.
+    pub async fn try_lock(&self) -> Result<(), TryLockError> {
+        self.flock(FlockOperation::NonBlockingLockExclusive).await
+    }
+
+    /// As [`try_lock`](Self::try_lock), for any number of open files at once.
+    pub async fn try_lock_shared(&self) -> Result<(), TryLockError> {
+        self.flock(FlockOperation::NonBlockingLockShared).await
+    }
+
+    /// Ends a lock of this open file; without one it does nothing. Errors: those of `flock(2)`.
+    pub async fn unlock(&self) -> io::Result<()> {
+        self.call(|file| Ok(flock(file, FlockOperation::Unlock)?)).await
+    }
+
+    async fn flock(&self, operation: FlockOperation) -> Result<(), TryLockError> {
+        let locked = self.call(move |file| Ok(flock(file, operation)?)).await;
+        locked.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => TryLockError::WouldBlock,
+            _ => TryLockError::Error(error),
+        })
+    }
+
     /// Closes it, if no clone of it is left, and tells of the errors that only close tells of (on network file systems, mostly).
     /// It does not sync.
     ///
@@ -172,6 +281,15 @@ impl File {
         if self.is_storage() { Turn::Paced } else { Turn::Now(Lane::Wait) }
     }
 
+    /// A blocking call with the file, on a thread.
+    async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&CoreFile) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let core = self.core().clone();
+        self.engine().call(move || work(&core)).await
+    }
+
     async fn run(&self, operation: Operation) -> Outcome {
         self.run_in(Lane::Call, operation).await
     }
@@ -185,6 +303,48 @@ const AT_EMPTY_PATH: i32 = rustix::fs::AtFlags::EMPTY_PATH.bits() as i32;
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 /// Wait for what is being written, write, and wait for that.
 const SYNC_RANGE_ALL: u32 = 7;
+
+/// Times of a file, for [`File::set_times`]; as [`std::fs::FileTimes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileTimes {
+    accessed: Option<SystemTime>,
+    modified: Option<SystemTime>,
+}
+
+impl FileTimes {
+    /// None is set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// When it was last read.
+    pub fn set_accessed(self, time: SystemTime) -> Self {
+        Self { accessed: Some(time), ..self }
+    }
+
+    /// When it was last changed.
+    pub fn set_modified(self, time: SystemTime) -> Self {
+        Self { modified: Some(time), ..self }
+    }
+}
+
+/// A time as the kernel has it: before 1970 the seconds are negative and the nanoseconds are not.
+fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
+    let Some(time) = time else { return Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }) };
+    let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => (i64::try_from(after.as_secs()).ok(), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            let seconds = 0i64.checked_sub_unsigned(before.as_secs());
+            match before.subsec_nanos() {
+                0 => (seconds, 0),
+                nanoseconds => (seconds.and_then(|seconds| seconds.checked_sub(1)), 1_000_000_000 - nanoseconds),
+            }
+        }
+    };
+    let seconds = seconds.ok_or_else(|| invalid("a time that the kernel cannot express"))?;
+    Ok(Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() })
+}
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -90,7 +90,7 @@ impl OpenOptions {
         self
     }
 
-    /// Further `O_*` flags of `open(2)`.
+    /// Further `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.inner.custom_flags(flags);
         self

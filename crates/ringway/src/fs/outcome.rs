@@ -27,7 +27,7 @@ pub(super) fn number(outcome: Outcome) -> io::Result<u64> {
 }
 
 /// Nothing but success.
-pub(super) fn nothing(outcome: Outcome) -> io::Result<()> {
+pub(crate) fn nothing(outcome: Outcome) -> io::Result<()> {
     number(outcome).map(drop)
 }
 

@@ -1,15 +1,14 @@
 //! What is done with paths: the functions of [`std::fs`], without blocking. They use the global engine.
 
-use super::outcome::invalid;
-use super::{File, OpenOptions, outcome};
+use super::{File, outcome};
+use crate::Engine;
 use crate::buffer::IoBuffer;
 use crate::engine::{Flight, Lane, Turn};
-use crate::{Buffer, Engine};
+use ringway_core::Operation;
 use ringway_core::op::{self, Metadata};
-use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The whole content of a file.
 ///
@@ -36,7 +35,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 }
 
 /// Makes a file with this content, or replaces the content of one. When it fails, or is dropped, the file may have a part of
-/// it: for all or nothing there is [`write_atomic`].
+/// it: for all or nothing there is [`write_atomic`](super::write_atomic).
 ///
 /// Errors: those of `open(2)` and `write(2)`.
 pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
@@ -44,186 +43,137 @@ pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result
     file.write_all_at(content, 0).await.0
 }
 
-/// Replaces a file's content, or makes the file, so that at any moment, and after a power cut, it has either the old content or
-/// the new: a new file beside it is written, synced and renamed over it, and the directory is synced. The old one's permissions are
-/// kept (its owner is not, nor are its other names). A symbolic link is replaced itself.
-///
-/// Errors: those of `open(2)`, `write(2)`, `fsync(2)`, `rename(2)`; the old content is kept then, unless only the last step,
-/// syncing the directory, failed. Dropped, the old content is kept too, or the new is there.
-pub async fn write_atomic(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
-    let path = path.as_ref();
-    let name = path.file_name().ok_or_else(|| invalid("write_atomic: the path names no file"))?;
-    let dir = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let old = metadata(path).await;
-    let beside = Beside::new(dir, name);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    if let Ok(old) = &old {
-        options.mode(old.mode() & PERMISSIONS);
-    }
-    let file = options.open(&beside.path).await?;
-    let beside = beside.made();
-    if let Ok(old) = &old {
-        // The umask may have taken something away.
-        rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(old.mode() & PERMISSIONS))?;
-    }
-    file.write_all_at(content, 0).await.0?;
-    file.sync_all().await?;
-    rename(&beside.path, path).await?;
-    beside.gone();
-    File::open(dir).await?.sync_all().await
-}
-
-const PERMISSIONS: u32 = 0o7777;
-
-/// A file beside another one, which is removed unless it has been renamed.
-struct Beside {
-    path: PathBuf,
-    exists: bool,
-}
-
-impl Beside {
-    fn new(dir: &Path, name: &std::ffi::OsStr) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let mut own = OsString::from(".");
-        // Names have at most 255 bytes.
-        own.push(&*name.to_string_lossy().chars().take(40).collect::<String>());
-        own.push(format!(".{}.{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-        Self { path: dir.join(own), exists: false }
-    }
-
-    fn made(mut self) -> Self {
-        self.exists = true;
-        self
-    }
-
-    fn gone(mut self) {
-        self.exists = false;
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        if self.exists {
-            // Nobody waits for it any more: removed here and now, or left.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Bytes that a copy moves at a time.
-const COPY: u64 = 1 << 20;
-
-/// Copies a file's content and permissions; how many bytes. An existing file is overwritten.
-///
-/// Errors: those of `open(2)`, `read(2)` and `write(2)`; a part may have been copied.
-pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
-    let from = File::open(from).await?;
-    let mode = from.metadata().await?.mode() & PERMISSIONS;
-    let to = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(to).await?;
-    rustix::fs::fchmod(&to, rustix::fs::Mode::from_raw_mode(mode))?;
-    let mut done = 0;
-    let mut buffer = Buffer::from(vec![0; COPY as usize]);
-    loop {
-        let (read, full) = from.read_buffer(buffer, done.into(), true).await;
-        let read = read?;
-        let (written, back) = to.write_all_at(full.slice(..read), done).await;
-        written?;
-        done += read as u64;
-        if (read as u64) < COPY {
-            return Ok(done);
-        }
-        buffer = back;
-    }
-}
-
 /// Renames, replacing what has the new name: `rename(2)`.
+///
+/// Errors: those of `rename(2)`. Dropped, it may be renamed all the same.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::rename(from, to)).await
 }
 
 /// Removes a file, or a link: `unlink(2)`.
+///
+/// Errors: those of `unlink(2)`. Dropped, it may be removed all the same.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::unlink(path)).await
 }
 
 /// Removes an empty directory: `rmdir(2)`.
+///
+/// Errors: those of `rmdir(2)`. Dropped, it may be removed all the same.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::rmdir(path)).await
 }
 
-/// Makes a directory: `mkdir(2)`, with the permissions that the umask leaves of 0o777.
-pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    Engine::global()?.run(op::mkdir(path, 0o777)).await
-}
-
-/// Makes a directory, and those above it that are missing. One that is there is no error.
-///
-/// Errors: those of `mkdir(2)`; what was made so far is left.
-pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
-    let path = path.as_ref();
-    let mut missing = vec![path];
-    while let Some(next) = missing.last().copied() {
-        if next == Path::new("") {
-            missing.pop();
-            continue;
-        }
-        match create_dir(next).await {
-            Ok(()) => _ = missing.pop(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && next.parent().is_some() => {
-                missing.extend(next.parent());
-                // Without it, a directory that another removes as fast would be made for ever.
-                if missing.len() > 4096 {
-                    return Err(error);
-                }
-            }
-            Err(_) if metadata(next).await.is_ok_and(|found| found.is_dir()) => _ = missing.pop(),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Gives a file a further name: `link(2)`.
+///
+/// Errors: those of `link(2)`. Dropped, it may be made all the same.
 pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::link(from, to)).await
 }
 
 /// Makes a symbolic link at `link` that leads to `target`: `symlink(2)`.
+///
+/// Errors: those of `symlink(2)`. Dropped, it may be made all the same.
 pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.run(op::symlink(target, link)).await
 }
 
 /// Length, type, permissions, times of what a path leads to: `statx(2)`.
+///
+/// Errors: those of `statx(2)`: NotFound, PermissionDenied for a directory on the way that may not be searched ...
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    stat(op::statx(path)).await
+    stat(Engine::global()?, op::statx(path)).await
 }
 
-/// As [`metadata`], of a symbolic link itself.
+/// As [`metadata`], of a symbolic link itself: `lstat(2)`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// assert!(ringway::fs::symlink_metadata("/proc/self").await?.is_symlink());
+/// # Ok(()) }
+/// ```
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    // The working directory, as a directory to begin at.
-    let here = OpenOptions::new().read(true).custom_flags(O_PATH).open(".").await?;
-    stat(op::statx_at(here.core(), path, AT_SYMLINK_NOFOLLOW)).await
+    stat(Engine::global()?, op::lstat(path)).await
 }
 
-const O_PATH: i32 = rustix::fs::OFlags::PATH.bits() as i32;
-const AT_SYMLINK_NOFOLLOW: i32 = rustix::fs::AtFlags::SYMLINK_NOFOLLOW.bits() as i32;
-
-async fn stat(operation: ringway_core::Operation) -> io::Result<Metadata> {
-    let engine = Engine::global()?;
+pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Metadata> {
     outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), operation).await)
 }
 
-/// Whether a path leads to something.
+/// Whether a path leads to something; false for a dangling symbolic link.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// assert!(ringway::fs::exists("/etc/passwd").await?);
+/// assert!(!ringway::fs::exists("/etc/passwd.missing").await?);
+/// # Ok(()) }
+/// ```
 ///
 /// Errors: where that cannot be known, as when a directory on the way may not be searched.
-pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
+pub async fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
     match metadata(path).await {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// As [`exists`]: tokio's name for it.
+pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    exists(path).await
+}
+
+/// Where a symbolic link leads to: `readlink(2)`. The target need not exist.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let link = dir.path().join("current");
+/// ringway::fs::symlink("v2", &link).await?;
+/// assert_eq!(ringway::fs::read_link(&link).await?.as_os_str(), "v2");
+/// # Ok(()) }
+/// ```
+///
+/// Errors: those of `readlink(2)`; InvalidInput (EINVAL) for what is no link.
+pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    let path = path.as_ref().to_owned();
+    Engine::global()?.call(move || std::fs::read_link(path)).await
+}
+
+/// The absolute path of what a path leads to, without symbolic links, `.` and `..`: `realpath(3)`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// assert_eq!(ringway::fs::canonicalize("/usr/../etc/.").await?.as_os_str(), "/etc");
+/// # Ok(()) }
+/// ```
+///
+/// Errors: NotFound where it leads to nothing, NotADirectory, and others of `realpath(3)`.
+pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    let path = path.as_ref().to_owned();
+    Engine::global()?.call(move || std::fs::canonicalize(path)).await
+}
+
+/// Changes who may do what with a file; symbolic links are followed: `chmod(2)`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("key");
+/// # ringway::fs::write(&path, b"secret".to_vec()).await?;
+/// use std::os::unix::fs::PermissionsExt;
+/// ringway::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).await?;
+/// assert!(ringway::fs::metadata(&path).await?.permissions().readonly());
+/// # Ok(()) }
+/// ```
+///
+/// Errors: those of `chmod(2)`. Dropped, they may be changed all the same.
+pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    let path = path.as_ref().to_owned();
+    Engine::global()?.call(move || std::fs::set_permissions(path, permissions)).await
 }

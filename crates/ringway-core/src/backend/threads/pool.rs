@@ -44,7 +44,7 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 const STUCK: u32 = 40;
 
 /// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for syncs, which take longer.
-const STALLED: [u32; LANES.len()] = [2, 20, STUCK];
+const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 
 /// The most threads of a lane that are stuck. What is more waits until one comes back.
 const MOST_STUCK: usize = 1024;
@@ -92,10 +92,15 @@ pub(super) enum Role {
     Sync = 1,
     /// Calls of streams in the form that waits: one for each descriptor, when it was ready just before.
     Stream = 2,
+    /// For closures ([`crate::op::blocking`]): nobody knows how long they take.
+    Closure = 3,
     Watcher,
 }
 
-const LANES: [Role; 3] = [Role::Io, Role::Sync, Role::Stream];
+const LANES: [Role; 4] = [Role::Io, Role::Sync, Role::Stream, Role::Closure];
+
+/// The most threads for closures, besides those that are stuck.
+const CLOSURE_WORKERS: usize = 16;
 
 impl Role {
     fn thread_name(self) -> &'static str {
@@ -103,6 +108,7 @@ impl Role {
             Self::Io => "ringway-io",
             Self::Sync => "ringway-sync",
             Self::Stream => "ringway-stream",
+            Self::Closure => "ringway-call",
             Self::Watcher => "ringway-watch",
         }
     }
@@ -111,6 +117,7 @@ impl Role {
         match task.way {
             Way::Ready => Self::Stream,
             _ if task.job.raw.is_sync() => Self::Sync,
+            _ if matches!(task.job.raw, Raw::Blocking(_)) => Self::Closure,
             _ => Self::Io,
         }
     }
@@ -283,7 +290,7 @@ pub(super) struct State {
 impl Shared {
     pub fn new(workers: usize, sync_workers: usize, idle: Duration) -> Self {
         let state = State {
-            lanes: [workers, sync_workers, MOST_WAITING].map(Lane::new),
+            lanes: [workers, sync_workers, MOST_WAITING, CLOSURE_WORKERS].map(Lane::new),
             opening: Vec::new(),
             open_threads: 0,
             watch: Watch::default(),

@@ -1,0 +1,71 @@
+//! Run a closure on a thread: for what neither io_uring nor Linux AIO has an operation for.
+
+use super::{Form, Held, Operation, Place};
+use crate::backend::kaio_sys::Iocb;
+use io_uring::squeue;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Run `work` on one of the queue's threads, whatever the backend, and answer 0.
+///
+/// `work` owns what it uses, and hands its result over itself (through a channel, say). Such calls
+/// have threads of their own: they wait for each other, and never keep a transfer or a sync waiting.
+///
+/// Cancelled before it has begun, `work` is dropped without being called, and the answer is
+/// ECANCELED. Once begun it runs to its end, even when its operation is abandoned or the queue is
+/// gone. Errors: EIO when `work` panics.
+///
+/// ```
+/// # use ringway_core::{op, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (result, results) = std::sync::mpsc::channel();
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::blocking(move || _ = result.send(std::fs::canonicalize("/etc/.."))))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+/// assert_eq!(results.recv()??, std::path::Path::new("/"));
+/// # Ok(()) }
+/// ```
+pub fn blocking(work: impl FnOnce() + Send + 'static) -> Operation {
+    let work = Arc::new(Work(Mutex::new(Some(Box::new(work)))));
+    let form = Blocking { work: Arc::as_ptr(&work) };
+    Operation::make(form.into(), Held::Work { _work: work }, None, None)
+}
+
+/// The closure, until it is called.
+pub(crate) struct Work(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
+}
+
+/// A call of a closure.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocking {
+    /// Owned by the [`Operation`]. Private, so that nobody else can make one.
+    work: *const Work,
+}
+
+impl Form for Blocking {
+    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+        None
+    }
+
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+
+    fn call(&self) -> i64 {
+        // SAFETY: only `blocking` makes a `Blocking`, and the operation that it makes owns the `Work`
+        // until its completion; a job is called before that.
+        let work = unsafe { &*self.work };
+        let work = work.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A panic must not end the thread, which others count on; the panic hook has reported it.
+        match work.map(|work| catch_unwind(AssertUnwindSafe(work))) {
+            Some(Ok(())) => 0,
+            Some(Err(_)) | None => -i64::from(libc::EIO),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Copying files.
+
+use super::outcome::invalid;
+use super::path::stat;
+use super::{File, OpenOptions};
+use crate::{Buffer, Engine};
+use ringway_core::op;
+use rustix::fs::copy_file_range;
+use rustix::io::Errno;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Bytes that the kernel copies in one call. A dropped copy ends with the call that has begun.
+const CALL: usize = 8 << 20;
+
+/// Bytes that are read and written at a time where the kernel does not copy.
+const COPY: u64 = 1 << 20;
+
+/// Copies a file's content and permissions; how many bytes. An existing file is overwritten.
+///
+/// The kernel copies (`copy_file_range(2)`, which shares the data where the file system can);
+/// where it does not, what is missing is read and written. The source is read up to its end, wherever
+/// that is by then. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the
+/// source can be read and that the target is another file.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let target = dir.path().join("copy");
+/// let bytes = ringway::fs::copy("/etc/passwd", &target).await?;
+/// assert_eq!(ringway::fs::metadata(&target).await?.len(), bytes);
+/// # Ok(()) }
+/// ```
+///
+/// Errors: InvalidInput for a source that is no regular file, and, where std empties the file, for a
+/// target that is the source under the same or another name; those of `open(2)`, `fchmod(2)`,
+/// `read(2)`, `write(2)`, after which a part may have been copied. Dropped, likewise.
+pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    copy_on(Engine::global()?, from.as_ref(), to.as_ref()).await
+}
+
+/// As [`copy`], on an engine.
+pub(super) async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
+    let irregular = || invalid("copy: the source is no regular file");
+    // Looked at before it is opened, which would wait at a FIFO and may do something at a device.
+    if !stat(engine, op::statx(from)).await?.is_file() {
+        return Err(irregular());
+    }
+    let from = engine.open(from).await?;
+    let source = from.metadata().await?;
+    if !source.is_file() {
+        return Err(irregular());
+    }
+    let mut options = OpenOptions::new();
+    let to = options.write(true).create(true).mode(source.mode()).engine(engine).open(to).await?;
+    let target = to.metadata().await?;
+    if (target.dev(), target.ino()) == (source.dev(), source.ino()) {
+        return Err(invalid("copy: source and target are one file"));
+    }
+    let mut done = 0;
+    // A device or a pipe has neither content nor permissions that a copy should change.
+    if target.is_file() {
+        to.set_permissions(source.permissions()).await?;
+        if !target.is_empty() {
+            to.set_len(0).await?;
+        }
+        match copy_in_kernel(&from, &to).await? {
+            Copied::All(bytes) => return Ok(bytes),
+            Copied::Part(bytes) => done = bytes,
+        }
+    }
+    copy_rest(&from, &to, done).await
+}
+
+/// How far the kernel came.
+enum Copied {
+    All(u64),
+    Part(u64),
+}
+
+/// Copies as much as the kernel copies by itself.
+async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
+    let engine: &Engine = from.engine();
+    let mut done = 0;
+    loop {
+        let (source, target) = (from.core().clone(), to.core().clone());
+        let (mut read_at, mut write_at) = (done, done);
+        let copied = engine.call(move || {
+            match copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), CALL) {
+                // The kernel, or the file system, does not do it: between these two files, or at all.
+                Err(
+                    Errno::NOSYS
+                    | Errno::XDEV
+                    | Errno::INVAL
+                    | Errno::PERM
+                    | Errno::OPNOTSUPP
+                    | Errno::BADF
+                    | Errno::OVERFLOW
+                    | Errno::TXTBSY,
+                ) => Ok(None),
+                copied => Ok(Some(copied?)),
+            }
+        });
+        match copied.await? {
+            // Of a file without a length, such as those of /proc, the kernel copies nothing.
+            None => return Ok(Copied::Part(done)),
+            Some(0) if done == 0 => return Ok(Copied::Part(0)),
+            Some(0) => return Ok(Copied::All(done)),
+            Some(copied) => done += copied as u64,
+        }
+    }
+}
+
+/// Reads and writes from `done` on, up to where no more comes.
+async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
+    let mut buffer = Buffer::from(vec![0; COPY as usize]);
+    loop {
+        let (read, full) = from.read_buffer(buffer, done.into(), true).await;
+        let read = read?;
+        if read == 0 {
+            return Ok(done);
+        }
+        let (written, back) = to.write_all_at(full.slice(..read), done).await;
+        written?;
+        done += read as u64;
+        if (read as u64) < COPY {
+            return Ok(done);
+        }
+        buffer = back;
+    }
+}

@@ -1,0 +1,276 @@
+//! What a failure, a fault or a drop leaves behind, at each step of what has several.
+
+use super::OpenOptions;
+use super::atomic::{New, replace};
+use super::copy::copy_on;
+use super::path::stat;
+use crate::{BackendKind, Engine, FaultPlan};
+use futures::executor::block_on;
+use ringway_core::{FaultStep, Late, op};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+const OLD: &[u8] = b"the old content";
+/// A number of pieces.
+const LEN: usize = 3 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine on each backend that this machine supports.
+fn engines(plan: Option<FaultPlan>) -> impl Iterator<Item = Engine> {
+    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads].into_iter().filter_map(move |kind| {
+        let builder = Engine::builder().shards(1).backend(kind);
+        let builder = match &plan {
+            Some(plan) => builder.faults(plan.clone()),
+            None => builder,
+        };
+        builder.build().inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
+    })
+}
+
+/// Waits until nothing is in flight: what was dropped has come to its end.
+fn settle(engine: &Engine) {
+    let begun = Instant::now();
+    while engine.stats().counts.in_flight > 0 {
+        assert!(begun.elapsed() < PATIENCE, "something is in flight for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Polls a future so many times, as soon as it is woken or a little later, and drops it.
+fn poll_and_drop<T>(work: impl Future<Output = T>, polls: usize) -> Option<T> {
+    let mut work = pin!(work);
+    for _ in 0..polls {
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(done);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    None
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names.into_iter().map(|name| name.into_string().unwrap()).collect()
+}
+
+/// All or nothing, and nothing beside it.
+fn check(dir: &Path, new: &[u8]) -> bool {
+    assert_eq!(names(dir), ["settings"]);
+    let now = fs::read(dir.join("settings")).unwrap();
+    assert!(now == OLD || now == new, "{} bytes, neither the old ones nor the new", now.len());
+    assert_eq!(fs::metadata(dir.join("settings")).unwrap().permissions().mode() & 0o777, 0o604);
+    now == new
+}
+
+fn old(dir: &Path) {
+    let path = dir.join("settings");
+    let _ = fs::remove_file(&path);
+    fs::write(&path, OLD).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o604)).unwrap();
+}
+
+#[test]
+fn an_atomic_write_that_is_dropped_leaves_nothing() {
+    let plan = FaultPlan::new(3).delay(300, 3).reorder(200).short(200);
+    for engine in engines(None).chain(engines(Some(plan))) {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut kept, mut replaced) = (0, 0);
+        for polls in (0..60).chain([5_000]) {
+            old(dir.path());
+            let new = vec![polls as u8; LEN];
+            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), polls);
+            settle(&engine);
+            match check(dir.path(), &new) {
+                true => replaced += 1,
+                false => kept += 1,
+            }
+            if let Some(done) = done {
+                done.unwrap();
+                assert_eq!(fs::read(dir.path().join("settings")).unwrap(), new);
+            }
+        }
+        assert!(kept > 0 && replaced > 0, "{kept} kept, {replaced} replaced");
+    }
+}
+
+#[test]
+fn an_atomic_write_that_fails_leaves_nothing() {
+    let mut failures = 0;
+    for seed in 0..60 {
+        for engine in engines(Some(FaultPlan::new(seed).errors(120).retryable(100))) {
+            let dir = tempfile::tempdir().unwrap();
+            old(dir.path());
+            let new = vec![1; LEN];
+            let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+            settle(&engine);
+            let replaced = check(dir.path(), &new);
+            match result {
+                Ok(()) => assert!(replaced),
+                Err(_) => failures += 1,
+            }
+        }
+    }
+    assert!(failures > 20, "{failures} failures");
+}
+
+/// Each step fails in turn. What is to be tried again is; an error is the answer, and leaves the old content unless it is
+/// that of the last step, which syncs the directory.
+#[test]
+fn each_step_of_an_atomic_write_fails() {
+    let failed = [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN, libc::ECANCELED].map(|errno| {
+        let mut results = Vec::new();
+        for step in 0..16 {
+            for engine in engines(Some(FaultPlan::new(0).fail(FaultStep::Job(step), errno))) {
+                let dir = tempfile::tempdir().unwrap();
+                old(dir.path());
+                let new = vec![1; LEN];
+                let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+                settle(&engine);
+                let replaced = check(dir.path(), &new);
+                match &result {
+                    Ok(()) => assert!(replaced),
+                    Err(error) => assert_eq!(error.raw_os_error(), Some(errno), "{error}"),
+                }
+                results.push((engine.backend(), step, replaced, result.is_err()));
+            }
+        }
+        for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+            let of_kind = results.iter().filter(|(of, ..)| *of == kind);
+            let errors: Vec<_> = of_kind.filter(|(.., failed)| *failed).collect();
+            if let Some((last, before)) = errors.split_last() {
+                assert!(last.2, "{kind}: the last step syncs the directory");
+                assert!(before.iter().all(|(_, _, replaced, _)| !replaced), "{kind}: {before:?}");
+            }
+        }
+        results.into_iter().filter(|(.., failed)| *failed).count()
+    });
+    assert!(failed[0] > 4 && failed[0] == failed[1], "{failed:?}");
+    assert_eq!(failed[2..], [0; 3], "these are tried again");
+}
+
+/// Each step in turn is not answered, and the future goes.
+#[test]
+fn each_step_of_an_atomic_write_is_never_answered() {
+    let mut dropped = 0;
+    for step in 0..12 {
+        for engine in engines(Some(FaultPlan::new(0).late(FaultStep::Job(step), Late::Forever))) {
+            let dir = tempfile::tempdir().unwrap();
+            old(dir.path());
+            let new = vec![1; LEN];
+            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), 300);
+            dropped += usize::from(done.is_none());
+            settle(&engine);
+            check(dir.path(), &new);
+        }
+    }
+    assert!(dropped > 4, "{dropped} were dropped");
+}
+
+/// Names for the meantime, for file systems that have no files without one.
+#[test]
+fn a_new_file_with_a_name_goes_or_gets_the_right_one() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let open = || fs::File::open(dir.path()).map(ringway_core::File::from);
+    let settings = OsStr::new("settings");
+    for mode in [None, Some(0o604)] {
+        let new = New::named(open()?, settings, mode)?;
+        assert_eq!(names(dir.path()).len(), 1);
+        assert!(names(dir.path())[0].starts_with(".settings."), "{:?}", names(dir.path()));
+        drop(new);
+        assert!(names(dir.path()).is_empty());
+    }
+    old(dir.path());
+    New::named(open()?, settings, Some(0o604))?.take_name(settings)?;
+    assert!(check(dir.path(), b""), "an empty one has taken its place");
+    old(dir.path());
+    let unnamed = New::unnamed(open()?, Some(0o604))?.expect("the target directory's file system has O_TMPFILE");
+    assert_eq!(names(dir.path()), ["settings"]);
+    unnamed.take_name(settings)?;
+    assert!(check(dir.path(), b""));
+    // A directory cannot be replaced: neither kind of new file is left.
+    fs::create_dir(dir.path().join("taken"))?;
+    for new in [New::named(open()?, settings, None)?, New::unnamed(open()?, None)?.unwrap()] {
+        assert_eq!(new.take_name(OsStr::new("taken")).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(names(dir.path()), ["settings", "taken"]);
+    }
+    // Names have at most 255 bytes, of whatever kind.
+    let long = OsStr::new("ä").to_os_string().into_string().unwrap().repeat(127);
+    drop(New::named(open()?, OsStr::new(&long), None)?);
+    Ok(())
+}
+
+/// Names of before, as a program leaves that ran under the same process number, are in nobody's way.
+#[test]
+fn names_cannot_be_foreseen() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let open = || fs::File::open(dir.path()).map(ringway_core::File::from);
+    let many: Vec<New> = (0..100).map(|_| New::named(open()?, OsStr::new("x"), None)).collect::<io::Result<_>>()?;
+    assert_eq!(names(dir.path()).len(), many.len());
+    Ok(())
+}
+
+#[test]
+fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
+    let plan = FaultPlan::new(5).delay(200, 3).short(200).errors(30);
+    for engine in engines(None).chain(engines(Some(plan))) {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let content: Vec<u8> = (0..20_000_000u32).map(|byte| (byte % 251) as u8).collect();
+        fs::write(&from, &content).unwrap();
+        let mut whole = 0;
+        for polls in (0..20).chain([10_000]) {
+            fs::write(&to, OLD).unwrap();
+            let done = poll_and_drop(copy_on(&engine, &from, &to), polls);
+            settle(&engine);
+            let copied = fs::read(&to).unwrap();
+            assert!(copied == OLD || content.starts_with(&copied), "{polls} polls: {} bytes", copied.len());
+            if let Some(Ok(bytes)) = done {
+                assert_eq!((bytes, copied.len()), (content.len() as u64, content.len()));
+                whole += 1;
+            }
+            assert!(fs::read(&from).unwrap() == content);
+        }
+        println!("{}: {whole} whole copies", engine.backend());
+    }
+}
+
+/// Calls that hang keep nothing else waiting; those that have not begun go with their futures.
+#[test]
+fn calls_that_hang_are_alone_with_that() {
+    for engine in engines(None) {
+        let dir = tempfile::tempdir().unwrap();
+        old(dir.path());
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let mut hanging: Vec<_> = (0..1500)
+            .map(|_| {
+                let wait = Arc::clone(&wait);
+                // Until the sender has gone.
+                Box::pin(engine.call(move || Ok(wait.lock().unwrap().recv().is_err())))
+            })
+            .collect();
+        for call in &mut hanging {
+            assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        block_on(async {
+            let path = dir.path().join("settings");
+            stat(&engine, op::statx(&path)).await.unwrap();
+            let file = OpenOptions::new().write(true).engine(&engine).open(&path).await.unwrap();
+            file.write_all_at(b"new".to_vec(), 0).await.0.unwrap();
+            file.sync_all().await.unwrap();
+            assert_eq!(&engine.open(&path).await.unwrap().read(0..3).await.unwrap()[..], b"new");
+        });
+        drop(hanging);
+        drop(go);
+        settle(&engine);
+        assert_eq!(Arc::strong_count(&wait), 1, "all closures have gone");
+    }
+}

@@ -1,0 +1,212 @@
+//! The functions that take paths answer as those of `std::fs` do: each is called with paths of every
+//! shape in one directory, std's in its twin, and the results, the errors and the trees that are left
+//! are compared.
+
+#[path = "../../../ringway-core/tests/common/mod.rs"]
+#[allow(dead_code, reason = "the other suites use the rest")]
+mod common;
+mod files;
+mod list;
+mod odd;
+mod trees;
+mod twins;
+
+use ringway::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use twins::{Answer, Twins, answer, shapes};
+
+/// Calls ringway's function and std's with each shape.
+macro_rules! compare {
+    ($twins:expr, $name:literal, $ours:expr, $std:expr) => {
+        for shape in shapes() {
+            $twins.compare($name, &shape, |path| Answer::from(wait($ours(path))), |path| Answer::from($std(path)));
+        }
+    };
+}
+
+/// Runs a future to its end. One that spins or hangs is a failure.
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    twins::alive();
+    futures::executor::block_on(work)
+}
+
+/// Everything here uses the global engine: once more, on each backend.
+#[test]
+fn on_each_backend() {
+    if std::env::var_os("RINGWAY_BACKEND").is_some() {
+        println!("skipped: RINGWAY_BACKEND has chosen one");
+        return;
+    }
+    for kind in [ringway::BackendKind::Uring, ringway::BackendKind::Kaio, ringway::BackendKind::Threads] {
+        if let Err(error) = ringway::Engine::builder().backend(kind).shards(1).build() {
+            println!("skipped: {kind}: {error}");
+            continue;
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--skip", "on_each_backend"]).env("RINGWAY_BACKEND", kind.to_string());
+        let output = command.output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{kind}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn one_path() {
+    let twins = Twins::new();
+    compare!(twins, "read", fs::read, std::fs::read::<&Path>);
+    compare!(twins, "read_to_string", fs::read_to_string, std::fs::read_to_string::<&Path>);
+    compare!(twins, "write", |path| fs::write(path, b"new".to_vec()), |path: &Path| std::fs::write(path, b"new"));
+    compare!(twins, "remove_file", fs::remove_file, std::fs::remove_file::<&Path>);
+    compare!(twins, "remove_dir", fs::remove_dir, std::fs::remove_dir::<&Path>);
+    compare!(twins, "create_dir", fs::create_dir, std::fs::create_dir::<&Path>);
+    compare!(twins, "create_dir_all", fs::create_dir_all, std::fs::create_dir_all::<&Path>);
+    compare!(
+        twins,
+        "metadata",
+        async |path: &Path| fs::metadata(path).await.map(|found| (found.mode(), found.is_dir())),
+        |path: &Path| std::fs::metadata(path).map(answer)
+    );
+    compare!(
+        twins,
+        "symlink_metadata",
+        async |path: &Path| fs::symlink_metadata(path).await.map(|found| (found.mode(), found.is_dir())),
+        |path: &Path| std::fs::symlink_metadata(path).map(answer)
+    );
+    compare!(twins, "exists", fs::exists, std::fs::exists::<&Path>);
+    compare!(twins, "try_exists", fs::try_exists, std::fs::exists::<&Path>);
+    compare!(twins, "read_link", fs::read_link, std::fs::read_link::<&Path>);
+    compare!(twins, "canonicalize", fs::canonicalize, std::fs::canonicalize::<&Path>);
+    compare!(twins, "remove_dir_all", fs::remove_dir_all, std::fs::remove_dir_all::<&Path>);
+    compare!(
+        twins,
+        "set_permissions",
+        |path| fs::set_permissions(path, PermissionsExt::from_mode(0o711)),
+        |path: &Path| std::fs::set_permissions(path, PermissionsExt::from_mode(0o711))
+    );
+    compare!(
+        twins,
+        "DirBuilder",
+        async |path: &Path| fs::DirBuilder::new().mode(0o705).create(path).await,
+        |path: &Path| std::fs::DirBuilder::new().mode(0o705).create(path)
+    );
+    compare!(
+        twins,
+        "DirBuilder, recursive",
+        async |path: &Path| fs::DirBuilder::new().mode(0o750).recursive(true).create(path).await,
+        |path: &Path| std::fs::DirBuilder::new().mode(0o750).recursive(true).create(path)
+    );
+    compare!(twins, "read_dir", entries, std_entries);
+    compare!(twins, "File::open", async |path: &Path| fs::File::open(path).await.map(drop), |path: &Path| {
+        std::fs::File::open(path).map(drop)
+    });
+    compare!(twins, "File::create", async |path: &Path| fs::File::create(path).await.map(drop), |path: &Path| {
+        std::fs::File::create(path).map(drop)
+    });
+    compare!(
+        twins,
+        "File::create_new",
+        async |path: &Path| fs::File::create_new(path).await.map(drop),
+        |path: &Path| std::fs::File::create_new(path).map(drop)
+    );
+}
+
+/// Every way to open a file that one can ask for, on what is there, what is not, and what is no file.
+#[test]
+fn ways_to_open() {
+    let twins = Twins::new();
+    let flags = [0, libc::O_NOFOLLOW, libc::O_DIRECTORY, libc::O_TRUNC, libc::O_RDWR, libc::O_EXCL];
+    for way in 0..64 {
+        let yes = |bit: u32| way >> bit & 1 == 1;
+        for mode in [None, Some(0o100_604)] {
+            for flags in flags.into_iter().filter(|flags| mode.is_none() || *flags == 0) {
+                for shape in ["file", "new", "dangling"] {
+                    macro_rules! set {
+                        ($options:expr) => {{
+                            let mut options = $options;
+                            options.read(yes(0)).write(yes(1)).append(yes(2));
+                            options.truncate(yes(3)).create(yes(4)).create_new(yes(5)).custom_flags(flags);
+                            if let Some(mode) = mode {
+                                options.mode(mode);
+                            }
+                            options
+                        }};
+                    }
+                    twins.compare(
+                        &format!("open {way:b} {mode:?} {flags:o}"),
+                        &shape.into(),
+                        |path| Answer::from(wait(set!(fs::OpenOptions::new()).open(path)).map(drop)),
+                        |path| Answer::from(set!(std::fs::OpenOptions::new()).open(path).map(drop)),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The entries of a directory, in order.
+async fn entries(path: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut entries = fs::read_dir(path).await?;
+    while let Some(entry) = entries.next_entry().await? {
+        let (kind, data) = (entry.file_type().await?, entry.metadata().await?);
+        let kinds = (kind.is_file(), kind.is_dir(), kind.is_symlink(), data.mode());
+        assert_eq!(data.ino(), entry.ino());
+        found.push(format!("{:?} {:?} {kinds:?}", entry.path(), entry.file_name()));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn std_entries(path: &Path) -> io::Result<Vec<String>> {
+    let describe = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let kinds = (kind.is_file(), kind.is_dir(), kind.is_symlink(), entry.metadata()?.mode());
+        Ok(format!("{:?} {:?} {kinds:?}", entry.path(), entry.file_name()))
+    };
+    let mut found = std::fs::read_dir(path)?.map(describe).collect::<io::Result<Vec<_>>>()?;
+    found.sort();
+    Ok(found)
+}
+
+#[test]
+fn two_paths() {
+    let twins = Twins::new();
+    // (io_uring takes both paths in before it looks at either: of two errors it may answer the other one.)
+    let others = shapes().into_iter().filter(|shape| (1..libc::PATH_MAX as usize).contains(&shape.len()));
+    for other in others.step_by(3) {
+        let other = &other;
+        let at = |path: &Path| twins::beside(path, other);
+        compare!(twins, "rename", async |path: &Path| fs::rename(path, at(path)).await, |path: &Path| std::fs::rename(
+            path,
+            at(path)
+        ));
+        compare!(twins, "hard_link", async |path: &Path| fs::hard_link(path, at(path)).await, |path: &Path| {
+            std::fs::hard_link(path, at(path))
+        });
+        compare!(twins, "symlink", async |path: &Path| fs::symlink(path, at(path)).await, |path: &Path| {
+            std::os::unix::fs::symlink(path, at(path))
+        });
+    }
+}
+
+/// As std's, but for one file under two names, whose content std loses.
+#[test]
+fn copies() {
+    let twins = Twins::new();
+    for other in shapes() {
+        let other = &other;
+        for shape in shapes() {
+            let refused = |ours: &Answer| ours.kind() == Some(io::ErrorKind::InvalidInput);
+            twins.compare_unless(
+                "copy",
+                &shape,
+                |path| Answer::from(wait(fs::copy(path, twins::beside(path, other)))),
+                |path| Answer::from(std::fs::copy(path, twins::beside(path, other))),
+                |path, ours| refused(ours) && twins::one_file(path, &twins::beside(path, other)),
+            );
+        }
+    }
+}

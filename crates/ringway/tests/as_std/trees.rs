@@ -1,0 +1,118 @@
+//! Directories: reading them, and removing whole trees.
+
+use crate::wait;
+use ringway::fs;
+use std::collections::HashSet;
+use std::io;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+
+/// More than one batch holds.
+const MANY: usize = 5_000;
+
+#[test]
+fn a_large_directory_is_read_whole_even_with_futures_dropped() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    for number in 0..MANY {
+        std::fs::write(dir.path().join(format!("a name of some length, so that few fit {number}")), b"")?;
+    }
+    let mut found = HashSet::new();
+    let mut dropped = 0;
+    wait(async {
+        let mut entries = fs::read_dir(dir.path()).await?;
+        loop {
+            {
+                let next = pin!(entries.next_entry());
+                // The first poll finds an entry that is there, or sends for a batch, and its future goes.
+                match next.poll(&mut Context::from_waker(Waker::noop())) {
+                    std::task::Poll::Ready(next) => match next? {
+                        Some(entry) => assert!(found.insert(entry.file_name()), "{entry:?} comes twice"),
+                        None => return io::Result::Ok(()),
+                    },
+                    std::task::Poll::Pending => {
+                        dropped += 1;
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
+    })?;
+    assert_eq!(found.len(), MANY);
+    assert!(dropped > 2, "{dropped} futures were dropped");
+    Ok(())
+}
+
+/// Ended early, dropped with a batch on its way, and removed while it is read.
+#[test]
+fn a_directory_is_not_read_to_its_end() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let inner = dir.path().join("inner");
+    std::fs::create_dir(&inner)?;
+    std::fs::write(inner.join("one"), b"")?;
+    std::fs::write(inner.join("two"), b"")?;
+    wait(async {
+        let mut entries = fs::read_dir(&inner).await?;
+        let entry = entries.next_entry().await?.unwrap();
+        drop(entries);
+        assert!(entry.metadata().await?.is_file(), "an entry keeps its directory open");
+        let mut entries = fs::read_dir(&inner).await?;
+        let _ = pin!(entries.next_entry()).poll(&mut Context::from_waker(Waker::noop()));
+        drop(entries);
+        let mut entries = fs::read_dir(&inner).await?;
+        fs::remove_dir_all(&inner).await?;
+        assert!(entries.next_entry().await?.is_none(), "it has gone");
+        assert!(entries.next_entry().await?.is_none());
+        assert_eq!(entry.metadata().await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        Ok(())
+    })
+}
+
+/// As deep as descriptors reach, on a thread with a small stack.
+#[test]
+fn a_deep_tree_is_removed() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let deep = dir.path().join("deep");
+    std::fs::create_dir_all(deep.join("d/".repeat(800)))?;
+    std::fs::write(deep.join("d/".repeat(799)).join("file"), b"")?;
+    wait(fs::remove_dir_all(&deep))?;
+    assert!(!deep.exists());
+    Ok(())
+}
+
+/// Somebody exchanges directories of the tree for links to elsewhere, while it is removed.
+#[test]
+fn links_are_not_followed_even_if_they_appear_meanwhile() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (elsewhere, tree) = (dir.path().join("elsewhere"), dir.path().join("tree"));
+    std::fs::create_dir(&elsewhere)?;
+    let precious: Vec<PathBuf> = (0..50).map(|number| elsewhere.join(number.to_string())).collect();
+    for file in &precious {
+        std::fs::write(file, b"precious")?;
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (aside, exchanged) = (dir.path().join("aside"), tree.join("exchanged"));
+            while !done.load(Ordering::Relaxed) {
+                let _ = std::fs::rename(&exchanged, &aside);
+                let _ = std::os::unix::fs::symlink(&elsewhere, &exchanged);
+                let _ = std::fs::remove_file(&exchanged);
+                let _ = std::fs::rename(&aside, &exchanged);
+            }
+        });
+        for _ in 0..200 {
+            let _ = std::fs::create_dir_all(tree.join("exchanged/below"));
+            let _ = std::fs::write(tree.join("exchanged/file"), b"");
+            // What somebody puts there meanwhile may make it fail.
+            let _ = wait(fs::remove_dir_all(&tree));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(precious.iter().all(|file| file.exists()), "what a link leads to was removed");
+    std::os::unix::fs::symlink(&elsewhere, dir.path().join("link"))?;
+    wait(fs::remove_dir_all(dir.path().join("link")))?;
+    assert!(!dir.path().join("link").is_symlink() && precious[0].exists(), "a link is removed itself");
+    Ok(())
+}
