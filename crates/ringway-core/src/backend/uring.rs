@@ -466,10 +466,14 @@ impl Backend for Uring {
             self.refused.push(Event { token: job.token, answer: Answer::CannotCarry });
             return Ok(());
         };
-        self.workers.begin(job.token.index(), &job.raw);
+        let by_worker = is_copied_by_worker(job);
+        self.workers.begin(job.token.index(), &job.raw, by_worker);
         let mut entry = entry.user_data(job.token.0);
         if job.link || job.deadline.is_some() {
             entry = entry.flags(Flags::IO_LINK);
+        }
+        if by_worker {
+            entry = entry.flags(Flags::ASYNC);
         }
         let linked = job.link || job.deadline.is_some();
         self.put_linked(entry, linked);
@@ -724,6 +728,16 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
+}
+
+/// Buffered transfers from so many bytes on are left to the kernel's workers.
+pub(crate) const BY_WORKER: u64 = 64 << 10;
+
+/// Whether a kernel worker is to make this transfer. Through the page cache whoever enters would copy what is there, and start
+/// the device for the rest page by page: a thread that has other things to do would stay in the kernel for a millisecond. A short
+/// transfer costs less than a worker does; one of a pipe would keep the worker.
+fn is_copied_by_worker(job: &Job) -> bool {
+    job.file == FileKind::Storage && !job.direct && job.raw.bytes() >= BY_WORKER
 }
 
 /// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call

@@ -330,6 +330,18 @@ impl Raw {
         }
     }
 
+    /// Bytes of a transfer; 0 for anything else.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Read(x) => x.len as u64,
+            Self::Write(x) => x.len as u64,
+            Self::Readv(x) => operation::total(x.iov, x.count),
+            Self::Writev(x) => operation::total(x.iov, x.count),
+            _ => 0,
+        }
+    }
+
     /// True for transfers: what may be short, split and continued.
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Write(_) | Self::WriteDsync(_) | Self::Readv(_) | Self::Writev(_))

@@ -15,7 +15,8 @@ pub(super) const TICK: Duration = Duration::from_millis(25);
 /// The most workers.
 const MOST: u32 = 1024;
 
-/// True for what a worker may have to do, and hang in. Reads are not among them: those that wait do without one.
+/// True for what a worker may have to do, and hang in. Reads are not among them, unless they are given to a worker: those
+/// that wait do without one.
 fn is_work(raw: &Raw) -> bool {
     match raw {
         Raw::Write(_) | Raw::Writev(_) => true,
@@ -47,8 +48,9 @@ impl Workers {
         Self { limit, room: limit.unwrap_or(0), slots, jobs: 0, tick: 0 }
     }
 
-    pub fn begin(&mut self, slot: u32, raw: &Raw) {
-        if is_work(raw)
+    /// `certain`: a worker has to do it, whatever it is.
+    pub fn begin(&mut self, slot: u32, raw: &Raw, certain: bool) {
+        if (certain || is_work(raw))
             && let Some(work) = self.slots.get_mut(slot as usize)
         {
             if work.jobs == 0 {
@@ -109,14 +111,14 @@ mod tests {
     #[test]
     fn what_hangs_does_not_count() {
         let mut workers = Workers::new(Some(8), 64);
-        (0..8).for_each(|slot| workers.begin(slot, &write()));
+        (0..8).for_each(|slot| workers.begin(slot, &write(), false));
         assert!(workers.are_few());
         // What has just begun may end by itself.
         assert_eq!(workers.tick(), None);
         assert!(!workers.hang());
         assert_eq!(workers.tick(), Some(16));
         assert!(!workers.are_few() && workers.hang());
-        (8..20).for_each(|slot| workers.begin(slot, &write()));
+        (8..20).for_each(|slot| workers.begin(slot, &write(), false));
         assert!(workers.are_few());
         assert_eq!((workers.tick(), workers.tick()), (None, Some(28)));
         (0..20).for_each(|slot| workers.end(slot));
@@ -127,16 +129,16 @@ mod tests {
     #[test]
     fn there_is_a_bound_and_others_are_not_counted() {
         let mut workers = Workers::new(Some(8), 4096);
-        workers.begin(0, &Raw::Nop(Nop));
-        workers.begin(1, &Raw::Timeout(Timeout { duration: TICK }));
+        workers.begin(0, &Raw::Nop(Nop), false);
+        workers.begin(1, &Raw::Timeout(Timeout { duration: TICK }), false);
         workers.end(0);
         workers.end(5000);
         assert_eq!(workers.jobs, 0);
-        (0..4096).for_each(|slot| workers.begin(slot, &write()));
+        (0..4096).for_each(|slot| workers.begin(slot, &write(), false));
         assert_eq!((workers.tick(), workers.tick()), (None, Some(MOST)));
         assert!(!workers.are_few());
         let mut unknown = Workers::new(None, 64);
-        (0..64).for_each(|slot| unknown.begin(slot, &write()));
+        (0..64).for_each(|slot| unknown.begin(slot, &write(), false));
         assert!(!unknown.are_few());
         assert_eq!((unknown.tick(), unknown.tick()), (None, None));
     }

@@ -1,0 +1,43 @@
+//! Whoever submits to a ring does not copy large buffered transfers: kernel workers do.
+
+use ringway_core::{BackendKind, File, Options, op};
+use std::time::Duration;
+
+/// Processor time of this thread: what other threads and programs do is not in it.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one time into the live value.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn large_buffered_reads_are_left_to_workers() {
+    const LEN: usize = 64 << 20;
+    let mut queue = match Options::new().backend(BackendKind::Uring).build() {
+        Ok(queue) => queue,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![7; LEN]).unwrap();
+    let file = File::open(&path).unwrap();
+    for len in [64 << 10, 1 << 20, LEN] {
+        let mut spent = Duration::ZERO;
+        for _ in 0..4 * LEN / len / 32.min(LEN / len) {
+            let group = 32.min(LEN / len);
+            for at in 0..group {
+                queue.push(op::read(&file, vec![0; len], (at * len) as u64)).unwrap();
+            }
+            let begun = processor_time();
+            queue.submit().unwrap();
+            spent += processor_time() - begun;
+            for _ in 0..group {
+                let done = queue.reap(1).unwrap().next().unwrap();
+                assert_eq!(done.result, Ok(len as u64));
+            }
+        }
+        // To copy 256 MiB and to fault the memory in takes a processor at least 20 ms.
+        assert!(spent < Duration::from_millis(15), "{spent:?} for reads of {len} bytes");
+    }
+}
