@@ -261,21 +261,13 @@ func holdAll(_ *testing.T, w *world) {
 	w.s.mu.Lock()
 	w.s.answer = func(*request) bool { return true }
 	w.s.mu.Unlock()
-	for range cap(w.e.calls) {
-		w.e.calls <- struct{}{}
-	}
-	for range cap(w.e.syncs) {
-		w.e.syncs <- struct{}{}
-	}
+	w.e.calls.fill()
+	w.e.syncs.fill()
 }
 
 func releaseAll(_ apiCall, w *world) {
-	for range cap(w.e.calls) {
-		<-w.e.calls
-	}
-	for range cap(w.e.syncs) {
-		<-w.e.syncs
-	}
+	w.e.calls.drain()
+	w.e.syncs.drain()
 	w.s.release()
 }
 
