@@ -346,7 +346,7 @@ func TestCloseCancels(t *testing.T) {
 			answers <- err
 		}()
 	}
-	for e.Stats().InFlight < readers {
+	for s := e.Stats(); s.InFlight+s.Waiting < readers; s = e.Stats() {
 		time.Sleep(time.Millisecond)
 	}
 	returns(t, "Engine.Close", func() {
