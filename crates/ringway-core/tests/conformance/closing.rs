@@ -1,8 +1,8 @@
 //! Closing and dropping: bounded, and without a descriptor, a thread or a byte of the caller's left behind.
 
-use crate::world::{MS, World, descriptors, pattern, pipe, put, room, threads, wait_for};
+use crate::world::{Checked, MS, World, descriptors, pattern, pipe, put, room, threads, wait_for};
 use ringway_core::op::{self, At, Readiness};
-use ringway_core::{BackendKind, File, OpenOptions};
+use ringway_core::{BackendKind, FaultPlan, File, OpenOptions};
 use std::time::{Duration, Instant};
 
 pub fn with_operations_in_flight(world: &World) {
@@ -53,6 +53,49 @@ pub fn counts_what_is_left(world: &World) {
     assert_eq!(rest.len(), 5);
     assert!([Ok(0), Err(libc::ECANCELED)].contains(&rest[&9]), "{rest:?}");
     assert!((0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])), "{rest:?}");
+}
+
+/// The thread that a queue was made for may be gone: then its ring takes nothing from anybody, and is closed.
+pub fn by_another_thread_than_its_issuer(world: &World) {
+    let (reader, writer) = pipe();
+    let make = || {
+        let mut queue = world.build(&world.options().single_issuer(true)).into_queue();
+        for number in 0..2 {
+            queue.push(op::read(&reader, vec![0; 10], At::Cursor).user_data(number)).unwrap();
+        }
+        queue.push(op::poll(&reader, Readiness::READABLE).user_data(2)).unwrap();
+        queue.push(op::nop().user_data(3)).unwrap();
+        queue.submit().unwrap();
+        queue.push(op::write(&writer, b"never".to_vec(), At::Cursor).user_data(4)).unwrap();
+        queue
+    };
+    let queue = std::thread::scope(|scope| scope.spawn(make).join().unwrap());
+    let mut queue = Checked::new(queue);
+    let begin = Instant::now();
+    assert_eq!(queue.close(Duration::from_secs(60)).unwrap(), 0);
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    let rest = queue.rest();
+    assert_eq!(rest.len(), 5);
+    assert!([Ok(0), Err(libc::ECANCELED)].contains(&rest[&3]), "{rest:?}");
+    assert!([0, 1, 2, 4].iter().all(|number| rest[number] == Err(libc::ECANCELED)), "{rest:?}");
+}
+
+/// A backend that cannot be entered any more: closing it gives back what was in flight.
+pub fn of_a_backend_that_fails(world: &World) {
+    for enters in 0..3 {
+        let (reader, writer) = pipe();
+        let mut queue = world.build(&world.options().faults(FaultPlan::new(0).enters(enters)));
+        for number in 0..4 {
+            queue.push(op::read(&reader, vec![0; 10], At::Cursor).user_data(number)).unwrap();
+            let _ = queue.submit();
+        }
+        assert!(queue.reap(1).is_err());
+        assert_eq!(queue.close(Duration::from_secs(60)).unwrap(), 0);
+        let rest = queue.rest();
+        assert_eq!(rest.len(), 4);
+        assert!(rest.values().all(|result| *result == Err(libc::ECANCELED)), "{rest:?}");
+        drop((queue, reader, writer));
+    }
 }
 
 /// An open of a FIFO is not over before its other end is there, whatever the kernel makes of it.

@@ -156,6 +156,8 @@ const CASES: &[Case] = cases! {
         raw::ids_are_numbers,
         closing::with_operations_in_flight,
         closing::counts_what_is_left,
+        closing::by_another_thread_than_its_issuer,
+        closing::of_a_backend_that_fails,
     }
     EVERYWHERE_APART {
         errors::file_size_limit,
