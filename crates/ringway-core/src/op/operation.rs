@@ -178,8 +178,8 @@ impl Operation {
         self
     }
 
-    /// A short read or write is continued until everything is transferred, the file ends, or an error
-    /// comes, which is then the result.
+    /// A short transfer is continued until everything is transferred or an error comes, which is then the
+    /// result; a read also ends with the file. A write that comes to nothing answers ENOSPC.
     #[inline]
     pub fn exact(mut self) -> Self {
         self.exact = true;

@@ -9,10 +9,16 @@ use std::os::fd::{AsRawFd, RawFd};
 /// Write the whole of `buffer` to `file` at `at`.
 ///
 /// The result is the number of bytes written; it may be less than asked for (a full disk, a signal),
-/// with [`Operation::exact`] what is missing is written too, or the error is the result. A file opened
+/// with [`Operation::exact`] what is missing is written too, or the error is the result. A file open
 /// for appending is appended to, whatever the offset (`pwrite(2)`, BUGS).
 ///
-/// Errors: those of `pwrite(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`.
+/// It is one request to the kernel, as `pwrite(2)` is: an append lands in one place, and nothing changes
+/// behind the count of a short write. A write over 1 GiB goes in pieces of that size, one after the other,
+/// and so does what `exact` continues: other appends may come between these.
+///
+/// Errors: those of `pwrite(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`; with
+/// `exact`, ENOSPC for a write that came to nothing without an error. After an error any part of the bytes
+/// may have been written: the device takes a long direct write in several requests, and one of these fails.
 /// A cancelled write may have been carried out in part or whole.
 ///
 /// ```

@@ -41,9 +41,10 @@ impl File {
     }
 
     /// Writes `buffer` at an offset (or at the file's own position, [`At::Cursor`]), and hands it back. How many bytes were
-    /// written, which may be fewer (on a full disk, say).
+    /// written, which may be fewer (on a full disk, say). Nothing changes behind that count, and an append lands in one place,
+    /// as for `pwrite(2)`; only a write over 1 GiB goes in pieces of that size, one after the other.
     ///
-    /// Errors: those of `pwrite(2)`; InvalidInput, naming the alignment, for direct I/O that is not aligned. Dropped, the write is
+    /// Errors: those of `pwrite(2)`, after which any part of the bytes may have been written; InvalidInput, naming the alignment, for direct I/O that is not aligned. Dropped, the write is
     /// cancelled if the kernel has not begun it: it may be written, or not, or in part.
     pub async fn write_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<usize>, B) {
         let (result, buffer) = self.write_buffer(buffer.into(), at.into(), false).await;
