@@ -49,6 +49,7 @@ func (d *fileDoor) String() string {
 // notByFile are cases that File cannot express, and why, where a look at the words does not tell.
 var notByFile = map[string]string{
 	"append":                  appends,
+	"long append direct":      appends,
 	"open for appending":      appends,
 	"sockets have no offsets": "ReadAt and WriteAt of a socket are ESPIPE, as of an os.File",
 }
