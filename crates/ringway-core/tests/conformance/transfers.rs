@@ -220,6 +220,14 @@ pub fn short_at_the_end(world: &World) {
     }
 }
 
+/// Bytes in a pipe.
+fn unread(pipe: &File) -> i32 {
+    let mut count = 0;
+    // SAFETY: the count is valid for writes for the length of the call.
+    assert_eq!(unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(pipe), libc::FIONREAD, &raw mut count) }, 0);
+    count
+}
+
 /// Writes to a pipe bit by bit, each once the one before has been read.
 fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Checked, &File)) {
     let (reader, writer) = pipe();
@@ -228,6 +236,9 @@ fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Che
         scope.spawn(|| {
             for bit in bits {
                 std::thread::sleep(3 * MS);
+                while unread(&writer) > 0 {
+                    std::thread::sleep(MS);
+                }
                 put(&writer, bit.as_bytes());
             }
             drop(writer);

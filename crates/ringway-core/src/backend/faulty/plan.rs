@@ -309,8 +309,7 @@ mod tests {
     fn a_plan_is_read_from_text() {
         let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
         assert_eq!(plan, Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900)));
-        let plan =
-            "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
+        let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
         let expected = FaultPlan::new(0)
             .sync_errors(5)
             .starve(20)
