@@ -220,6 +220,14 @@ pub fn short_at_the_end(world: &World) {
     }
 }
 
+/// Bytes in a pipe.
+fn unread(pipe: &File) -> i32 {
+    let mut count = 0;
+    // SAFETY: the count is valid for writes for the length of the call.
+    assert_eq!(unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(pipe), libc::FIONREAD, &raw mut count) }, 0);
+    count
+}
+
 /// Writes to a pipe bit by bit, each once the one before has been read.
 fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Checked, &File)) {
     let (reader, writer) = pipe();
@@ -227,11 +235,7 @@ fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Che
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for bit in bits {
-                let mut unread: libc::c_int = 0;
-                // SAFETY: the request writes one live number.
-                let look =
-                    || unsafe { libc::ioctl(writer.as_raw_fd(), libc::FIONREAD, &raw mut unread) } == 0 && unread == 0;
-                assert!(wait_for(20_000 * MS, look), "the reader does not read");
+                assert!(wait_for(20_000 * MS, || unread(&writer) == 0), "the reader does not read");
                 put(&writer, bit.as_bytes());
             }
             drop(writer);
