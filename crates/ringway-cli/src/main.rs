@@ -46,6 +46,9 @@ Examples:
       For programs";
 
 fn main() -> ExitCode {
+    // A write beyond the limit of a file's size (`ulimit -f`) is to fail like any other.
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let args: Vec<_> = join_switches(std::env::args_os());
     let words = args.iter().skip(1).map(|arg| arg.to_string_lossy());
     let command = std::iter::once("ringway".into()).chain(words).collect::<Vec<_>>().join(" ");

@@ -4,9 +4,9 @@ use serde_json::Value;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,28 @@ fn ringway(folder: &Path) -> Command {
 fn bench(folder: &Path, args: &[&str]) -> Output {
     let mut command = ringway(folder);
     command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("the command starts");
+    finish(command.spawn().expect("the command starts"))
+}
+
+/// As [`bench`], where no file may become longer than this.
+fn bench_with_file_limit(folder: &Path, limit: u64, args: &[&str]) -> Output {
+    let mut command = ringway(folder);
+    command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let set_limit = move || {
+        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+        // SAFETY: the call reads one live `rlimit`.
+        match unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec it makes one system call and takes no lock.
+    unsafe { command.pre_exec(set_limit) };
+    finish(command.spawn().expect("the command starts"))
+}
+
+/// Kills what does not end in time.
+fn finish(child: Child) -> Output {
     let id = child.id() as i32;
     let (done, is_done) = mpsc::channel::<()>();
     // A run that hangs should fail its own test, not stop all of them.
@@ -141,7 +162,7 @@ fn what_was_there_is_not_written_to_without_leave() {
     let path = folder.path().join("precious");
     let content = vec![0x5a; 1 << 20];
     fs::write(&path, &content).unwrap();
-    for args in [&["--rw", "randwrite"][..], &["--rw", "randrw", "--size", "1m"], &["--size", "2m"]] {
+    for args in [&["--rw", "randwrite"][..], &["--rw", "randrw", "--size", "1m"], &["--fill"]] {
         failed(&bench(folder.path(), &[args, &SHORT, &["precious"]].concat()), 1, &["precious", "--overwrite"]);
         assert!(fs::read(&path).unwrap() == content);
     }
@@ -155,6 +176,183 @@ fn what_was_there_is_not_written_to_without_leave() {
         &[&SHORT[..], &["--rw", "write", "--overwrite", "--depth", "4", "precious"]].concat(),
     ));
     assert!(fs::read(&path).unwrap() != content);
+}
+
+#[test]
+fn reading_writes_nothing_whatever_is_allowed() {
+    let folder = folder();
+    let path = folder.path().join("precious");
+    let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 7) as u8).collect();
+    fs::write(&path, &content).unwrap();
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    let job = "[job]\nfilename=precious\nrw=randread\nsize=1m\n[other]\nstonewall\nfilename=precious\n";
+    fs::write(folder.path().join("job.fio"), job).unwrap();
+    let read = ["--overwrite", "--verify", "--rw", "randread,read", "--depth", "4"];
+    for (target, args) in [
+        (&["precious"][..], &[&read[..], &SHORT].concat()[..]),
+        (&["precious"], &[&read[..], &SHORT, &["--size", "512k"]].concat()),
+        (&["job.fio"], &["--overwrite", "--verify"]),
+    ] {
+        let output = bench(folder.path(), &[args, target].concat());
+        succeeded(&output);
+        assert!(fs::read(&path).unwrap() == content, "{args:?}");
+        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before, "{args:?}");
+    }
+    failed(&bench(folder.path(), &[&read[..], &SHORT, &["--size", "2m", "precious"]].concat()), 1, &["--fill"]);
+    assert!(fs::read(&path).unwrap() == content);
+}
+
+#[test]
+fn reading_verifies_what_an_earlier_run_has_written() {
+    let folder = folder();
+    let path = folder.path().join("file");
+    for lay in [&["--rw", "write", "--verify", "--size", "1m"][..], &["--rw", "read", "--fill"]] {
+        let whole = ["--requests", "256", "--ramp", "0", "--repeat", "1", "--depth", "4", "--backend", "threads"];
+        succeeded(&bench(folder.path(), &[lay, &whole, &["--overwrite", "file"]].concat()));
+        let read = [&["--rw", "read", "--verify", "file"][..], &whole].concat();
+        let output = bench(folder.path(), &read);
+        assert!(!succeeded(&output).contains("plain reads"));
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"damaged", 700_001).unwrap();
+        failed(&bench(folder.path(), &read), 3, &["1 blocks of 512 bytes"]);
+    }
+}
+
+#[test]
+fn a_report_does_not_replace_what_is_measured_on() {
+    let folder = folder();
+    let precious = folder.path().join("precious");
+    fs::write(&precious, [7; 8192]).unwrap();
+    std::os::unix::fs::symlink(&precious, folder.path().join("link")).unwrap();
+    let job = "[job]\nfilename=precious\n";
+    fs::write(folder.path().join("job.fio"), job).unwrap();
+    for args in [
+        &["--json", "precious", "precious"][..],
+        &["--overwrite", "--rw", "write", "--csv", "link", "precious"],
+        &["--html", "link", "job.fio"],
+        &["--json", "job.fio", "job.fio"],
+        &["--json", "new", "--csv", "./new", "precious"],
+        &["--json", "made", "--overwrite", "--size", "8k", "made"],
+    ] {
+        failed(&bench(folder.path(), args), 1, &["a report would replace it"]);
+        assert!(
+            fs::read(&precious).unwrap() == [7; 8192]
+                && fs::read_to_string(folder.path().join("job.fio")).unwrap() == job
+        );
+    }
+}
+
+#[test]
+fn failed_requests_give_a_status_of_their_own() {
+    // The limit is what stands for a device with bad places: every second request is beyond it.
+    let job = |more: &str| format!("[job]\nrw=write\nsize=1m\nfallocate=none\nioengine=psync\n{more}\n");
+    for (more, told) in [
+        // As in fio, the first error ends a job.
+        ("", "1 of 129 requests failed (0.775 %)"),
+        ("continue_on_error=all", "128 of 256 requests failed (50.000 %)"),
+        ("offset=512k\ncontinue_on_error=1", "256 of 256 requests failed (100.000 %)"),
+    ] {
+        let folder = folder();
+        fs::write(folder.path().join("job.fio"), job(more)).unwrap();
+        let output = bench_with_file_limit(folder.path(), 512 << 10, &["job.fio"]);
+        failed(&output, 4, &[told]);
+        assert!(text(&output.stdout).contains("File too large"), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
+    for backend in ["uring", "kaio", "threads", "psync"] {
+        let folder = folder();
+        let path = folder.path().join("file");
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let mut command = ringway(folder.path());
+        command.args(["bench", "--verify", "--depth", "2", "--backend", backend, "--runtime", "1s", "--repeat", "1"]);
+        command.args(["--direct", "0", "file"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let mut said = Vec::new();
+        while !text(&said).contains("runs:") {
+            let mut byte = [0];
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&said));
+            said.push(byte[0]);
+        }
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 18).unwrap();
+        stderr.read_to_end(&mut said).unwrap();
+        let output = finish(child);
+        if output.status.code() == Some(1) && text(&said).contains("none of this could be run here") {
+            eprintln!("{backend} is refused here: nothing of it is tested\n{}", text(&output.stdout));
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(4), "{backend}: {}", text(&said));
+        assert!(text(&output.stdout).contains("the end of the file"), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn psync_makes_one_system_call_for_each_request() {
+    let folder = folder();
+    let args = ["--size", "1m", "--backend", "psync", "--depth", "8", "--rw", "randread,randwrite", "--jobs", "2"];
+    let more = ["--requests", "100", "--ramp", "0", "--repeat", "1", "--json", "-"];
+    let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat()))).unwrap();
+    assert_eq!(jobs(&report).len(), 2);
+    for job in jobs(&report) {
+        assert_eq!((number(&job["ringway"]["system_calls"]), number(&job["ringway"]["ops"])), (200, 200));
+        assert_eq!(job["job options"].get("iodepth").or(report["global options"].get("iodepth")), Some(&"1".into()));
+    }
+}
+
+#[test]
+fn a_job_that_cannot_be_run_gives_a_status_and_the_others_run() {
+    let folder = folder();
+    let job = "[global]\nsize=64k\nfilename=file\n[odd]\ndirect=1\nbs=1000\n[even]\nbs=4k\n";
+    fs::write(folder.path().join("job.fio"), job).unwrap();
+    let output = bench(folder.path(), &["job.fio", "--json", "-"]);
+    let report: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    if report["ringway"]["not_run"].as_array().unwrap().is_empty() {
+        eprintln!("this file system has no direct I/O, or takes any size: nothing is refused");
+        return;
+    }
+    failed(&output, 1, &["not run: odd"]);
+    assert_eq!(jobs(&report).len(), 1);
+}
+
+/// What fio 3.33 moves for these job files, recorded by `scripts/compare-fio-jobs.py`.
+#[test]
+fn job_files_move_what_fio_moves() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("fio_jobs.json")).unwrap();
+    for case in &cases {
+        let folder = folder();
+        for (name, size) in case["before"].as_object().into_iter().flatten() {
+            fs::File::create(folder.path().join(name)).unwrap().set_len(number(size)).unwrap();
+        }
+        for (name, text) in case["beside"].as_object().into_iter().flatten() {
+            fs::write(folder.path().join(name), text.as_str().unwrap()).unwrap();
+        }
+        fs::write(folder.path().join("job.fio"), case["job"].as_str().unwrap()).unwrap();
+        let output = bench(folder.path(), &["job.fio", "--json", "-", "--overwrite"]);
+        let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+        let theirs = case["fio"]["jobs"].as_array().unwrap();
+        assert_eq!(jobs(&report).len(), theirs.len(), "{case}");
+        let moved = |of: &Value| number(&of[0]);
+        for (ours, theirs) in jobs(&report).iter().zip(theirs) {
+            let options = ours["job options"].get("ioengine").unwrap_or(&report["global options"]["ioengine"]);
+            assert_eq!(options, &theirs["ioengine"], "{case}");
+            if case["random"].is_null() {
+                for direction in ["read", "write"] {
+                    assert_eq!(number(&ours[direction]["total_ios"]), moved(&theirs[direction]), "{case}");
+                }
+            }
+        }
+        let bytes = |of: &Value| number(&of["read"]["io_bytes"]) + number(&of["write"]["io_bytes"]);
+        let their_bytes = |of: &Value| number(&of["read"][1]) + number(&of["write"][1]);
+        assert_eq!(jobs(&report).iter().map(bytes).sum::<u64>(), theirs.iter().map(their_bytes).sum::<u64>(), "{case}");
+        let syncs: u64 = jobs(&report).iter().map(|job| number(&job["sync"]["total_ios"])).sum();
+        assert_eq!(syncs, number(&case["fio"]["syncs"]), "{case}");
+        for (name, size) in case["fio"]["files"].as_object().unwrap() {
+            assert_eq!(fs::metadata(folder.path().join(name)).unwrap().len(), number(size), "{name} of {case}");
+        }
+    }
 }
 
 #[test]
@@ -194,19 +392,7 @@ fn verify_finds_bytes_that_somebody_else_changed() {
     let folder = folder();
     let path = folder.path().join("file");
     let mut child = ringway(folder.path())
-        .args([
-            "bench",
-            "--verify",
-            "--overwrite",
-            "--size",
-            "64k",
-            "--direct",
-            "0",
-            "--depth",
-            "2",
-            "--backend",
-            "threads",
-        ])
+        .args(["bench", "--verify", "--size", "64k", "--direct", "0", "--depth", "2", "--backend", "threads"])
         .args(["--runtime", "500ms", "--repeat", "1", "file"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -224,28 +410,51 @@ fn verify_finds_bytes_that_somebody_else_changed() {
     failed(&child.wait_with_output().unwrap(), 3, &["were not what they should have been"]);
 }
 
+/// Starts the command with SIGINT as a shell would have it, also where this suite itself ignores or blocks it: a child
+/// inherits both.
+fn start_interruptible(mut command: Command) -> Child {
+    let restore = || {
+        // SAFETY: all three calls are async-signal-safe, and write one `sigset_t` that lives meanwhile.
+        unsafe {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            let mut none = std::mem::MaybeUninit::uninit();
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes system calls only, and takes no lock.
+    unsafe { command.pre_exec(restore) };
+    command.spawn().expect("the command starts")
+}
+
+/// Sends a signal when the command has said `when`, and gives what it said from then on and its status.
+fn stop(mut child: Child, when: &str, signal: i32) -> Output {
+    let mut stderr = child.stderr.take().unwrap();
+    let mut said = Vec::new();
+    while !text(&said).contains(when) {
+        let mut byte = [0];
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&said));
+        said.push(byte[0]);
+    }
+    // SAFETY: the call takes numbers; the child has not been waited for, so the id is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+    finish(child)
+}
+
 #[test]
 fn nothing_is_left_behind_when_it_is_stopped() {
-    for signal in [libc::SIGINT, libc::SIGKILL] {
-        let folder = folder();
-        let mut child = ringway(folder.path())
-            .args(["bench", "--size", "4m", "--depth", "2", "--runtime", "30s"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // It says so when the scratch file is there and the runs begin.
-        let mut stderr = child.stderr.take().unwrap();
-        let mut said = Vec::new();
-        while !text(&said).contains("runs:") {
-            let mut byte = [0];
-            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&said));
-            said.push(byte[0]);
+    // While the scratch file is written, and while the benchmark runs.
+    for (size, when) in [("2g", "writing"), ("4m", "runs:")] {
+        for signal in [libc::SIGINT, libc::SIGKILL] {
+            let folder = folder();
+            let mut command = ringway(folder.path());
+            command.args(["bench", "--size", size, "--depth", "2", "--runtime", "30s"]);
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            let output = stop(start_interruptible(command), when, signal);
+            assert_eq!(output.status.signal(), Some(signal), "{when}");
+            assert_eq!(entries(folder.path()), Vec::<PathBuf>::new());
         }
-        // SAFETY: the call takes numbers; the child has not been waited for, so the id is still its own.
-        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
-        assert_eq!(child.wait().unwrap().signal(), Some(signal));
-        assert_eq!(entries(folder.path()), Vec::<PathBuf>::new());
     }
 }
 
@@ -258,6 +467,19 @@ fn a_fixed_rate_is_kept() {
         let ops = number(&job["read"]["total_ios"]);
         // 500 a second for 400 ms; those of the ramp that complete late belong to it too.
         assert!(ops <= 200 + 60, "{job}");
+    }
+}
+
+#[test]
+fn syncs_are_no_part_of_the_rate() {
+    let folder = folder();
+    let args = ["--size", "1m", "--rw", "write", "--rate", "400", "--fdatasync", "1", "--runtime", "500ms"];
+    let more = ["--ramp", "0", "--depth", "1,4", "--repeat", "1", "--json", "-"];
+    let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat()))).unwrap();
+    for job in jobs(&report) {
+        // However slow the device is: 200 writes were due.
+        let due = number(&job["write"]["total_ios"]) + number(&job["ringway"]["not_started"]);
+        assert!((199..=201).contains(&due), "{job}");
     }
 }
 
@@ -309,7 +531,7 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &["job", "--json", "-", "--verify"]))).unwrap();
     let bytes = |job: &Value| number(&job["read"]["io_bytes"]) + number(&job["write"]["io_bytes"]);
-    assert_eq!(jobs(&report).iter().map(bytes).collect::<Vec<_>>(), [512 << 10, 256 << 10, 256 << 10]);
+    assert_eq!(jobs(&report).iter().map(bytes).collect::<Vec<_>>(), [256 << 10; 4]);
     let mut names: Vec<_> = entries(folder.path()).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     names.sort();
     assert_eq!(names, ["fill.0.0", "fill.1.0", "job", "named"]);

@@ -956,7 +956,8 @@ impl Section {
         let behind_offset = settings.file_size.map(|each| each.saturating_sub(offset));
         let (file_size, amount) = match (behind_offset, settings.size) {
             (None, None) => (None, None),
-            (None, Some(size)) => (Some(size / files), Some(size / files * files)),
+            // As much as the files have.
+            (None, Some(size)) => (Some(size / files), None),
             (Some(each), Some(size)) => (Some(each), Some(size)),
             (Some(each), None) => {
                 let Some(amount) = each.checked_mul(files) else {
@@ -966,7 +967,7 @@ impl Section {
             }
         };
         let short = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes < settings.block_size);
-        if short(file_size) || short(amount) {
+        if short(file_size) || short(settings.size) {
             let key = if short(behind_offset) { "filesize" } else { "size" };
             return Err(self.error(
                 key,
@@ -978,7 +979,7 @@ impl Section {
             ));
         }
 
-        // Of a percentage, only the file's size tells.
+        // Of a percentage, only the file's size tells how much it is.
         let amount = settings.io_size.or(amount.filter(|_| settings.percent == 100));
         let runtime = (!settings.runtime.is_zero()).then_some(settings.runtime);
         let stop = match (settings.time_based, runtime, amount) {
@@ -1095,7 +1096,7 @@ iodepth=128
             access: Access::Read,
             direct: false,
             batch: Some(1),
-            stop: Stop::Bytes(1 << 20, None),
+            stop: Stop::Whole(None),
             seed: 0x89,
             stop_on_error: true,
             target: Target::Directory { path: PathBuf::from("."), size: 1 << 20, files: 1 },
@@ -1183,7 +1184,7 @@ iodepth=128
             }),
             ("numjobs=4", |w| w.jobs = 4),
             ("runtime=2m", |w| {
-                w.stop = Stop::Bytes(1 << 20, Some(Duration::from_secs(120)));
+                w.stop = Stop::Whole(Some(Duration::from_secs(120)));
             }),
             ("timeout=500ms\ntime_based=1", |w| {
                 w.stop = Stop::After(Duration::from_millis(500));
@@ -1393,7 +1394,7 @@ iodepth=128
         // An absolute name goes below the folder too.
         let (job, _) = one("[job]\ndirectory=/d e\\:f\nfilename=a:/b\nsize=10001\nbs=1k\n");
         assert_eq!(job.target, Target::SizedFiles { paths: paths(&["/d e:f/a", "/d e:f//b"]), size: 5000 });
-        assert_eq!(job.stop, Stop::Bytes(10_000, None));
+        assert_eq!(job.stop, Stop::Whole(None));
 
         let (job, _) = one("[job]\nfilename=a:b\nfilesize=1m\n");
         assert_eq!(job.target, Target::SizedFiles { paths: paths(&["a", "b"]), size: 1 << 20 });
@@ -1715,7 +1716,7 @@ iodepth=128
                     fixed_buffers: uring && fixed,
                     fixed_files: uring && (files || poll),
                     batch: Some(batch.min(depth)),
-                    stop: if timed { Stop::After(runtime) } else { Stop::Bytes(8 << 20, Some(runtime)) },
+                    stop: if timed { Stop::After(runtime) } else { Stop::Whole(Some(runtime)) },
                     ramp: Duration::from_secs(ramp),
                     rate: (rate > 0).then_some(Rate::Requests(rate)),
                     sync: fsync.map(Sync::Fsync),

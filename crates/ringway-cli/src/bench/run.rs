@@ -183,18 +183,22 @@ fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<Jo
         region.len = region.len.max(workload.block_size);
     }
     let file = source.open(workload.direct, workload.writes() && !null)?;
-    let advice = match workload.advice {
+    if let Some(advice) = advice(workload).filter(|_| !null) {
+        // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result of no interest.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), region.start as i64, region.len as i64, advice) };
+    }
+    Ok(JobFile { file, region, check })
+}
+
+/// What the kernel is told of the requests' order.
+fn advice(workload: &Workload) -> Option<libc::c_int> {
+    match workload.advice {
         Advice::None => None,
         Advice::Own if workload.is_random() => Some(libc::POSIX_FADV_RANDOM),
         Advice::Own => Some(libc::POSIX_FADV_SEQUENTIAL),
         Advice::Random => Some(libc::POSIX_FADV_RANDOM),
         Advice::Sequential => Some(libc::POSIX_FADV_SEQUENTIAL),
-    };
-    if let Some(advice) = advice.filter(|_| !null) {
-        // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result of no interest.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), region.start as i64, region.len as i64, advice) };
     }
-    Ok(JobFile { file, region, check })
 }
 
 type Ran = (Arc<Window>, Helpers, Vec<JobResult>, Vec<String>);
@@ -441,4 +445,28 @@ fn read_back(workload: &Workload, source: &Source, written: &[bool], seed: u64, 
     }
     mender.sync_data()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::workload::Access;
+
+    #[test]
+    fn the_kernel_is_told_the_order_of_the_requests_unless_something_else_is_asked_for() {
+        let told = |access, own| advice(&Workload { access, advice: own, ..Workload::default() });
+        for (access, order) in [
+            (Access::RandRead, libc::POSIX_FADV_RANDOM),
+            (Access::RandWrite, libc::POSIX_FADV_RANDOM),
+            (Access::RandRw, libc::POSIX_FADV_RANDOM),
+            (Access::Read, libc::POSIX_FADV_SEQUENTIAL),
+            (Access::Write, libc::POSIX_FADV_SEQUENTIAL),
+            (Access::ReadWrite, libc::POSIX_FADV_SEQUENTIAL),
+        ] {
+            assert_eq!(told(access, Workload::default().advice), Some(order));
+            assert_eq!(told(access, Advice::None), None);
+            assert_eq!(told(access, Advice::Random), Some(libc::POSIX_FADV_RANDOM));
+            assert_eq!(told(access, Advice::Sequential), Some(libc::POSIX_FADV_SEQUENTIAL));
+        }
+    }
 }
