@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random 4 KiB direct reads of one file by ringway, by a bare io_uring loop and by fio, in turn; medians and ratios.
 
-    scripts/beside-fio.py FILE [--depth 32,128] [--seconds 5] [--rounds 5]
+    scripts/beside-fio.py FILE [--depth 32,128] [--seconds 5] [--rounds 5] [--only psync]
 
 Wants fio, and `cargo build --release --examples --workspace` done before. Each contestant's own count of its processor
 time is used: all its threads, without its set-up.
@@ -24,7 +24,8 @@ def output(command):
 
 def ringway(backend, *options):
     def run(file, depth, seconds):
-        text = output([f"{TARGET}/ringway", "bench", "--quiet", "--backend", backend, "--depth", str(depth),
+        in_flight = ["--jobs", str(depth), "--depth", "1"] if backend == "psync" else ["--depth", str(depth)]
+        text = output([f"{TARGET}/ringway", "bench", "--quiet", "--backend", backend, *in_flight,
                        "--rw", "randread", "--bs", "4k", "--direct", "1", "--runtime", f"{seconds}s",
                        "--repeat", "1", "--csv", "-", *options, file])
         row = next(csv.DictReader(io.StringIO(text)))
@@ -60,10 +61,12 @@ CONTESTANTS = {
     "ringway kaio, 1": ringway("kaio", "--batch", "1"),
     "fio libaio": fio("libaio"),
     "ringway threads": ringway("threads"),
+    "ringway psync": ringway("psync"),
     "fio psync": fio("psync"),
 }
 PAIRS = [("ringway uring", "bare ring"), ("ringway uring", "fio io_uring"), ("ringway uring, 1", "fio io_uring"),
-         ("ringway kaio", "fio libaio"), ("ringway kaio, 1", "fio libaio"), ("ringway threads", "fio psync")]
+         ("ringway kaio", "fio libaio"), ("ringway kaio, 1", "fio libaio"), ("ringway threads", "fio psync"),
+         ("ringway psync", "fio psync")]
 
 
 def main():
@@ -72,18 +75,20 @@ def main():
     options.add_argument("--depth", default="32,128")
     options.add_argument("--seconds", type=int, default=5)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--only", default="", help="contestants whose names have this in them")
     options = options.parse_args()
     for depth in map(int, options.depth.split(",")):
-        runs = {name: [] for name in CONTESTANTS}
+        runs = {name: [] for name in CONTESTANTS if options.only in name}
         for _ in range(options.rounds):
-            for name, run in CONTESTANTS.items():
+            for name in runs:
+                run = CONTESTANTS[name]
                 runs[name].append(run(options.file, depth, options.seconds))
         print(f"depth {depth}: medians of {options.rounds} rounds")
         for name, all_runs in runs.items():
             ops, cpu = ([run[of] for run in all_runs] for of in (0, 1))
             print(f"  {name:16} {statistics.median(ops):9.0f} op/s ({min(ops):.0f} to {max(ops):.0f})"
                   f"  {statistics.median(cpu):6.2f} us CPU ({min(cpu):.2f} to {max(cpu):.2f})")
-        for one, other in PAIRS:
+        for one, other in (pair for pair in PAIRS if set(pair) <= set(runs)):
             ops, cpu = ([a[of] / b[of] for a, b in zip(runs[one], runs[other])] for of in (0, 1))
             print(f"  {one} / {other}: op/s {statistics.median(ops):.2f}, CPU {statistics.median(cpu):.2f}"
                   " (medians of the ratios round by round)")

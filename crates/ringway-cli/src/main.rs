@@ -27,7 +27,8 @@ enum Command {
     /// Which way of doing I/O suits this machine, and what each costs
     ///
     /// Without options: every backend that this machine grants, on a scratch file, in about a minute; then a table and
-    /// a verdict. It never writes to a file or device that it did not make, unless --overwrite is given.
+    /// a verdict. It never writes to a file or device that it did not make, unless --overwrite is given and the workload
+    /// writes, or --fill is given too.
     Bench(Box<BenchArgs>),
     /// Checksums of files and trees, and checks of them
     ///

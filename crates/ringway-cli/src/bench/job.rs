@@ -501,8 +501,8 @@ impl<'a> Job<'a> {
     fn count_not_started(&mut self, end: u64) {
         let Some(schedule) = &mut self.schedule else { return };
         let block_size = self.workload.block_size;
-        let left =
-            (self.limit - self.issued).min(self.limit_bytes.saturating_sub(self.issued_bytes).div_ceil(block_size));
+        let left = (self.limit.saturating_sub(self.issued))
+            .min(self.limit_bytes.saturating_sub(self.issued_bytes).div_ceil(block_size));
         let missed = schedule.missed(end, block_size).min(left);
         self.tally.result.not_started = missed;
         let direction = match self.workload.reads() {

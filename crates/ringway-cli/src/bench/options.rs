@@ -1,5 +1,6 @@
 //! What can be asked of `ringway bench` on the command line.
 
+use super::job_file::KEYS;
 use super::workload::{Access, Backend};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,14 +33,30 @@ Exit status: 0; 1 when something could not be done: nothing, or not every job of
 could not be written; 2 for a mistake in the command line; 3 when --verify found wrong bytes; 4 when a request failed,
 however many did not.";
 
+/// The examples, and the keys of job files.
+fn after_help() -> String {
+    let mut help = format!("{EXAMPLES}\n\nJob files may have a subset of fio's keys; any other is an error:");
+    let mut column = usize::MAX;
+    for key in KEYS.iter().chain(&["include"]) {
+        if column.saturating_add(key.len()) > 98 {
+            help.push_str("\n ");
+            column = 1;
+        }
+        help.push(' ');
+        help.push_str(key);
+        column += key.len() + 1;
+    }
+    help
+}
+
 /// The options of `ringway bench`.
 #[derive(clap::Args, Clone, Debug, Default)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = after_help())]
 pub struct BenchArgs {
     /// Files or block devices to measure on, or fio job files (`*.fio`, or what begins with a [section]); without any, a
     /// scratch file
     ///
-    /// They are only read, unless --overwrite is given.
+    /// They are only read, unless --overwrite is given and what is to be done writes.
     #[arg(value_name = "FILE|JOB.fio")]
     pub files: Vec<PathBuf>,
 

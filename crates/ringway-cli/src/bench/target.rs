@@ -268,7 +268,7 @@ impl<'a> Targets<'a> {
         let reads_back = wish.workload.verify && writes && wish.workload.reads();
         if let Some(source) = &known
             && wish.size_of(source.found)?.is_none_or(|size| size <= source.size)
-            && (source.is_pattern(wish.workload) || !reads_back)
+            && (source.is_pattern(wish.workload) || !(reads_back || self.fill))
         {
             return Ok(Arc::clone(source));
         }
@@ -276,6 +276,8 @@ impl<'a> Targets<'a> {
         // What the file has is lost with the first of these; with the second nothing is, but the file becomes longer.
         let fill = self.fill || reads_back;
         let extend = fill || writes || known.as_ref().is_some_and(|source| source.may_be_lost);
+        let lay_out = fill || wish.workload.lay_out || wish.workload.reads();
+        let takes_space = lay_out || wish.workload.preallocate;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(may_be_lost && extend);
         if may_be_lost && known.is_none() && is_block_device(path) {
@@ -287,8 +289,10 @@ impl<'a> Targets<'a> {
         let (mut anchor, is_new) = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound && wish.size.is_some() => {
                 let size = wish.size_of(0)?.unwrap_or(0);
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                has_room(path, size, scratch::free_space(folder.unwrap_or(Path::new(".")))?)?;
+                if takes_space {
+                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                    has_room(path, size, scratch::free_space(folder.unwrap_or(Path::new(".")))?)?;
+                }
                 let made = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
                 (made.with_context(name)?, true)
             }
@@ -303,7 +307,7 @@ impl<'a> Targets<'a> {
         let found = known.as_ref().map_or(has, |source| source.found);
         let size = wish.size_of(found)?.unwrap_or(has);
         if size == 0 {
-            bail!("{} is empty; give --size, --fill and --overwrite to have it filled", path.display());
+            bail!("{} is empty; give --size and --overwrite, and --fill for what only reads", path.display());
         }
         let is_device = facts.kind == Kind::Block;
         if is_device && size > has {
@@ -312,17 +316,16 @@ impl<'a> Targets<'a> {
         if has < size && !is_new && !(may_be_lost && extend) {
             bail!(too_short(path, has, size));
         }
-        let lay_out = wish.workload.lay_out || wish.workload.reads();
         let missing = Region { start: has, len: size.saturating_sub(has) };
         let to_lay = if fill { region(wish.workload, found, size) } else { missing };
         if fill || has < size {
-            if !is_device && !is_new {
+            if !is_device && !is_new && takes_space {
                 has_room(path, missing.len, scratch::free_space(path)?)?;
             }
-            let laid = if lay_out || fill {
+            let laid = if lay_out {
                 (self.announce)(&name(), to_lay.len);
                 scratch::lay(&anchor, to_lay.start, to_lay.start + to_lay.len, SEED, self.progress)
-            } else if wish.workload.preallocate {
+            } else if takes_space {
                 scratch::reserve(&anchor, 0, size)
             } else {
                 Ok(())
