@@ -267,7 +267,7 @@ impl<'a> Targets<'a> {
         let writes = wish.workload.writes();
         let reads_back = wish.workload.verify && writes && wish.workload.reads();
         if let Some(source) = &known
-            && wish.size_of(source.found)?.is_none_or(|size| size <= source.size)
+            && wish.size_of(source.found)?.map_or(source.size >= source.found, |size| size == source.size)
             && (source.is_pattern(wish.workload) || !(reads_back || self.fill))
         {
             return Ok(Arc::clone(source));
@@ -338,7 +338,11 @@ impl<'a> Targets<'a> {
                 return Err(error).with_context(name);
             }
         }
-        let pattern = if fill || lay_out && is_new { to_lay } else { Region::default() };
+        let pattern = match known {
+            _ if fill || lay_out && is_new => to_lay,
+            Some(source) => source.pattern,
+            None => Region::default(),
+        };
         let may_be_lost = may_be_lost || is_new;
         Ok(self.know(path.to_owned(), Source { anchor, size, found, pattern, may_be_lost, facts }))
     }
