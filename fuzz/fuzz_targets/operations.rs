@@ -21,6 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         retryable: rate(head[5]),
         delay: rate(head[6]),
         reorder: rate(head[7]),
+        // Of the bits that the backend and the file leave free, so that the corpus keeps its meaning.
+        starve: rate(head[0] >> 2),
+        sync_errors: rate(head[1] >> 2),
     };
     let conditions = Conditions {
         backend: backends[usize::from(head[0] % 4)],
