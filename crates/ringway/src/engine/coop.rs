@@ -17,7 +17,7 @@ const CHEAP: usize = 64;
 #[cfg(feature = "tokio")]
 type Task = Option<tokio::task::Id>;
 #[cfg(not(feature = "tokio"))]
-type Task = ();
+type Task = Option<()>;
 
 /// What a thread may do before its task gives way.
 struct Allowance {
@@ -30,13 +30,8 @@ struct Allowance {
 }
 
 thread_local! {
-    static ALLOWANCE: Allowance = const {
-        #[cfg(feature = "tokio")]
-        let task = None;
-        #[cfg(not(feature = "tokio"))]
-        let task = ();
-        Allowance { left: Cell::new(STEP), task: Cell::new(task), only_counts: Cell::new(false) }
-    };
+    static ALLOWANCE: Allowance =
+        const { Allowance { left: Cell::new(STEP), task: Cell::new(None), only_counts: Cell::new(false) } };
 }
 
 /// Before a system call that copies `bytes`, at most [`STEP`]. Pending, and woken soon, where the task has had enough.
@@ -90,7 +85,9 @@ fn this_task() -> Task {
 }
 
 #[cfg(not(feature = "tokio"))]
-fn this_task() -> Task {}
+fn this_task() -> Task {
+    None
+}
 
 /// tokio wakes it when it has run the other tasks that are ready and looked at its timers and its I/O; elsewhere it is
 /// woken at once.
