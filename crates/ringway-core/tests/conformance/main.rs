@@ -197,6 +197,7 @@ const CASES: &[Case] = cases! {
         stuck::more_opens_of_fifos_than_may_wait,
         stuck::an_open_behind_a_lease,
         stuck::a_frozen_file_system,
+        stuck::durable_writes,
     }
 };
 

@@ -46,6 +46,9 @@ const STUCK: u32 = 40;
 /// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for syncs, which take longer.
 const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 
+/// The same, once some are: what hangs has come to stay.
+const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
+
 /// The most threads of a lane that are stuck. What is more waits until one comes back.
 const MOST_STUCK: usize = 1024;
 
@@ -444,7 +447,8 @@ impl State {
         for role in LANES {
             let lane = &mut self.lanes[role as usize];
             if lane.is_behind() {
-                let stuck = lane.calls.tick(STALLED[role as usize]);
+                let stalled = if lane.calls.stuck == 0 { STALLED } else { STALLED_FURTHER };
+                let stuck = lane.calls.tick(stalled[role as usize]);
                 self.call_up(role, stuck, wakes);
             }
         }
