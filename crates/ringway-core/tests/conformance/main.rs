@@ -192,6 +192,7 @@ const CASES: &[Case] = cases! {
         large::long_appends,
         large::nothing_lands_behind_a_short_write,
         process::no_room_for_kaio,
+        process::no_more_threads,
         process::fork_of_the_same_number,
         stuck::opens_of_fifos,
         stuck::more_opens_of_fifos_than_may_wait,

@@ -167,7 +167,7 @@ pub fn idle_pipes(world: &World) {
     let pipes: Vec<_> = (0..64).map(|_| pipe()).collect();
     for number in 0..1024 {
         let (reader, _) = &pipes[number as usize % pipes.len()];
-        let idle = match number % 8 {
+        let idle = match number % 2 {
             0 => op::poll(reader, Readiness::READABLE),
             _ => op::read(reader, vec![0; 1], At::Cursor),
         };
