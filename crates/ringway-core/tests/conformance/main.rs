@@ -175,6 +175,7 @@ const CASES: &[Case] = cases! {
         large::over_four_gibibytes_direct,
         process::the_pushing_thread_has_ended,
         process::single_issuer,
+        cancel::on_the_way_to_the_threads,
         options::sqpoll,
         options::sqpoll_shared,
         closing::a_thousand_queues,
