@@ -331,6 +331,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             text("this kernel, file system or device does not have it", "nothing to do: operations work without it")
         }
 
+        (libc::ECHILD, _) => {
+            text("the queue belongs to the process that this one was forked from", "make a queue here")
+        }
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
         (libc::EAGAIN, Threads) => {
             text("no more threads are allowed", "raise ulimit -u or the container's pids.max (docker run --pids-limit)")

@@ -76,8 +76,10 @@ enum What {
     Readv,
     Write,
     Writev,
+    WriteDsync,
     /// By a descriptor for appending.
     Append,
+    AppendDsync,
     Fsync,
     Fdatasync,
 }
@@ -111,7 +113,7 @@ impl Part {
     }
 
     fn is_write(self) -> bool {
-        matches!(self.what, What::Write | What::Writev | What::Append)
+        !matches!(self.what, What::Read | What::Readv | What::Fsync | What::Fdatasync)
     }
 
     /// In how many requests it goes to the backend.
@@ -201,7 +203,9 @@ impl World {
             What::Readv => op::readv(&self.file, halves(), 0),
             What::Write => op::write(&self.file, buffer(), 0),
             What::Writev => op::writev(&self.file, halves(), 0),
+            What::WriteDsync => op::write_dsync(&self.file, buffer(), 0),
             What::Append => op::write(&self.log, buffer(), 0),
+            What::AppendDsync => op::write_dsync(&self.log, buffer(), 0),
             What::Fsync => op::fsync(&self.file),
             What::Fdatasync => op::fdatasync(&self.file),
         };
@@ -244,8 +248,8 @@ impl World {
         for (part, result) in compound.iter().flatten().zip(results) {
             let done = result.unwrap_or(0) as usize;
             match part.what {
-                What::Append => expected.resize(expected.len() + done, NEW),
-                What::Write | What::Writev => expected[..done].fill(NEW),
+                What::Append | What::AppendDsync => expected.resize(expected.len() + done, NEW),
+                What::Write | What::Writev | What::WriteDsync => expected[..done].fill(NEW),
                 _ => {}
             }
         }
@@ -433,7 +437,9 @@ fn transfers(world: &World) -> Vec<Compound> {
         (What::Readv, 4 * BLOCK),
         (What::Write, long),
         (What::Writev, 4 * BLOCK),
+        (What::WriteDsync, long),
         (What::Append, long),
+        (What::AppendDsync, long),
     ];
     lens.into_iter()
         .flat_map(|(what, len)| [part(what, len), part(what, len).exact()])

@@ -65,18 +65,21 @@ struct Slab {
     in_kernel: usize,
     /// Those in use that no eventfd is told of.
     silent: usize,
+    /// Polls, which may last for ever.
+    polls: usize,
 }
 
 impl Slab {
     fn new(len: usize) -> Self {
         let iocbs: Vec<_> = (0..len).map(|_| UnsafeCell::new(Iocb::default())).collect();
         let free = iocbs.iter().rev().map(UnsafeCell::get).collect();
-        Self { iocbs, free, in_kernel: 0, silent: 0 }
+        Self { iocbs, free, in_kernel: 0, silent: 0, polls: 0 }
     }
 
     fn take(&mut self, iocb: Iocb) -> Option<*mut Iocb> {
         let place = self.free.pop()?;
         self.silent += usize::from(iocb.is_silent());
+        self.polls += usize::from(iocb.is_poll());
         // SAFETY: `free` holds addresses of `iocbs`; this one is in nobody's use.
         unsafe { place.write(iocb) };
         Some(place)
@@ -89,6 +92,7 @@ impl Slab {
         // so that `find` passes it by.
         let iocb = unsafe { place.replace(Iocb::default()) };
         self.silent -= usize::from(iocb.is_silent());
+        self.polls -= usize::from(iocb.is_poll());
         iocb
     }
 
@@ -319,10 +323,11 @@ impl Backend for Kaio {
     }
 
     /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a buffered one would run to
-    /// its end inside the call, and one on a pipe for ever), syncs and polls.
+    /// its end inside the call, and one on a pipe for ever), syncs, and as many polls as leave half of the room to what ends.
     fn can_carry(&self, job: &Job) -> bool {
         match job.raw {
-            Raw::Poll(_) | Raw::Fsync(_) => true,
+            Raw::Poll(_) => self.slab.polls < (self.slab.iocbs.len() / 2).max(1),
+            Raw::Fsync(_) => true,
             _ => job.direct && job.file == FileKind::Storage && job.raw.iocb().is_some(),
         }
     }

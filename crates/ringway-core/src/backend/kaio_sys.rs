@@ -71,12 +71,16 @@ impl Iocb {
         self.flags & IOCB_FLAG_RESFD == 0 && self.data != 0
     }
 
+    pub fn is_poll(&self) -> bool {
+        self.command == IOCB_CMD_POLL
+    }
+
     /// What to make of the result.
     ///
     /// A poll that was woken answers with all bits of the wake-up, also those that nobody asked for; and one that was
     /// cancelled with none.
     pub fn result(&self, res: i64) -> i64 {
-        if self.command != IOCB_CMD_POLL || res < 0 {
+        if !self.is_poll() || res < 0 {
             return res;
         }
         match res & (self.buf as i64 | i64::from(libc::POLLERR | libc::POLLHUP)) {

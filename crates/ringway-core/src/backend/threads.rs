@@ -81,11 +81,6 @@ impl Threads {
         })
     }
 
-    /// Why threads could not be started, each reason once.
-    pub fn refusals(&self) -> &[Refusal] {
-        &self.refusals
-    }
-
     /// The eventfd that is readable when there may be events: for a backend that these threads stand beside.
     ///
     /// Errors: those of `eventfd(2)`: EMFILE, ENFILE, ENOMEM.
@@ -205,6 +200,9 @@ impl Backend for Threads {
             if state.unattended() {
                 let limit = if state.events.len() < want { left.min(IN_ITS_PLACE) } else { Duration::ZERO };
                 state = stand_in(shared, state, round, limit, wakes);
+                if wakes.any() {
+                    continue; // What it called for must not wait for what is waited for here.
+                }
             }
             state = shared.wait(state, want, until);
             if state.events.len() >= want || left.is_zero() {
@@ -263,6 +261,11 @@ impl Backend for Threads {
 
     fn chain_room(&self) -> usize {
         0
+    }
+
+    /// Why threads could not be started, each reason once.
+    fn refusals(&self) -> &[Refusal] {
+        &self.refusals
     }
 
     /// Counted are the calls of operations, tries and looks that did not wait, `ppoll(2)`, and reads and writes of

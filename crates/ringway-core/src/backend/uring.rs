@@ -466,7 +466,8 @@ impl Backend for Uring {
             self.refused.push(Event { token: job.token, answer: Answer::CannotCarry });
             return Ok(());
         };
-        let by_worker = is_copied_by_worker(job);
+        // (A transfer of a pipe would keep the worker.)
+        let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
         self.workers.begin(job.token.index(), &job.raw, by_worker);
         let mut entry = entry.user_data(job.token.0);
         if job.link || job.deadline.is_some() {
@@ -603,10 +604,9 @@ impl Backend for Uring {
         // A ring that polls for completions takes nothing but direct transfers. No ring moves the file's position when a
         // direct transfer completes later on. A write to a terminal that takes a part of it waits for the rest in the
         // submitter, and a buffered one may stand behind another that hangs.
-        let writes = matches!(job.raw, Raw::Write(_) | Raw::Writev(_));
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURSOR))
-            && !(writes && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
+            && !(job.raw.is_write() && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
     }
 
     fn chain_room(&self) -> usize {
@@ -731,13 +731,14 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
 }
 
 /// Buffered transfers from so many bytes on are left to the kernel's workers.
-pub(crate) const BY_WORKER: u64 = 64 << 10;
+const BY_WORKER: u64 = 64 << 10;
 
-/// Whether a kernel worker is to make this transfer. Through the page cache whoever enters would copy what is there, and start
-/// the device for the rest page by page: a thread that has other things to do would stay in the kernel for a millisecond. A short
-/// transfer costs less than a worker does; one of a pipe would keep the worker.
-fn is_copied_by_worker(job: &Job) -> bool {
-    job.file == FileKind::Storage && !job.direct && job.raw.bytes() >= BY_WORKER
+/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage. Through the page cache whoever
+/// enters would copy what is there, and start the device for the rest page by page: a thread that has other things to do would stay
+/// in the kernel for a millisecond; and for as long as the device takes where the write is to be durable. Any other short
+/// transfer costs less than a worker does.
+pub(crate) fn is_for_worker(raw: &Raw) -> bool {
+    raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
 }
 
 /// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call

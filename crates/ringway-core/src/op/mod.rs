@@ -335,7 +335,7 @@ impl Raw {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Read(x) => x.len as u64,
-            Self::Write(x) => x.len as u64,
+            Self::Write(x) | Self::WriteDsync(WriteDsync(x)) => x.len as u64,
             Self::Readv(x) => operation::total(x.iov, x.count),
             Self::Writev(x) => operation::total(x.iov, x.count),
             _ => 0,
@@ -349,7 +349,7 @@ impl Raw {
 
     /// True for transfers to a file.
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::Writev(_))
+        matches!(self, Self::Write(_) | Self::WriteDsync(_) | Self::Writev(_))
     }
 
     /// True for what waits for the device to have written everything: it has a lane of its own among

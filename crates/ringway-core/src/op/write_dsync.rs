@@ -6,12 +6,12 @@ use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::AsRawFd;
 
-/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file had been opened with `O_DSYNC`.
-/// Of what others have written it promises nothing: that is for [`fdatasync`](super::fdatasync).
+/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file had been opened with
+/// `O_DSYNC`. Of what others have written it promises nothing: that is for [`fdatasync`](super::fdatasync).
 ///
-/// One request, where a write and a sync behind it are two; a device with "forced unit access" needs no flush of its cache
-/// for a direct one. A long write is split as any other, and each piece is made durable: then one sync behind all of
-/// it ([`Queue::push_chain`](crate::Queue::push_chain)) costs less.
+/// One request, where a write and a sync behind it are two; a device with "forced unit access" needs no flush of its
+/// cache for a direct one. Each request over 1 GiB, and each one that `exact` continues with, is made durable by
+/// itself: a sync behind all of it ([`Queue::push_chain`](crate::Queue::push_chain)) costs less there.
 ///
 /// Errors: those of `pwritev2(2)`: those of a write, those of a sync (after EIO the data may be lost, and a second try that
 /// succeeds proves nothing), EOPNOTSUPP where there is no `RWF_DSYNC`.

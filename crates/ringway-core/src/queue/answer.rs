@@ -49,9 +49,13 @@ impl Queue {
             Answer::CannotCarry => {
                 flight.to_side = true;
                 self.to_threads += 1;
-                // As an answer that is to be tried again: this time on the threads.
-                if let Some(round) = flight.progress.answered(event.token.piece(), -i64::from(libc::EAGAIN)) {
-                    self.again(key, round);
+                // As an answer that is to be tried again: this time on the threads, unless it was called off, or another piece
+                // has decided it.
+                let whole = matches!(flight.operation.raw.shape(), Shape::Whole) && flight.ending == Ending::Natural;
+                match flight.progress.answered(event.token.piece(), -i64::from(libc::EAGAIN)) {
+                    Some(round) if whole => self.again(key, round),
+                    Some(round) => self.settle(key, round),
+                    None => {}
                 }
                 return;
             }

@@ -5,7 +5,7 @@ use super::fixed::Fixed;
 use super::flight::{Ending, Flight};
 use super::{BackendKind, Explanation, Queue};
 use crate::backend::threads::Threads;
-use crate::backend::uring::BY_WORKER;
+use crate::backend::uring::is_for_worker;
 use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::{File, Traits};
 use crate::op::{CURSOR, Kind, Operation, Raw};
@@ -20,8 +20,8 @@ const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
 /// What has to be known of a file before a job on it is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// Nothing: a ring takes everything, but direct transfers at the file's own position, and long ones through the page
-    /// cache in its own way.
+    /// Nothing: a ring takes everything, but direct transfers at the file's own position, and long or durable ones through the
+    /// page cache in its own way.
     Nothing,
     /// Whether it can be waited for: threads find out themselves what a bare descriptor is.
     OfFiles,
@@ -42,7 +42,7 @@ impl Asks {
     #[inline]
     fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
         match (self, file) {
-            (Self::Nothing, _) if raw.offset() != Some(CURSOR) && raw.bytes() < BY_WORKER => UNKNOWN,
+            (Self::Nothing, _) if raw.offset() != Some(CURSOR) && !is_for_worker(raw) => UNKNOWN,
             (Self::OfFiles, None) => UNKNOWN,
             (_, Some(file)) => file.traits(),
             (Self::Nothing | Self::OfDescriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),

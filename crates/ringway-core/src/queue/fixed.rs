@@ -74,8 +74,9 @@ impl Queue {
     /// `WRITE_FIXED` by themselves. The queue keeps the arena's memory from then on.
     ///
     /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are buffers like any other then.
-    /// EOPNOTSUPP where there is no ring; ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
+    /// EOPNOTSUPP where there is no ring; ECHILD in a forked child; ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
+        self.here(Feature::FixedBuffers)?;
         let (start, len) = arena.memory();
         if self.fixed.memory.iter().any(|registered| registered.start == start.addr()) {
             return Ok(());
@@ -102,6 +103,7 @@ impl Queue {
     ///
     /// The memory must stay mapped until the queue has been dropped, and for ever if operations were in flight then that would not end.
     pub unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
+        self.here(Feature::FixedBuffers)?;
         if memory.iter().any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST) {
             return Err(self.refused(Feature::FixedBuffers, libc::EINVAL));
         }
@@ -135,6 +137,7 @@ impl Queue {
     ///
     /// Errors: as for [`register_arena`](Self::register_arena); 64 files at most.
     pub fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
+        self.here(Feature::FixedFiles)?;
         if self.fixed.file(Some(file)).is_some() {
             return Ok(());
         }
@@ -145,9 +148,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Ends a file's registration. False if it was not registered, or if operations on it are in flight, which may still
-    /// name its index.
+    /// Ends a file's registration. False if it was not registered, if operations on it are in flight, which may still
+    /// name its index, and in a forked child.
     pub fn unregister_file(&mut self, file: &File) -> bool {
+        if !self.home.is_here() {
+            return false;
+        }
         let same = |one: &File| one.identity() == file.identity();
         let in_use = self
             .slots
@@ -159,6 +165,11 @@ impl Queue {
         let (_, index) = self.fixed.files.swap_remove(at);
         self.main.unregister_file(index);
         true
+    }
+
+    /// A forked child has the ring's descriptor, and would change what is registered for its parent.
+    fn here(&self, feature: Feature) -> Result<(), Refusal> {
+        if self.home.is_here() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
 
     fn refused(&mut self, feature: Feature, errno: i32) -> Refusal {

@@ -2,7 +2,7 @@
 
 use crate::world::{MS, World, descriptors, pipe, put, wait_for};
 use ringway_core::op::{self, At, Readiness};
-use ringway_core::{OpenOptions, Reason};
+use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
 
 const CANCELED: Result<u64, i32> = Err(libc::ECANCELED);
@@ -200,4 +200,20 @@ pub fn capacity_comes_back_at_the_completion(world: &World) {
     let begin = Instant::now();
     assert_eq!(queue.reap(1).unwrap().count(), 0);
     assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+/// A ring has said that it cannot carry it, and it is cancelled before it has begun on the threads: it does not begin.
+pub fn on_the_way_to_the_threads(world: &World) {
+    if world.kind != BackendKind::Uring {
+        return println!("left out: The others are asked before they are given anything");
+    }
+    let plan = FaultPlan::new(1).late(FaultStep::Job(0), Late::Forever);
+    let mut queue = world.build(&world.options().faults(plan));
+    let ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let run = ran.clone();
+    let id = queue.push(op::blocking(move || run.store(true, std::sync::atomic::Ordering::SeqCst))).unwrap();
+    queue.submit().unwrap();
+    assert!(queue.cancel(id));
+    assert_eq!(queue.rest()[&0], Err(libc::ECANCELED));
+    assert!(!ran.load(std::sync::atomic::Ordering::SeqCst));
 }

@@ -223,7 +223,7 @@ fn are_whole(path: &Path, writes: &[Vec<u8>]) {
 pub fn long_appends(world: &World) {
     let Some(dir) = small_requests(world, 80 << 10) else { return };
     let path = dir.join("log");
-    let lens = [8 << 20, 4096, (4 << 20) + 4096, 64 << 10, 8 << 20];
+    let lens = [8 << 20, 4096, (4 << 20) + 4096, 64 << 10, 8 << 20, 4 << 20];
     let plans = [
         FaultPlan::new(0),
         FaultPlan::new(1).retryable(400).reorder(500),
@@ -257,6 +257,7 @@ pub fn long_appends(world: &World) {
                 let file = if number % 2 == 0 { &file } else { &borrowed };
                 let write: Operation = match number {
                     3 => op::writev(file, Vectored::new([buffer]), 0),
+                    5 | 6 => op::write_dsync(file, buffer, 0),
                     _ => op::write(file, buffer, 0),
                 };
                 queue.push(write.exact().user_data(number)).unwrap();
@@ -287,7 +288,7 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
     let path = dir.join("file");
     let len = 4 << 20;
     for step in 0..8 {
-        for fault in [Some(libc::EIO), Some(0), None] {
+        for (fault, durable) in [(Some(libc::EIO), false), (Some(0), true), (None, false), (None, true)] {
             std::fs::write(&path, vec![1; len]).unwrap();
             let file = OpenOptions::new().read(true).write(true).direct(true).open(&path).unwrap();
             let step = FaultStep::Job(step);
@@ -297,7 +298,11 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
             };
             let mut queue = world.build(&world.options().faults(plan));
             let at = 4096;
-            let result = queue.result(op::write(&file, room(&file, len), at as u64));
+            let (buffer, start) = (room(&file, len), at as u64);
+            let result = queue.result(match durable {
+                true => op::write_dsync(&file, buffer, start),
+                false => op::write(&file, buffer, start),
+            });
             let count = result.unwrap_or(0) as usize;
             let content = std::fs::read(&path).unwrap();
             assert!(content[at..at + count] == vec![0xee; count]);

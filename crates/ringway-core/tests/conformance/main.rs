@@ -175,6 +175,7 @@ const CASES: &[Case] = cases! {
         large::over_four_gibibytes_direct,
         process::the_pushing_thread_has_ended,
         process::single_issuer,
+        cancel::on_the_way_to_the_threads,
         options::sqpoll,
         options::sqpoll_shared,
         closing::a_thousand_queues,
@@ -192,11 +193,13 @@ const CASES: &[Case] = cases! {
         large::long_appends,
         large::nothing_lands_behind_a_short_write,
         process::no_room_for_kaio,
+        process::no_more_threads,
         process::fork_of_the_same_number,
         stuck::opens_of_fifos,
         stuck::more_opens_of_fifos_than_may_wait,
         stuck::an_open_behind_a_lease,
         stuck::a_frozen_file_system,
+        stuck::durable_writes,
     }
 };
 

@@ -1,12 +1,13 @@
 //! The process around a queue: its threads, its forks, its limits and its environment.
 
-use crate::common::{is_root, refuse};
+use crate::common::{become_ordinary, is_root, refuse};
 use crate::world::{Checked, MS, World, bytes, pattern, pipe, put, read_number, room, skip};
 use ringway_core::op::{self, At, Readiness};
 use ringway_core::refusal::Feature;
-use ringway_core::{BackendKind, BuildError, File, OpenOptions, Options, Reason};
+use ringway_core::{Arena, BackendKind, BuildError, File, OpenOptions, Options, Reason};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Instant;
 
 /// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees results all the same.
 pub fn the_pushing_thread_has_ended(world: &World) {
@@ -126,9 +127,17 @@ pub fn fork(world: &World) {
     for (number, file) in (10u64..).zip(&files) {
         queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
     }
+    // A registration is the ring's, which the child has too.
+    let others = world.file(&[0; 4096]);
+    let registers = queue.register_file(&files[0]).is_ok();
+    let arena = Arena::new(4096, 2);
     let before = queue.stats().counts;
     let status = forked(|| {
         let child = Some(libc::ECHILD);
+        assert!(queue.register_file(&others).unwrap_err().errno == libc::ECHILD);
+        assert!(queue.register_file(&files[0]).unwrap_err().errno == libc::ECHILD);
+        assert!(queue.register_arena(&arena).unwrap_err().errno == libc::ECHILD);
+        assert!(!queue.unregister_file(&files[0]));
         let error = queue.push(op::nop()).unwrap_err();
         assert!(error.reason() == Reason::Forked && error.reason().errno() == libc::ECHILD);
         assert!(error.into_operations().len() == 1);
@@ -156,6 +165,7 @@ pub fn fork(world: &World) {
             _ => assert_eq!(bytes(done), pattern(0, 65536)),
         }
     }
+    assert_eq!(queue.unregister_file(&files[0]), registers);
 }
 
 /// The first process of a PID namespace forks the first one of another: both are number 1.
@@ -320,6 +330,43 @@ pub fn the_environment_chooses(world: &World) {
         let mut command = Command::new("/proc/self/exe");
         let output = command.args(&arguments).env("RINGWAY_BACKEND", value).env(SEEN, expected).output().unwrap();
         assert!(output.status.success(), "{value:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// No thread can be started, for a while or for good, and those there are hang: what waits is done all the same.
+pub fn no_more_threads(world: &World) {
+    if is_root() {
+        become_ordinary(); // Root has no such limit.
+    }
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one limit into the live value.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut before) }, 0);
+    let limit = |most| {
+        let limit = libc::rlimit { rlim_cur: most, ..before };
+        // SAFETY: the limit is a live value that is only read.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
+    };
+    for for_good in [false, true] {
+        let mut queue = world.queue();
+        let (go, gone) = std::sync::mpsc::channel();
+        // The first ends when the second has run.
+        queue.push(op::blocking(move || gone.recv().unwrap()).user_data(1)).unwrap();
+        assert_eq!(queue.reap(0).unwrap().len(), 0);
+        std::thread::sleep(20 * MS);
+        limit(1);
+        queue.push(op::blocking(move || go.send(()).unwrap()).user_data(2)).unwrap();
+        if !for_good {
+            assert_eq!(queue.reap_until(1, Instant::now() + 50 * MS).unwrap().len(), 0);
+            limit(before.rlim_cur);
+        }
+        let mut seen = 0;
+        let until = Instant::now() + 20_000 * MS;
+        while seen < 2 {
+            assert!(Instant::now() < until, "for good: {for_good}: {seen} came");
+            seen += queue.reap_until(1, until).unwrap().map(|done| assert_eq!(done.result, Ok(0))).count();
+        }
+        assert!(queue.explain().refusals.iter().any(|refusal| refusal.feature == Feature::Threads));
+        limit(before.rlim_cur);
     }
 }
 

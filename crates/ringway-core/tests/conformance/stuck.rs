@@ -7,6 +7,7 @@ use ringway_core::op::{self, At, Readiness};
 use ringway_core::{BackendKind, File, OpId, OpenOptions};
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -166,7 +167,7 @@ pub fn idle_pipes(world: &World) {
     let pipes: Vec<_> = (0..64).map(|_| pipe()).collect();
     for number in 0..1024 {
         let (reader, _) = &pipes[number as usize % pipes.len()];
-        let idle = match number % 8 {
+        let idle = match number % 2 {
             0 => op::poll(reader, Readiness::READABLE),
             _ => op::read(reader, vec![0; 1], At::Cursor),
         };
@@ -272,7 +273,11 @@ pub fn a_frozen_file_system(world: &World) {
     let mut queue = world.queue();
     let frozen = Frozen::new(&dir);
     for (number, file) in files.iter().enumerate() {
-        queue.push(op::write(file, vec![1; 4096], 0).exact().user_data(number as u64)).unwrap();
+        let write = match number % 4 {
+            0 => op::write(file, vec![1; 4096], 0),
+            _ => op::write_dsync(file, vec![1; 4096], 0),
+        };
+        queue.push(write.exact().user_data(number as u64)).unwrap();
     }
     for number in 0..10 {
         let path = dir.join(format!("dir{number}"));
@@ -290,4 +295,57 @@ pub fn a_frozen_file_system(world: &World) {
     if world.kind != BackendKind::Uring {
         assert!(wait_for(SOON, || threads() <= 64 + 4 + 3), "{} threads", threads());
     }
+}
+
+/// A loop device over a file in this directory.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn over(image: &Path) -> Self {
+        let output = Command::new("losetup").args(["-f", "--show"]).arg(image).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Self(String::from_utf8(output.stdout).unwrap().trim().into())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+/// Whoever submits a durable write does not wait for the device, also where the page cache takes writes without waiting (XFS).
+pub fn durable_writes(world: &World) {
+    let Some(dir) = small_file_system(world, 1 << 20) else { return };
+    let image = dir.join("image");
+    std::fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
+    let device = LoopDevice::over(&image);
+    let inner = world.dir("inner");
+    let run = |program: &str, arguments: &[&Path]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let path = if run("mkfs.xfs", &[Path::new("-q"), &device.0]) && run("mount", &[&device.0, &inner]) {
+        inner.join("file")
+    } else {
+        println!("without XFS");
+        device.0.clone()
+    };
+    let file = OpenOptions::new().read(true).write(true).create(true).open(&path).unwrap();
+    let again = std::fs::File::options().write(true).open(&path).unwrap();
+    let mut queue = world.queue();
+    assert_eq!(queue.result(op::write_dsync(&file, vec![0; 4096], 0)), Ok(4096));
+    let frozen = Frozen::new(&dir);
+    // The page cache takes it, and the device below hangs. (A new time of the file would have to wait: it has got one just now.)
+    assert_eq!(again.write_at(b"x", 0).unwrap(), 1);
+    queue.push(op::write_dsync(&file, vec![1; 4096], 0).exact().user_data(7)).unwrap();
+    let begin = Instant::now();
+    assert_eq!(queue.reap(0).unwrap().len(), 0);
+    assert!(begin.elapsed() < SOON, "submitting took {:?}", begin.elapsed());
+    all_else_goes_on(world, &mut queue);
+    assert_eq!(queue.in_flight(), 1, "the device was not frozen");
+    drop(frozen);
+    assert_eq!(queue.rest()[&7], Ok(4096));
+    drop((queue, file, again));
+    run("umount", &[&inner]);
 }

@@ -46,6 +46,9 @@ const STUCK: u32 = 40;
 /// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for syncs, which take longer.
 const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 
+/// The same, once some are: what hangs has come to stay.
+const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
+
 /// The most threads of a lane that are stuck. What is more waits until one comes back.
 const MOST_STUCK: usize = 1024;
 
@@ -214,9 +217,9 @@ impl Lane {
         self.most + self.calls.stuck
     }
 
-    /// True when work waits, for threads that are all in calls.
+    /// True when work waits, for threads that are all in calls: there may be no more, or none could be started.
     fn is_behind(&self) -> bool {
-        !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads >= self.limit()
+        !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads > 0
     }
 
     /// True when a worker without work had better look again before it sleeps: others are in calls, so that the
@@ -226,8 +229,9 @@ impl Lane {
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
+    /// True when work waits, and every thread there is hangs.
     fn is_unattended(&self) -> bool {
-        self.threads == 0 && !self.queue.is_empty()
+        !self.queue.is_empty() && self.threads <= self.calls.stuck
     }
 }
 
@@ -436,6 +440,7 @@ impl State {
             if !self.watch.running {
                 self.start_watcher(wakes);
             }
+            self.tell_unattended(wakes);
         }
     }
 
@@ -444,7 +449,8 @@ impl State {
         for role in LANES {
             let lane = &mut self.lanes[role as usize];
             if lane.is_behind() {
-                let stuck = lane.calls.tick(STALLED[role as usize]);
+                let stalled = if lane.calls.stuck == 0 { STALLED } else { STALLED_FURTHER };
+                let stuck = lane.calls.tick(stalled[role as usize]);
                 self.call_up(role, stuck, wakes);
             }
         }
@@ -493,10 +499,10 @@ impl State {
     }
 
     pub fn watch_unattended(&self) -> bool {
-        !self.watch.running && !self.watch.is_empty()
+        !self.watch.running && !self.watch.is_idle()
     }
 
-    /// A task of a lane without a thread.
+    /// A task of a lane without a thread for it.
     pub fn take_unattended(&mut self) -> Option<Task> {
         let role = LANES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
         self.take(role)
@@ -658,16 +664,18 @@ fn start(shared: &Arc<Shared>, role: Role) {
         })
     });
     let Err(error) = started else { return };
+    let mut wakes = Wakes::default();
     let mut state = shared.lock();
+    state.refuse(&error);
     if role == Role::Watcher {
         state.watch.running = false;
     } else {
         let lane = &mut state.lanes[role as usize];
         lane.threads -= 1;
         lane.coming -= 1;
+        // The others may hang: it is tried again later.
+        state.call_up(role, 0, &mut wakes);
     }
-    state.refuse(&error);
-    let mut wakes = Wakes::default();
     state.tell_unattended(&mut wakes);
     drop(state);
     carry_out(shared, &mut wakes);

@@ -87,12 +87,12 @@ fn interest(raw: &Raw) -> Interest {
 }
 
 impl Watch {
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.alarms.is_empty()
     }
 
     /// True when the thread is of no use.
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.is_empty() && self.look.is_none()
     }
 

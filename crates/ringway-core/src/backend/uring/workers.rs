@@ -18,10 +18,7 @@ const MOST: u32 = 1024;
 /// True for what a worker may have to do, and hang in. Reads are not among them, unless they are given to a worker: those
 /// that wait do without one.
 fn is_work(raw: &Raw) -> bool {
-    match raw {
-        Raw::Write(_) | Raw::Writev(_) => true,
-        raw => !raw.is_transfer() && !matches!(raw.kind(), Kind::Nop | Kind::Poll | Kind::Timeout),
-    }
+    raw.is_write() || !raw.is_transfer() && !matches!(raw.kind(), Kind::Nop | Kind::Poll | Kind::Timeout)
 }
 
 /// What is in flight of one slot.
