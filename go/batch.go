@@ -311,7 +311,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	n, err := 0, error(nil)
 	if f.storage {
-		n, err = f.writeAll(ctx, memory.memory[:total], atCursor, false)
+		n, err = f.writeAll(ctx, memory.memory[:total], atCursor)
 	} else {
 		n, err = f.file.Write(memory.memory[:total])
 	}
