@@ -206,6 +206,36 @@ func TestOrderedWrites(t *testing.T) {
 	}
 }
 
+// An appended batch moves the file's position to the end, as Write does, whatever its shape.
+func TestAppendBatchMovesThePosition(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|os.O_APPEND|direct)
+		for _, batch := range [][]Transfer{
+			{{P: alignedSlice(pageSize, pageSize)}},
+			{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(2*pageSize, pageSize), Off: 1 << 40}},
+			{{P: alignedSlice(pageSize+100, pageSize)[100:]}},
+			make([]Transfer, 2000),
+		} {
+			if len(batch) == 2000 {
+				batch[7].P = alignedSlice(pageSize, pageSize)
+			}
+			if err := f.WriteBatch(batch, NoSync); err != nil {
+				t.Fatal(err)
+			}
+			info, err := f.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
+				t.Errorf("the position is %d in a file of %d (%v)", at, info.Size(), err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A disk has no room for what a write's middle needs (a hole of the file): what is behind it is not written, though there is room
 // for that. As with the system call, the file holds the n bytes and what it held before.
 func TestWriteFailsHalfWay(t *testing.T) {
