@@ -610,11 +610,11 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	switch from := r.(type) {
 	case *File:
-		if !from.direct && !from.hold.closed() {
+		if from != nil && !from.direct && !from.hold.closed() {
 			r = from.file
 		}
 	case *io.LimitedReader: // As of io.CopyN.
-		if under, ok := from.R.(*File); ok && !under.direct && !under.hold.closed() {
+		if under, ok := from.R.(*File); ok && under != nil && !under.direct && !under.hold.closed() {
 			limited := &io.LimitedReader{R: under.file, N: from.N}
 			defer func() { from.N = limited.N }()
 			r = limited
@@ -660,7 +660,7 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 		return 0, f.fail("read", os.ErrClosed)
 	}
 	// The file is not held open: w may take for ever, and each read finds out by itself whether it is closed.
-	if to, ok := w.(*File); ok && !to.direct && !to.hold.closed() {
+	if to, ok := w.(*File); ok && to != nil && !to.direct && !to.hold.closed() {
 		w = to.file
 	}
 	if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
