@@ -210,8 +210,10 @@ func (s *shard) turn() {
 }
 
 const (
-	// lookEvery is for how long requests are held back at most while nothing completes.
+	// lookEvery is for how long requests are held back at most while nothing completes. Where something does, the next look is
+	// busyLook later.
 	lookEvery = time.Millisecond
+	busyLook  = 10 * time.Millisecond
 	// stuckLooks without a completion, and requests do not wait for room any more.
 	stuckLooks = int(stuckAfter / lookEvery)
 )
@@ -232,18 +234,18 @@ func (s *shard) look() {
 		s.mu.Unlock()
 		return
 	}
-	s.still++
 	if s.moved {
 		s.moved, s.still = false, 0
+		s.timer.Reset(busyLook)
+		s.mu.Unlock()
+		return
 	}
-	switch {
-	case s.still > stuckLooks:
+	if s.still++; s.still > stuckLooks {
 		s.timed, s.stuck = false, true
 		s.refuse()
 		return
-	case s.still > 0:
-		s.flush = true
 	}
+	s.flush = true
 	s.timer.Reset(lookEvery)
 	s.turn()
 }
