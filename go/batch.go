@@ -303,6 +303,10 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	f.cursor.Lock()
 	defer f.cursor.Unlock()
+	if f.storage && f.engine.closed.Load() {
+		f.failRest(batch, ErrEngineClosed)
+		return
+	}
 	if asItIs {
 		f.writeRange(ctx, batch, atCursor)
 		return
