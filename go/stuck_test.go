@@ -5,8 +5,11 @@ package ringway
 // Operations that the kernel does not answer (a hung disk, a server that has gone) beside those on other files.
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -120,6 +123,50 @@ func TestStuckSubmission(t *testing.T) {
 		t.Error("nothing is submitted any more")
 	}
 	_ = f.Close()
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A copy into a file ends when that is closed, also while another operation keeps the descriptor open.
+func TestCloseEndsCopies(t *testing.T) {
+	e, s := scriptedEngine(t, Options{})
+	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR)
+	s.mu.Lock()
+	s.answer = func(*request) bool { return true }
+	s.mu.Unlock()
+	var hung sync.WaitGroup
+	hung.Go(func() { _, _ = f.ReadAt(make([]byte, 10), 0) })
+	for e.Stats().InFlight == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	from, to := io.Pipe()
+	copied := make(chan error, 1)
+	go func() {
+		_, err := f.ReadFrom(bufio.NewReader(from))
+		copied <- err
+	}()
+	if _, err := to.Write([]byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = to.Write([]byte("second")) }()
+	select {
+	case err := <-copied:
+		if !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	case <-time.After(never):
+		t.Error("it goes on")
+	}
+	_ = to.Close()
+	s.release()
+	returns(t, "the read", hung.Wait)
+	if got, err := os.ReadFile(f.Name()); err != nil || bytes.Contains(got, []byte("second")) {
+		t.Error("it was written after Close", err)
+	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}

@@ -620,7 +620,24 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 			r = limited
 		}
 	}
+	if f.storage && !hasDescriptor(r) {
+		return io.Copy(writer{f}, r)
+	}
 	return f.file.ReadFrom(r)
+}
+
+// writer is a file without ReadFrom, which would be called again.
+type writer struct{ f *File }
+
+func (w writer) Write(p []byte) (int, error) { return w.f.Write(p) }
+
+// hasDescriptor tells whether the kernel may be able to copy what r reads.
+func hasDescriptor(r io.Reader) bool {
+	if limited, ok := r.(*io.LimitedReader); ok {
+		r = limited.R
+	}
+	_, ok := r.(syscall.Conn)
+	return ok
 }
 
 // gather writes what r gives, in full buffers.
