@@ -244,8 +244,8 @@ func (f *File) follow(batch []Transfer) bool {
 	return at-batch[0].Off <= maxTransfer
 }
 
-// writeRange writes a batch that is one range, from an offset on, by one plain call if that is not short. What is not written
-// has the error.
+// writeRange writes a batch that is one range, from an offset on or at the file's own position, by one plain call if that is not
+// short. What is not written has the error.
 func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 	total := 0
 	for i := range batch {
@@ -262,7 +262,11 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 		}
 		n, err := 0, f.engine.calls.begin(ctx)
 		if err == nil {
-			n, err = writeVectors(f.fd, *v, off+int64(done))
+			at := off
+			if off != atCursor {
+				at += int64(done)
+			}
+			n, err = writeVectors(f.fd, *v, at)
 			f.engine.calls.end()
 			if n == 0 && err == nil {
 				err = io.ErrUnexpectedEOF
@@ -299,8 +303,12 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	f.cursor.Lock()
 	defer f.cursor.Unlock()
+	if f.storage && f.engine.closed.Load() {
+		f.failRest(batch, ErrEngineClosed)
+		return
+	}
 	if asItIs {
-		f.writeRange(ctx, batch, 0) // pwritev(2) appends, whatever the offset.
+		f.writeRange(ctx, batch, atCursor)
 		return
 	}
 	memory := f.engine.lend(total)
@@ -311,7 +319,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	n, err := 0, error(nil)
 	if f.storage {
-		n, err = f.writeAll(ctx, memory.memory[:total], atCursor, false)
+		n, err = f.writeAll(ctx, memory.memory[:total], atCursor)
 	} else {
 		n, err = f.file.Write(memory.memory[:total])
 	}

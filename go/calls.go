@@ -54,11 +54,14 @@ func blocking(kind kind, fd int, p []byte, off int64) (n int, err error) {
 	}
 }
 
-// writeVectors is pwritev(2).
+// writeVectors is pwritev(2), or writev(2) at the file's own position.
 func writeVectors(fd int, v []syscall.Iovec, off int64) (int, error) {
+	call := uintptr(syscall.SYS_PWRITEV)
+	if off == atCursor {
+		call = syscall.SYS_WRITEV // Which does not look at the offset.
+	}
 	for {
-		n, _, errno := syscall.Syscall6(syscall.SYS_PWRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)),
-			uintptr(off), 0, 0)
+		n, _, errno := syscall.Syscall6(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)), uintptr(off), 0, 0)
 		switch errno {
 		case 0:
 			return int(n), nil

@@ -103,6 +103,9 @@ func (s *scripted) giveLate(all []*request) {
 
 // wake has somebody reap.
 func (s *scripted) wake() {
+	if s.shard == nil {
+		return
+	}
 	s.shard.mu.Lock()
 	s.shard.again = true
 	s.shard.turn()
@@ -116,7 +119,7 @@ func (s *scripted) release() {
 	s.wake()
 }
 
-// scriptedEngine has one ring, below a script.
+// scriptedEngine has one ring or KAIO context, below a script, or none.
 func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 	t.Helper()
 	s := new(scripted)
@@ -132,7 +135,9 @@ func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 	if err != nil {
 		skip.Test(t, err)
 	}
-	s.shard = e.shards[0]
+	if e.backend != Threads {
+		s.shard = e.shards[0]
+	}
 	return e, s
 }
 

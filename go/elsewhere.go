@@ -107,7 +107,12 @@ var always = context.Background()
 func (f *File) Name() string { return f.file.Name() }
 
 // Fd is the descriptor, as [os.File.Fd] gives it.
-func (f *File) Fd() uintptr { return f.file.Fd() }
+func (f *File) Fd() uintptr {
+	if f == nil {
+		return ^uintptr(0)
+	}
+	return f.file.Fd()
+}
 
 // File is the os.File below. Do not close it.
 func (f *File) File() *os.File { return f.file }

@@ -132,7 +132,12 @@ type refusing struct{ queue }
 
 func (c *refusing) push(r *request) {
 	r.result = cannotCarry
-	c.queue.(*uring).refused = append(c.queue.(*uring).refused, r)
+	switch q := c.queue.(type) {
+	case *uring:
+		q.refused = append(q.refused, r)
+	case *kaio:
+		q.refused = append(q.refused, r)
+	}
 	if r.linked() != nil {
 		c.push(r.linked())
 	}

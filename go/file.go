@@ -118,7 +118,7 @@ func (f *File) Name() string { return f.name }
 
 // Fd is the descriptor, as [os.File.Fd] gives it.
 func (f *File) Fd() uintptr {
-	if f.hold.closed() {
+	if f == nil || f.hold.closed() {
 		return ^uintptr(0)
 	}
 	return f.file.Fd()

@@ -563,6 +563,14 @@ func TestClosedEngine(t *testing.T) {
 		if err := e.Close(); !errors.Is(err, os.ErrClosed) {
 			t.Fatal(err)
 		}
+		log := open(t, e, fileWith(t, nil), os.O_WRONLY|os.O_APPEND)
+		batch := []ringway.Transfer{{P: []byte("record")}}
+		if err := log.WriteBatch(batch, ringway.NoSync); !errors.Is(err, ringway.ErrEngineClosed) || !errors.Is(batch[0].Err, err) {
+			t.Error(err, batch[0].Err)
+		}
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -53,10 +53,10 @@ var errEnough = errors.New("enough")
 // matrixBytes are read or written by a call.
 const matrixBytes = 2 * pageSize
 
-func newWorld(t *testing.T, direct int) *world {
+func newWorld(t *testing.T, backend Backend, direct int) *world {
 	t.Helper()
 	w := &world{}
-	w.e, w.s = scriptedEngine(t, Options{Threads: 4, closeWait: 100 * time.Millisecond})
+	w.e, w.s = scriptedEngine(t, Options{Backend: backend, Threads: 4, closeWait: 20 * time.Millisecond})
 	w.f = openIn(t, w.e, bytes.Repeat([]byte("x"), 4*matrixBytes), os.O_RDWR|direct)
 	w.dir = filepath.Dir(w.f.Name())
 	w.fs = w.e.DirFS(w.dir)
@@ -227,10 +227,17 @@ func (c apiCall) do(w *world, args []reflect.Value) (err error, fallible bool) {
 // situation is one that a call is made in. Its functions may be nil.
 type situation struct {
 	name   string
+	queue  bool // It is one of the queue's: without one there is nothing to see.
 	before func(t *testing.T, w *world)
 	during func(t *testing.T, w *world) // While the call is under way, or a moment later.
 	after  func(c apiCall, w *world)    // Lets it go on.
 	want   func(c apiCall, w *world, err error) bool
+}
+
+// writes tells whether a call writes to a file.
+func writes(c apiCall) bool {
+	return strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" || c.name == "File.ReadFrom" ||
+		strings.HasSuffix(c.name, "WriteFile")
 }
 
 // usual are answers that have nothing to do with the situation.
@@ -281,6 +288,20 @@ func ofFile(c apiCall) bool {
 	return strings.HasPrefix(c.name, "File.") && !slices.Contains([]string{"File.Name", "File.Fd", "File.File"}, c.name)
 }
 
+// limit lowers one of the process's, until the test is over.
+func limit(t *testing.T, resource int, to uint64) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: to, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Setrlimit(resource, &before) })
+}
+
+// There is no fork among them: a Go program has none but the one that exec follows.
 var situations = []situation{
 	{name: "ordinary", want: usual},
 	{
@@ -315,7 +336,7 @@ var situations = []situation{
 	{name: "engine closed meanwhile", before: holdAll, during: func(t *testing.T, w *world) {
 		returns(t, "Engine.Close", func() { _ = w.e.Close() })
 	}, want: usualOr(ErrEngineClosed)},
-	{name: "backend refuses everything", before: func(t *testing.T, w *world) {
+	{name: "backend refuses everything", queue: true, before: func(t *testing.T, w *world) {
 		w.s.mu.Lock()
 		w.s.pushed = func(r *request) bool {
 			(&refusing{w.s.queue}).push(r)
@@ -324,18 +345,17 @@ var situations = []situation{
 		w.s.mu.Unlock()
 	}, want: usual},
 	{name: "no descriptor left", before: func(t *testing.T, w *world) {
-		var limit, none syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
-		none = limit
-		none.Cur = 0
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) })
+		limit(t, syscall.RLIMIT_NOFILE, 0)
 	}, want: usualOr(syscall.EMFILE)},
-	{name: "disk full", before: func(t *testing.T, w *world) {
+	{name: "no file may be written", before: func(t *testing.T, w *world) { // SIGXFSZ, which Go does not die of.
+		limit(t, syscall.RLIMIT_FSIZE, 0)
+	}, want: func(c apiCall, w *world, err error) bool {
+		if writes(c) {
+			return errors.Is(err, syscall.EFBIG)
+		}
+		return usualOr(syscall.EFBIG)(c, w, err)
+	}},
+	{name: "disk full", queue: true, before: func(t *testing.T, w *world) {
 		w.s.mu.Lock()
 		w.s.answer = func(r *request) bool {
 			if r.kind != read {
@@ -377,7 +397,7 @@ var situations = []situation{
 			signal.Ignore(syscall.SIGUSR1) // One may still be on its way.
 		})
 	}, want: usual},
-	{name: "short answers", before: func(t *testing.T, w *world) {
+	{name: "short answers", queue: true, before: func(t *testing.T, w *world) {
 		w.s.mu.Lock()
 		w.s.pushed = func(r *request) bool {
 			if len(r.p) > pageSize {
@@ -395,11 +415,15 @@ func TestMatrix(t *testing.T) {
 	}
 	answers := 0
 	for _, s := range situations {
-		for _, direct := range []int{0, syscall.O_DIRECT} {
-			t.Run(fmt.Sprint(s.name, ", direct ", direct != 0), func(t *testing.T) {
+		for i := range 6 {
+			backend, direct := []Backend{Uring, KAIO, Threads}[i/2], i%2*syscall.O_DIRECT
+			if s.queue && backend == Threads || backend == KAIO && direct == 0 {
+				continue // There is no queue, or (KAIO) it carries nothing of such files.
+			}
+			t.Run(fmt.Sprint(s.name, ", ", backend, ", direct ", direct != 0), func(t *testing.T) {
 				for _, c := range apiCalls() {
 					t.Run(c.name, func(t *testing.T) {
-						w := newWorld(t, direct)
+						w := newWorld(t, backend, direct)
 						args := c.args(t, w)
 						if s.before != nil {
 							s.before(t, w)

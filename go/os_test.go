@@ -4,6 +4,7 @@ package ringway_test
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func TestNoFile(t *testing.T) {
 		results := method.Type().NumOut()
 		last := reflect.TypeFor[error]()
 		if results == 0 || method.Type().Out(results-1) != last {
-			continue // Name, Fd and File have no error to answer, and package os's panic as well.
+			continue // Name, Fd and File have no error to answer.
 		}
 		args := make([]reflect.Value, method.Type().NumIn())
 		for j := range args {
@@ -63,6 +64,34 @@ func TestNoFile(t *testing.T) {
 		if err, _ := out[results-1].Interface().(error); !errors.Is(err, os.ErrInvalid) {
 			t.Errorf("%s of no file: %v", name, err)
 		}
+	}
+}
+
+// Nor does a copy from no file or to none panic: package os's are os.ErrInvalid as well.
+func TestCopiesOfNoFile(t *testing.T) {
+	f, err := ringway.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("0123456789"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	var none *ringway.File
+	if _, err := f.ReadFrom(none); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := f.ReadFrom(io.LimitReader(none, 10)); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := f.WriteTo(none); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if none.Fd() != ^uintptr(0) {
+		t.Error("it has a descriptor")
 	}
 }
 

@@ -4,8 +4,9 @@ package ringway
 //
 // To submit each by itself costs a system call for each; to submit all that have completed at once makes a convoy: the
 // device stands idle while they are prepared, and then has them all. Groups of an eighth of what is in flight have neither
-// fault. A lone request is a group. There is no timer: what is held back waits for completions, of which there are at least
-// eight on their way, or for the reaper, who comes back after the goroutines that it woke.
+// fault. A lone request is a group. What is held back waits for completions, of which there are at least eight on their way, or
+// for the reaper, who comes back after the goroutines that it woke. Where none comes for a millisecond, since what is in flight
+// hangs, the shard does not wait any longer.
 
 const (
 	// share of what is in flight that makes a group.

@@ -63,6 +63,11 @@ type shard struct {
 	closing   bool          // Takes no more requests.
 	left      chan struct{} // Told, while closing, whenever somebody leaves the turnstile.
 	closed    bool          // The queue is not touched any more.
+	timer     *time.Timer   // Runs while requests wait, and then calls look.
+	timed     bool          // It runs.
+	moved     bool          // Something has completed since the last look.
+	still     int           // Looks since something has completed.
+	stuck     bool          // There is no room, and nothing completes: requests are refused.
 	stats     Stats
 
 	taken, done []*request // Of whoever is in the turnstile.
@@ -71,6 +76,8 @@ type shard struct {
 // newShard takes over the queue. fd is readable when there is something to reap.
 func newShard(q queue, fd, inFlight int) (*shard, error) {
 	s := &shard{queue: q, pace: pace{cap: inFlight}, room: q.room(), left: make(chan struct{}, 1)}
+	s.timer = time.AfterFunc(time.Hour, s.look)
+	s.timer.Stop()
 	var err error
 	s.reaper, err = readable.Start(fd, s.reap)
 	return s, err
@@ -88,9 +95,32 @@ func (s *shard) submit(whole bool, all ...*request) bool {
 		s.stats.Pushed += uint64(r.count())
 		s.enqueue(r)
 	}
+	if s.stuck {
+		s.refuse()
+		return true
+	}
 	s.flush = s.flush || whole
 	s.turn()
 	return true
+}
+
+// refuse ends all that wait: their goroutines make plain calls. The lock is held, and free when it returns.
+func (s *shard) refuse() {
+	refused := s.unlinkAll()
+	s.mu.Unlock()
+	for _, r := range refused {
+		r.end(cannotCarry)
+	}
+}
+
+// unlinkAll takes out all that wait. Somebody has to end them. The lock is held.
+func (s *shard) unlinkAll() (all []*request) {
+	for r := s.wait.first; r != nil; r = s.wait.first {
+		s.stats.Delivered += uint64(r.count())
+		s.unlink(r)
+		all = append(all, r)
+	}
+	return all
 }
 
 func (s *shard) enqueue(r *request) {
@@ -175,7 +205,49 @@ func (s *shard) turn() {
 			s.leave()
 		}
 	}
+	s.watch()
 	s.mu.Unlock()
+}
+
+const (
+	// lookEvery is for how long requests are held back at most while nothing completes. Where something does, the next look is
+	// busyLook later.
+	lookEvery = time.Millisecond
+	busyLook  = 10 * time.Millisecond
+	// stuckLooks without a completion, and requests do not wait for room any more.
+	stuckLooks = int(stuckAfter / lookEvery)
+)
+
+// watch has somebody look at those that wait, in a while: what is in flight may never complete. The lock is held.
+func (s *shard) watch() {
+	if s.waiting > 0 && !s.timed && !s.closed {
+		s.timed, s.moved, s.still = true, false, 0
+		s.timer.Reset(lookEvery)
+	}
+}
+
+// look submits what waits if nothing has completed for a while. What even then waits has no room, or somebody is in the kernel
+// with the turnstile: after some time that is done by plain calls.
+func (s *shard) look() {
+	s.mu.Lock()
+	if s.timed = s.waiting > 0 && !s.closed; !s.timed {
+		s.mu.Unlock()
+		return
+	}
+	if s.moved {
+		s.moved, s.still = false, 0
+		s.timer.Reset(busyLook)
+		s.mu.Unlock()
+		return
+	}
+	if s.still++; s.still > stuckLooks {
+		s.timed, s.stuck = false, true
+		s.refuse()
+		return
+	}
+	s.flush = true
+	s.timer.Reset(lookEvery)
+	s.turn()
 }
 
 // rounds makes rounds while they are due, and no more than the bound; true: the next one is due. The lock is held.
@@ -198,6 +270,7 @@ func (s *shard) takeOver() {
 		s.mu.Lock()
 	}
 	s.leave()
+	s.watch()
 	s.mu.Unlock()
 }
 
@@ -243,6 +316,8 @@ func (s *shard) round() {
 	}
 	s.room = room
 	s.pace.completed(len(done))
+	s.moved = s.moved || len(done) > 0
+	s.stuck = s.stuck && len(done) == 0 && min(s.pace.room(), s.room) == 0
 	for _, r := range done {
 		s.kernel.remove(r)
 		r.place = idle
@@ -384,12 +459,7 @@ func (s *shard) snapshot() Stats {
 func (s *shard) close(deadline time.Time, before time.Duration) error {
 	s.mu.Lock()
 	s.closing = true
-	var refused []*request
-	for s.wait.first != nil {
-		refused = append(refused, s.wait.first)
-		s.stats.Delivered += uint64(s.wait.first.count())
-		s.unlink(s.wait.first)
-	}
+	refused := s.unlinkAll()
 	s.mu.Unlock()
 	for _, r := range refused {
 		r.end(-int32(syscall.ECANCELED))
@@ -445,17 +515,13 @@ func (s *shard) cancelAll() {
 func (s *shard) abandon() {
 	s.mu.Lock()
 	s.closed = true
-	var given, refused []*request
+	var given []*request
 	for r := s.kernel.first; r != nil; r = s.kernel.first {
 		s.kernel.remove(r)
 		r.place = abandoned
 		given = append(given, r)
 	}
-	for r := s.wait.first; r != nil; r = s.wait.first { // Those that were to go once more.
-		s.stats.Delivered += uint64(r.count())
-		s.unlink(r)
-		refused = append(refused, r)
-	}
+	refused := s.unlinkAll() // Those that were to go once more.
 	s.stats.Delivered += uint64(s.pace.inFlight)
 	s.pace.inFlight = 0
 	s.mu.Unlock()

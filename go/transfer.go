@@ -356,7 +356,7 @@ func (f *File) readAligned(ctx context.Context, a alignment, p []byte, off int64
 	if len(p) <= a.largest || !f.engine.carries(f, read, off) {
 		n, err = f.transfer(ctx, read, p, off)
 	} else {
-		n, err = f.pieces(ctx, read, a, p, off)
+		n, err = f.pieces(ctx, a, p, off)
 	}
 	if err == nil && n < len(p) && n&(a.offset-1) != 0 {
 		return n, io.EOF // A direct read stops within a block at the end of the file alone.
@@ -364,15 +364,12 @@ func (f *File) readAligned(ctx context.Context, a alignment, p []byte, off int64
 	return n, err
 }
 
-// pieces is a transfer of several requests. What counts is the unbroken beginning, and the error of the first that failed.
-func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off int64) (n int, err error) {
+// pieces is a read of several requests. What counts is the unbroken beginning, and the error of the first that failed.
+func (f *File) pieces(ctx context.Context, a alignment, p []byte, off int64) (n int, err error) {
 	p = p[:min(len(p), window*a.largest)]
 	all := make([]*request, 0, window)
 	for at := 0; at < len(p); at += a.largest {
-		all = append(all, f.request(kind, p[at:min(at+a.largest, len(p))], off+int64(at)))
-	}
-	if kind == write {
-		looked(p)
+		all = append(all, f.request(read, p[at:min(at+a.largest, len(p))], off+int64(at)))
 	}
 	if err := f.engine.flyAll(ctx, all); err != nil {
 		return 0, err
@@ -394,22 +391,19 @@ func (f *File) pieces(ctx context.Context, kind kind, a alignment, p []byte, off
 		}
 		whole = int(result) == want
 	}
-	if kind == read {
-		written(p[:n])
-	}
+	written(p[:n])
 	if byCall {
 		if err := f.engine.calls.begin(ctx); err != nil {
 			return 0, err
 		}
 		defer f.engine.calls.end()
-		return blocking(kind, f.fd, p, off)
+		return blocking(read, f.fd, p, off)
 	}
 	return n, err
 }
 
 // WriteAt is [os.File.WriteAt]: it writes all of p, or tells why not. A direct write has to be aligned, and answers
-// [Misaligned] otherwise; its buffer does not. One that is longer than a request of the device, and within the file, is written in
-// pieces at once: if it fails, what is behind the n bytes may have been written too.
+// [Misaligned] otherwise; its buffer does not.
 func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtContext(always, p, off) }
 
 // WriteAtContext is WriteAt, and returns the context's cause as soon as that ends. A context that can end has its price: a copy
@@ -467,7 +461,7 @@ func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if err := f.aligned(p, off); err != nil {
 		return 0, err
 	}
-	return f.writeAll(ctx, p, off, f.direct && len(p) > f.alignment().largest && !f.grows(p, off))
+	return f.writeAll(ctx, p, off)
 }
 
 // aligned tells what is wrong with a direct write at an offset.
@@ -480,21 +474,15 @@ func (f *File) aligned(p []byte, off int64) error {
 	return nil
 }
 
-// grows tells whether a write makes the file longer. Such a one is not divided: where it fails, on a full disk say, the file ends
-// behind what was written.
-func (f *File) grows(p []byte, off int64) bool {
-	var stat syscall.Stat_t
-	return syscall.Fstat(f.fd, &stat) != nil || stat.Mode&syscall.S_IFMT == syscall.S_IFREG && off+int64(len(p)) > stat.Size
-}
-
-// writeAll writes until all is written. divided: several requests of one write may be under way at once.
-func (f *File) writeAll(ctx context.Context, p []byte, off int64, divided bool) (n int, err error) {
+// writeAll writes until all is written, one request after the other: where one fails nothing behind it is written, and a file that
+// appends has it in order.
+func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err error) {
 	for n < len(p) {
 		at := off
 		if off != atCursor {
 			at += int64(n)
 		}
-		m, err := f.writeSome(ctx, p[n:], at, divided)
+		m, err := f.writeSome(ctx, p[n:], at)
 		n += m
 		if err != nil {
 			return n, err
@@ -506,24 +494,20 @@ func (f *File) writeAll(ctx context.Context, p []byte, off int64, divided bool) 
 	return n, nil
 }
 
-func (f *File) writeSome(ctx context.Context, p []byte, off int64, divided bool) (int, error) {
+func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
 	if !f.direct {
 		return f.transfer(ctx, write, p, off)
 	}
-	a := f.alignment()
-	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(a.memory-1) != 0 {
+	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(f.alignment().memory-1) != 0 {
 		if off != atCursor { // What is appended is one write, so that nothing of others comes in between.
 			p = p[:min(len(p), around)]
 		}
 		buffer := f.engine.lend(len(p))
 		defer buffer.giveBack()
 		p = buffer.memory[:copy(buffer.memory, p)]
-	}
-	if divided && len(p) > a.largest && f.engine.carries(f, write, off) {
-		return f.pieces(ctx, write, a, p, off)
 	}
 	return f.transfer(ctx, write, p, off)
 }
@@ -581,7 +565,7 @@ func (f *File) Write(p []byte) (n int, err error) {
 	f.cursor.Lock()
 	defer f.cursor.Unlock()
 	if !f.direct || f.append {
-		n, err = f.writeAll(always, p, atCursor, false)
+		n, err = f.writeAll(always, p, atCursor)
 		return n, f.fail("write", err)
 	}
 	at, err := syscall.Seek(f.fd, 0, io.SeekCurrent)
@@ -589,7 +573,7 @@ func (f *File) Write(p []byte) (n int, err error) {
 		err = f.aligned(p, at)
 	}
 	if err == nil {
-		n, err = f.writeAll(always, p, at, false)
+		n, err = f.writeAll(always, p, at)
 	}
 	if n > 0 {
 		_, moved := syscall.Seek(f.fd, at+int64(n), io.SeekStart)
@@ -626,17 +610,34 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	switch from := r.(type) {
 	case *File:
-		if !from.direct && !from.hold.closed() {
+		if from != nil && !from.direct && !from.hold.closed() {
 			r = from.file
 		}
 	case *io.LimitedReader: // As of io.CopyN.
-		if under, ok := from.R.(*File); ok && !under.direct && !under.hold.closed() {
+		if under, ok := from.R.(*File); ok && under != nil && !under.direct && !under.hold.closed() {
 			limited := &io.LimitedReader{R: under.file, N: from.N}
 			defer func() { from.N = limited.N }()
 			r = limited
 		}
 	}
+	if f.storage && !hasDescriptor(r) {
+		return io.Copy(writer{f}, r)
+	}
 	return f.file.ReadFrom(r)
+}
+
+// writer is a file without ReadFrom, which would be called again.
+type writer struct{ f *File }
+
+func (w writer) Write(p []byte) (int, error) { return w.f.Write(p) }
+
+// hasDescriptor tells whether the kernel may be able to copy what r reads.
+func hasDescriptor(r io.Reader) bool {
+	if limited, ok := r.(*io.LimitedReader); ok {
+		r = limited.R
+	}
+	_, ok := r.(syscall.Conn)
+	return ok
 }
 
 // gather writes what r gives, in full buffers.
@@ -676,7 +677,7 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 		return 0, f.fail("read", os.ErrClosed)
 	}
 	// The file is not held open: w may take for ever, and each read finds out by itself whether it is closed.
-	if to, ok := w.(*File); ok && !to.direct && !to.hold.closed() {
+	if to, ok := w.(*File); ok && to != nil && !to.direct && !to.hold.closed() {
 		w = to.file
 	}
 	if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
