@@ -4,6 +4,8 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
+# make takes a name with a space in it for two: what it installs or removes would be something else.
+$(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $(word 2,$($(name))),$(error $(name) has a space in it, which make cannot take: $($(name)))))
 # Those of the directories of an installation that are given: a relative one is taken from where make runs, here and in the Makefiles below.
 INSTALL_TO = $(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $($(name)),$(name)=$(abspath $($(name)))))
 # How long `make soak` runs, and each fuzz target in `make fuzz`, and `make storm`.

@@ -94,15 +94,17 @@ void AsyncRead::Known(IOStatus status, const Slice& result)
 // Waits until it is not in flight. There is no other way for it to return: the caller may free the memory afterwards.
 void AsyncRead::Wait()
 {
-	if (queue_ != nullptr)
-		queue_->WaitUntilCleared(in_flight_);
+	if (queue_ == nullptr || queue_->WaitUntilCleared(in_flight_))
+		return;
+	in_flight_ = false;
+	status_ = ReadError(file_->path, offset_, length_, -ECHILD);
 }
 
 void AsyncRead::Cancel()
 {
 	ThreadQueue::Guard guard(queue_);
 
-	if (in_flight_)
+	if (in_flight_ && queue_->get() != nullptr)
 		ringway_cancel(queue_->get(), id_); // it may have completed meanwhile, which is as good
 }
 

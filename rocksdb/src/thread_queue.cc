@@ -86,23 +86,23 @@ void ThreadQueue::Lock()
 	contenders_.fetch_sub(1);
 }
 
-void ThreadQueue::WaitUntilCleared(const bool& flag)
+bool ThreadQueue::WaitUntilCleared(const bool& flag)
 {
 	Lock();
-	while (flag) {
+	while (flag && queue_ != nullptr) {
 		// Others' completions come along: each notes its own result.
-		if (ringway_reap(queue_, 1, kSliceNs) < 0) {
+		if (ringway_reap(queue_, 1, kSliceNs) < 0)
 			Fail();
-			break;
-		}
-		if (flag && contenders_.load() > 0) {
+		else if (flag && contenders_.load() > 0) {
 			lock_.unlock();
 			while (contenders_.load() > 0) // a mutex is not fair: it would mostly be ours again
 				std::this_thread::yield();
 			Lock();
 		}
 	}
+	const bool cleared = !flag;
 	lock_.unlock();
+	return cleared;
 }
 
 void ThreadQueue::Fail()

@@ -49,11 +49,11 @@ public:
 	ringway_queue* get() const { return queue_; }
 
 	// Takes the lock, and waits until `flag` is not set. Others have the queue now and then meanwhile: what is waited for may never come
-	// from a disk that hangs.
-	void WaitUntilCleared(const bool& flag);
+	// from a disk that hangs. False if that does not come: in a forked child, whose parent has what is in flight.
+	bool WaitUntilCleared(const bool& flag);
 
 	// The queue cannot be used any more: ends it, so that every read in flight is over, with an error, and the kernel is done with its
-	// memory. With the lock held.
+	// memory. (In a forked child nobody is told: what is in flight is the parent's.) With the lock held.
 	void Fail();
 
 	// Nobody uses it, and nothing is in flight on it. Does not wait.

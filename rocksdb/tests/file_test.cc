@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -913,6 +915,57 @@ TEST_EACH_BACKEND(a_queue_that_fails_gives_all_memory_back)
 	for (const char* failure : kFailures)
 		for (int how = 0; how < 4; how++)
 			CheckFailure(backend, failure, how);
+}
+
+// What is in flight is the parent's. The child is told so for each handle, and can read on.
+TEST_EACH_BACKEND(a_forked_child_is_told_of_reads_in_flight)
+{
+	const Limit limit;
+	const Fixture fixture;
+	const Fifo fifo;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
+	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
+	Asyncs reads;
+
+	for (int i = 0; i < 4; i++)
+		reads.push_back(std::make_unique<Async>(pipe.get(), 0, 100));
+	const pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		alarm(20);
+		try {
+			std::vector<void*> polled = Handles(reads, {0, 1});
+			CHECK_OK(fs->Poll(polled, 2));
+			std::vector<void*> aborted = Handles(reads, {2});
+			CHECK_OK(fs->AbortIO(aborted));
+			for (const size_t i : {0, 1, 2}) {
+				CHECK_EQUAL(reads[i]->called, 1);
+				CHECK(!reads[i]->status.ok());
+			}
+			for (const auto& read : reads)
+				read->Delete();
+			const Asyncs later = Begin(file.get(), 8);
+			std::vector<void*> handles = Handles(later, kAllOfEight);
+			CHECK_OK(fs->Poll(handles, 8));
+			for (const auto& read : later)
+				read->CheckDone(fixture.contents);
+			ReadTwo(fs, fixture);
+		} catch (const test::Failure& failure) {
+			std::fprintf(stderr, "in the child: %s\n", failure.what());
+			_exit(1);
+		}
+		_exit(0);
+	}
+	int status = -1;
+	CHECK_EQUAL(waitpid(child, &status, 0), child);
+	CHECK_EQUAL(status, 0);
+	// The parent's are as before.
+	fifo.Write(400);
+	std::vector<void*> handles = Handles(reads, {0, 1, 2, 3});
+	CHECK_OK(fs->Poll(handles, 4));
+	for (const auto& read : reads)
+		CHECK_EQUAL(read->bytes.size(), size_t{100});
 }
 
 // As RocksDB's own file system when it was built with io_uring: its files give handles of their own. `opens`: how many descriptors are

@@ -163,6 +163,7 @@ static inline struct ringway_options ringway_options(void)
  * 0, or, with *queue set to NULL:
  *   -EINVAL   options out of range, or a RINGWAY_BACKEND that is none
  *   -E2BIG    options of a later library, with something set that this one does not know
+ *   -ECHILD   `attach` is a queue of the process that this one is a fork of
  *   others    the errno with which a backend that was asked for by name was refused, or, with RINGWAY_STRICT, anything else
  */
 int ringway_create(const struct ringway_options *options, struct ringway_queue **queue);
@@ -286,7 +287,8 @@ int64_t ringway_push(struct ringway_queue *queue, const struct ringway_operation
  * fails, or transfers less than it was to, what follows answers -ECANCELED; behind RINGWAY_ALWAYS it begins all the same.
  * Each has a completion of its own. The array is yours again.
  *
- * The first one's id; errors as for ringway_push(), for all of them together: none is taken. -EINVAL for a count of 0.
+ * The first one's id; errors as for ringway_push(), for all of them together: none is taken. -EINVAL for a count of 0 and for one over
+ * the options' in_flight, for which there never is room.
  */
 int64_t ringway_push_chain(struct ringway_queue *queue, const struct ringway_operation *operations, size_t count);
 

@@ -118,6 +118,18 @@ for from in "$root" "$here"; do
     done
     grep -qx "libdir=$scratch/relative/lib/here" "$scratch/relative/lib/here/pkgconfig/ringway.pc"
     rm -rf "$scratch/relative"
+    # A space in a directory's name: make would install to two others, and uninstall by removing them.
+    for target in $target uninstall; do
+        [ "$from$target" != "${root}uninstall" ] || continue
+        mkdir "$scratch/two"
+        touch "$scratch/two/precious"
+        if ${MAKE:-make} --no-print-directory -C "$from" "$target" PREFIX="$scratch/two words" DESTDIR= >space.log 2>&1; then
+            echo "make -C $from $target takes a directory with a space" >&2
+            exit 1
+        fi
+        [ "$(find "$scratch/two"* -type f)" = "$scratch/two/precious" ] || { echo "make $target went to another directory" >&2; exit 1; }
+        rm -rf "$scratch/two"
+    done
 done
 cd / && rm -rf "$scratch"
 echo "check-install: passed"

@@ -9,7 +9,8 @@ use crate::options;
 use crate::records::Records;
 use libc::c_int;
 use ringway_core::{Home, Queue};
-use std::thread::{self, ThreadId};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What `struct ringway_queue *` points at.
@@ -22,7 +23,7 @@ pub struct Door {
     /// Completions on their way to their callbacks; its room is used again.
     pub batch: Vec<Completion>,
     /// The only thread that may enter the kernel for it.
-    pub issuer: Option<ThreadId>,
+    pub issuer: Option<u64>,
     pub home: Home,
     pub close_wait: Duration,
 }
@@ -34,16 +35,17 @@ impl Door {
         if !self.home.is_here() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
-        if self.issuer.is_some_and(|issuer| issuer != thread::current().id()) {
+        if self.issuer.is_some_and(|issuer| issuer != this_thread()) {
             return Err(Failure::new(libc::EEXIST, "the queue is another thread's, by RINGWAY_SINGLE_ISSUER"));
         }
         Ok(())
     }
 
-    /// That is all that speaks against pushing so many operations.
+    /// That is all that speaks against pushing so many operations: there would be room if fewer were in flight.
     #[inline]
     pub fn is_full(&self, count: usize) -> bool {
-        self.queue.room() < count && self.home.is_here() && !self.queue.is_closed()
+        let room = self.queue.room();
+        room < count && count <= room + self.queue.in_flight() && self.home.is_here() && !self.queue.is_closed()
     }
 
     /// Errors: EDEADLK in a callback.
@@ -54,6 +56,24 @@ impl Door {
             false => Ok(()),
         }
     }
+}
+
+/// This thread's number, which no other thread of the process ever has.
+///
+/// The standard library's is gone when a thread's destructors run, C++'s and those of `pthread_key_create`, which may call us.
+/// Without a destructor of its own, this one stays.
+#[inline]
+pub fn this_thread() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        number.get()
+    })
 }
 
 /// The door behind a caller's pointer, for the length of one call of ours that calls nobody back.

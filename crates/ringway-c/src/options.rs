@@ -1,13 +1,12 @@
 //! `struct ringway_options`, and the queue that it asks for.
 
 use crate::abi;
-use crate::door::{Door, look};
+use crate::door::{Door, look, this_thread};
 use crate::error::Failure;
 use crate::files::Files;
 use crate::records::Records;
 use ringway_core::{BackendKind, BuildError, FaultPlan, File, Home, Options, SqPoll};
 use std::ffi::CStr;
-use std::thread;
 use std::time::Duration;
 
 /// Makes the queue.
@@ -29,7 +28,7 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
         if asked.close_wait_ms > 0 {
             close_wait = Duration::from_millis(asked.close_wait_ms.into());
         }
-        issuer = (asked.flags & abi::SINGLE_ISSUER != 0).then(|| thread::current().id());
+        issuer = (asked.flags & abi::SINGLE_ISSUER != 0).then(this_thread);
     }
     // ringway_destroy waits, so that it can call back afterwards; the core need not wait once more.
     let queue = core.close_wait(Duration::ZERO).build().map_err(|error| {
@@ -101,7 +100,11 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
     }
     if !asked.attach.is_null() {
         // SAFETY: the caller's promise.
-        core = core.attach(&unsafe { look(asked.attach) }.queue);
+        let other = unsafe { look(asked.attach) };
+        if !other.home.is_here() {
+            return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
+        }
+        core = core.attach(&other.queue);
     }
     if !asked.faults.is_null() {
         // SAFETY: the caller's promise.

@@ -22,10 +22,14 @@ static void in_the_child(void *arg)
 	uint8_t byte[16];
 	struct iovec memory = {byte, sizeof byte};
 	struct ringway_range range = {0, 0, 0, 16, NULL, 77};
+	struct ringway_options options = ringway_options();
 	char text[100];
 
 	range.buffer = byte;
 	range.fd = shared->fd;
+	options.attach = queue;
+	SAME(ringway_create(&options, &own), -ECHILD);
+	CHECK(own == NULL);
 	SAME(ringway_push(queue, &nop), -ECHILD);
 	CHECK(strstr(ringway_last_error(), "parent") != NULL);
 	SAME(ringway_push_chain(queue, &nop, 1), -ECHILD);

@@ -43,7 +43,7 @@ static void run(unsigned backend)
 	struct ringway_options options = ringway_options();
 	struct ringway_queue *queue;
 	struct ringway_operation waits;
-	struct ringway_operation chain[2];
+	struct ringway_operation chain[9];
 	uint8_t bytes[8];
 	unsigned long before;
 	int pipes[2];
@@ -74,9 +74,15 @@ static void run(unsigned backend)
 	SAME(i, 1000);
 	CHECK(strstr(ringway_last_error(), "full") != NULL);
 	BOOKS(queue);
+	/* For one that is longer than the queue there never is room: to reap and push again would not end. */
+	for (i = 1; i < 9; i++)
+		chain[i] = ringway_nop(NULL, NULL);
+	SAME(ringway_push_chain(queue, chain + 1, 8), -EAGAIN);
+	SAME(ringway_push_chain(queue, chain, 9), -EINVAL);
 	NEED(write(pipes[1], "12345678", 8) == 8);
 	check_drain(queue);
-	CHECK(ringway_push(queue, &chain[1]) > 0);
+	SAME(ringway_push_chain(queue, chain, 9), -EINVAL);
+	CHECK(ringway_push_chain(queue, chain + 1, 8) > 0);
 	SAME(ringway_destroy(&queue), 0);
 	close(pipes[0]);
 	close(pipes[1]);

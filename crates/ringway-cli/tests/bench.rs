@@ -262,6 +262,16 @@ fn failed_requests_give_a_status_of_their_own() {
 }
 
 #[test]
+fn that_only_the_harness_could_be_run_is_an_error() {
+    let folder = folder();
+    fs::write(folder.path().join("file"), [7; 100]).unwrap();
+    let run = |args: &[&str]| bench(folder.path(), &[&SHORT[..], &["--depth", "1"], args, &["file"]].concat());
+    failed(&run(&[]), 1, &["none of this could be run here"]);
+    failed(&run(&["--backend", "null,uring"]), 1, &["none of this could be run here"]);
+    assert_eq!(run(&["--backend", "null"]).status.code(), Some(0));
+}
+
+#[test]
 fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
     for backend in ["uring", "kaio", "threads", "psync"] {
         let folder = folder();

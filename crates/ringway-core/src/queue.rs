@@ -192,7 +192,8 @@ impl Queue {
     /// A barrier among them ([`Operation::drain`]) makes one of the first: the chain waits for everything pushed before it, and
     /// what is pushed after it waits for the chain's first operation, not for all of it.
     ///
-    /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a chain of none.
+    /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a chain of none, and for one
+    /// of more operations than may be in flight, for which there never is room.
     pub fn push_chain(&mut self, chain: impl IntoIterator<Item = Operation>) -> Result<OpId, PushError> {
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(chain);
@@ -247,6 +248,9 @@ impl Queue {
         }
         if offset.is_some_and(|offset| offset != CURSOR && offset > i64::MAX as u64) {
             return Some(Reason::Invalid("an offset over i64::MAX"));
+        }
+        if room > self.slots.capacity() {
+            return Some(Reason::Invalid("a chain longer than the queue: more than may ever be in flight"));
         }
         (self.slots.room() < room).then_some(Reason::Full)
     }

@@ -131,6 +131,11 @@ impl<T: Default> Slots<T> {
         }
     }
 
+    /// The most that it holds.
+    pub fn capacity(&self) -> usize {
+        self.cap as usize
+    }
+
     /// How many more there is room for.
     pub fn room(&self) -> usize {
         (self.cap - self.in_flight) as usize

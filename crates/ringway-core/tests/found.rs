@@ -62,6 +62,23 @@ fn a_broken_chain_completes_in_its_order() {
     });
 }
 
+/// It answered `Full`, for ever: who reaps and pushes again, as that asks for, never came to an end.
+#[test]
+fn a_chain_longer_than_the_queue_is_invalid() {
+    on_each(&Options::new().in_flight(4), |mut queue| {
+        queue.push(op::nop()).unwrap();
+        for count in [5, 6, 100] {
+            let error = queue.push_chain((0..count).map(|_| op::nop())).unwrap_err();
+            assert_eq!(error.reason().errno(), libc::EINVAL, "{count}");
+        }
+        assert!(queue.push_chain((0..4).map(|_| op::nop())).unwrap_err().is_full());
+        queue.push_chain((0..3).map(|_| op::nop())).unwrap();
+        reap(&mut queue, 4);
+        queue.push_chain((0..4).map(|_| op::nop())).unwrap();
+        reap(&mut queue, 4);
+    });
+}
+
 /// What stands behind `always` began at once when the first of its chain was cancelled behind a barrier.
 #[test]
 fn a_cancel_does_not_let_a_chain_past_a_barrier() {
