@@ -5,12 +5,12 @@
 //! completed, hands it to the waiters, and wakes them outside all locks. Who finds the turnstile taken leaves word
 //! and goes on. So nobody waits for anybody who is in the kernel.
 
-use super::pace::Pace;
+use super::pace::{Pace, Work};
 use super::reaper::Alarm;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
 use super::waiters::{Answered, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
-use ringway_core::{Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
+use ringway_core::{BackendKind, Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::io;
@@ -101,6 +101,8 @@ struct Front {
     pace: Pace,
     /// Everything is to be entered that there is room for.
     flush: bool,
+    /// The thread that enters copies what goes through the page cache, so an enter takes only so much of that.
+    enter_copies: bool,
     /// The reapers' business.
     reapers: Reapers,
     /// A reaper has woken tasks, and comes back when they have run.
@@ -184,6 +186,16 @@ impl Inbox {
             self.keys.retain(|key| waiters.waiting(*key) > 0);
         }
     }
+}
+
+/// What a round came to.
+struct Round {
+    /// There is already reason for another.
+    more: bool,
+    /// The thread has copied enough in its enter: another one makes the next round.
+    enough: bool,
+    /// To be dropped.
+    orphans: Vec<Outcome>,
 }
 
 /// What belongs to who is through the turnstile.
@@ -272,6 +284,7 @@ impl Shard {
         // Closing is the engine's business, which waits.
         let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
         let mut queue = options.build()?;
+        let enter_copies = queue.explain().backend == BackendKind::Uring;
         let readable = queue.poll_fd()?.try_clone_to_owned()?;
         Ok(Self {
             front: Mutex::new(Front {
@@ -285,6 +298,7 @@ impl Shard {
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize),
                 flush: false,
+                enter_copies,
                 reapers: Reapers::default(),
                 promise: None,
                 promises: 0,
@@ -410,7 +424,7 @@ impl Shard {
         let mut wakers = Vec::new();
         let Some(mut passage) = self.turnstile.enter() else { return woken };
         for round in 1.. {
-            let (more, orphans) = self.go_round(place, own, comes_back, &mut wakers);
+            let Round { more, enough, orphans } = self.go_round(place, own, comes_back, &mut wakers);
             let left = passage.leave();
             // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
             drop_all(orphans);
@@ -425,7 +439,7 @@ impl Shard {
             };
             match again {
                 None => break,
-                Some(again) if round < MOST_ROUNDS => passage = again,
+                Some(again) if round < MOST_ROUNDS && !enough => passage = again,
                 // The others go on without this thread: who comes next, and at the latest the reaper.
                 Some(again) => {
                     self.left_over.store(true, Ordering::Release);
@@ -438,19 +452,13 @@ impl Shard {
         woken
     }
 
-    /// One round: true if there is already reason for another, and what is to be dropped.
-    fn go_round(
-        &self,
-        place: Place,
-        own: Option<Key>,
-        comes_back: bool,
-        wakers: &mut Vec<Waker>,
-    ) -> (bool, Vec<Outcome>) {
+    /// One round.
+    fn go_round(&self, place: Place, own: Option<Key>, comes_back: bool, wakers: &mut Vec<Waker>) -> Round {
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
         let mut orphans = Vec::new();
         self.turns.fetch_add(1, Ordering::Relaxed);
-        let given = self.front().give_turns(ring, place, &mut orphans);
+        let (given, enough) = self.front().give_turns(ring, place, &mut orphans);
         ring.recorder.batch(given);
         ring.cancels.drain(..).for_each(|id| _ = ring.queue.cancel(id));
         // The system call, with nobody waiting for it. An error is of the backend as a whole: nothing is lost by it, and the next
@@ -469,12 +477,12 @@ impl Shard {
             front.promise = Some(Promise { place, tasks: wakers.len() });
             front.promises += 1;
         }
-        let (more, holds_back) = (front.is_due(place) || !front.cancels.is_empty(), front.holds_back());
+        let (more, holds_back) = (enough || front.is_due(place) || !front.cancels.is_empty(), front.holds_back());
         drop(front);
         if holds_back {
             self.alarm.watch();
         }
-        (more, orphans)
+        Round { more, enough, orphans }
     }
 
     /// Something waits for a task of a runtime to come back.
@@ -593,8 +601,9 @@ impl Front {
         self.promise.filter(|promise| promise.place == place).map_or(0, |promise| promise.tasks)
     }
 
-    /// Gives the queue those whose turn it is; how many.
-    fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> usize {
+    /// Gives the queue those whose turn it is; how many, and whether more of them are left for another enter, since this one has
+    /// enough to copy.
+    fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> (usize, bool) {
         std::mem::swap(&mut self.cancels, &mut ring.cancels);
         let mut given = 0;
         for lane in LANES {
@@ -612,28 +621,39 @@ impl Front {
             }
         }
         if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
-            while self.pace.room() > 0
-                && let Some((key, next)) = self.paced.take(&mut self.waiters)
-            {
+            let mut work = Work::default();
+            while self.pace.room() > 0 && self.paced.operations > 0 {
+                if work.is_enough() {
+                    self.flush = true;
+                    break;
+                }
+                let Some((key, next)) = self.paced.take(&mut self.waiters) else { break };
+                let copies = next.operation.submitter_copies().filter(|_| self.enter_copies);
                 self.pace.entered(1);
-                self.give(&mut ring.queue, key, next, Turn::Paced, orphans);
+                if self.give(&mut ring.queue, key, next, Turn::Paced, orphans) {
+                    copies.into_iter().for_each(|bytes| work.add(bytes));
+                }
                 given += 1;
             }
         }
-        given
+        (given, self.flush)
     }
 
-    /// Gives the queue an operation, or its waiter the reason why not.
-    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, orphans: &mut Vec<Outcome>) {
+    /// Gives the queue an operation, or its waiter the reason why not; true if the queue has it.
+    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, orphans: &mut Vec<Outcome>) -> bool {
         let label = Label::new(key, next.place, turn);
         match queue.push(next.operation.user_data(label.0)) {
-            Ok(id) => self.waiters.carried(key.index(), id),
+            Ok(id) => {
+                self.waiters.carried(key.index(), id);
+                true
+            }
             Err(refused) => {
                 let reason = refused.reason();
                 for operation in refused.into_operations() {
                     self.answer(label, Err(Box::new(Refused { reason, operation })), None, orphans);
                 }
                 self.over(label);
+                false
             }
         }
     }
