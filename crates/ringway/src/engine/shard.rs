@@ -67,6 +67,8 @@ pub(crate) struct Shard {
     readable: OwnedFd,
     /// How often it has been moved along.
     turns: AtomicU64,
+    /// How often completions were picked up.
+    pickups: AtomicU64,
     /// Somebody has made the most rounds, and left the next to whoever hears the alarm.
     left_over: AtomicBool,
     alarm: Arc<Alarm>,
@@ -76,6 +78,7 @@ pub(crate) struct Shard {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     turns: u64,
+    pickups: u64,
     promises: u64,
 }
 
@@ -308,6 +311,7 @@ impl Shard {
             turnstile: Turnstile::new(),
             readable,
             turns: AtomicU64::new(0),
+            pickups: AtomicU64::new(0),
             left_over: AtomicBool::new(false),
             alarm,
         })
@@ -466,7 +470,12 @@ impl Shard {
         let completions = ring.queue.reap(0);
         let mut front = self.front();
         match completions {
-            Ok(completions) => front.hand_out(completions, &mut ring.recorder, own, &mut orphans),
+            Ok(completions) => {
+                if completions.len() > 0 {
+                    self.pickups.fetch_add(1, Ordering::Relaxed);
+                }
+                front.hand_out(completions, &mut ring.recorder, own, &mut orphans);
+            }
             Err(_) => ring.recorder.failures += 1,
         }
         if front.expected(place) == 0 {
@@ -492,7 +501,9 @@ impl Shard {
 
     /// What there is to be seen of it, to compare with later.
     pub(crate) fn seen(&self) -> Seen {
-        Seen { promises: self.front().promises, turns: self.turns.load(Ordering::Relaxed) }
+        let promises = self.front().promises;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Seen { promises, turns: of(&self.turns), pickups: of(&self.pickups) }
     }
 
     /// What has become of it since it was seen.
@@ -501,8 +512,9 @@ impl Shard {
         match self.holds_back() {
             true if now.promises == before.promises => Progress::Late,
             true => Progress::Moving,
+            // To submit is not to pick up: tasks may do that while nobody looks at what completes.
+            false if now.pickups == before.pickups && self.is_readable() => Progress::Late,
             false if now.turns != before.turns => Progress::Moving,
-            false if self.is_readable() => Progress::Late,
             false => Progress::Still,
         }
     }
@@ -768,4 +780,32 @@ fn wake_all(wakers: &mut Vec<Waker>) {
 /// A lock whose holders leave what it guards right at every moment: a panic elsewhere poisons nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_core::op::{self, At};
+    use ringway_core::{Buffer, File};
+    use std::io::Write;
+
+    /// A task that submits and then computes has a shard that is late, though it has just been moved along.
+    #[test]
+    fn to_submit_is_not_to_pick_up() -> io::Result<()> {
+        let shard = Shard::new(&Options::new(), 8, 8, Alarm::new()?)?;
+        let (end, mut writer) = io::pipe()?;
+        let end = File::from(OwnedFd::from(end));
+        let before = shard.seen();
+        assert_eq!(shard.progress(before), Progress::Still);
+        let read = op::read(&end, Buffer::from(vec![0]), At::Cursor);
+        let pushed = shard.push(Turn::Now(Lane::Wait), Place::ByHand, Waker::noop(), |few| few.push(read));
+        shard.turn(Place::ByHand, Some(pushed.key));
+        writer.write_all(b"x")?;
+        poll(&mut [PollFd::new(&shard.readable, PollFlags::IN)], Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?;
+        assert_eq!(shard.progress(before), Progress::Late);
+        shard.flush();
+        assert_eq!(shard.progress(before), Progress::Moving);
+        assert!(shard.take_one(pushed.key, Waker::noop()).is_some());
+        Ok(())
+    }
 }
