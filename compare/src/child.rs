@@ -5,6 +5,7 @@ use crate::figures::Figures;
 use crate::job::{Assignment, Job};
 use anyhow::{Context, bail, ensure};
 use std::io::Read;
+use std::panic;
 use std::path::Path;
 use std::process::{self, Child, Command, Stdio};
 use std::thread;
@@ -15,6 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The child's side: measures, prints one line, and is gone, whatever is still in flight.
 pub fn run(assignment: &str) -> anyhow::Result<()> {
+    // A reader that panics must not leave the others to be measured.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        hook(info);
+        process::abort();
+    }));
     let assignment: Assignment = serde_json::from_str(assignment).context("what to measure")?;
     let name = assignment.contestant.clone();
     let contestant = contestants::by_name(&name).with_context(|| format!("there is no contestant {name}"))?;

@@ -1,7 +1,7 @@
 //! The parent: row after row, round after round, one contestant after the other.
 
 use crate::child;
-use crate::contestants::{self, Contestant, RINGWAY, TOKIO_FS};
+use crate::contestants::{self, Contestant, RINGWAY, SPAWN_BLOCKING, TOKIO_FS};
 use crate::figures::{Figures, Median, Metric};
 use crate::job::Assignment;
 use crate::options::Options;
@@ -104,7 +104,8 @@ impl<'a> Arena<'a> {
         Ok(Self {
             options,
             program: env::current_exe()?,
-            read: wanted(&[Work::Read, Work::Ranges, Work::Cold], options.size).transpose()?,
+            read: wanted(&[Work::Read, Work::Ranges, Work::Cold, Work::Busy, Work::BlockOn], options.size)
+                .transpose()?,
             write: wanted(&[Work::Write], WRITE_SIZE).transpose()?,
             sum: wanted(&[Work::Sum, Work::Timer, Work::Small], options.sum_size).transpose()?,
         })
@@ -147,12 +148,15 @@ impl<'a> Arena<'a> {
         if shape.work.is_stream() && ![RINGWAY, TOKIO_FS].contains(&contestant.name()) {
             return Some("this row compares streams on plain tokio".into());
         }
+        if shape.work.is_busy() && ![RINGWAY, SPAWN_BLOCKING].contains(&contestant.name()) {
+            return Some("this row compares readers on plain tokio".into());
+        }
         contestant.leaves_out(shape)
     }
 
     fn scratch(&mut self, work: Work) -> anyhow::Result<&mut Scratch> {
         let scratch = match work {
-            Work::Read | Work::Ranges | Work::Cold => &mut self.read,
+            Work::Read | Work::Ranges | Work::Cold | Work::Busy | Work::BlockOn => &mut self.read,
             Work::Write => &mut self.write,
             Work::Sum | Work::Timer | Work::Small => &mut self.sum,
         };

@@ -28,12 +28,21 @@ pub enum Work {
     Small,
     /// As `Timer`, of a file that is not cached.
     Cold,
+    /// One block is read by a task, beside a worker that computes.
+    Busy,
+    /// As `Busy`, by a thread in `block_on`.
+    BlockOn,
 }
 
 impl Work {
     /// Whether tasks stream, and what is timed runs beside them.
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Timer | Self::Small | Self::Cold)
+    }
+
+    /// Whether a worker computes beside the readers.
+    pub const fn is_busy(self) -> bool {
+        matches!(self, Self::Busy | Self::BlockOn)
     }
 }
 
@@ -75,6 +84,11 @@ impl Shape {
         Self { work, block: STREAM_BLOCK, direct: false, readers, order: Order::Sequential }
     }
 
+    /// One reader of direct blocks beside a worker that computes.
+    pub const fn busy(work: Work) -> Self {
+        Self { work, ..Self::reads(4 << 10, true, 1) }
+    }
+
     /// What the buffers of all readers take.
     pub const fn buffers(&self) -> usize {
         self.block * self.readers
@@ -90,6 +104,8 @@ impl Shape {
             Work::Timer => return vec!["streams".into(), "timer".into(), self.readers.to_string()],
             Work::Small => return vec!["streams".into(), "small".into(), self.readers.to_string()],
             Work::Cold => return vec!["streams".into(), "cold".into(), self.readers.to_string()],
+            Work::Busy => return vec!["busy".into(), "task".into()],
+            Work::BlockOn => return vec!["busy".into(), "block_on".into()],
         };
         let order = match self.order {
             Order::Random => "random",
@@ -115,6 +131,8 @@ impl fmt::Display for Shape {
             Work::Timer => return write!(f, "Lateness of a 2 ms timer beside {} cached streams", self.readers),
             Work::Small => return write!(f, "Cached 4 KiB reads beside {} cached streams", self.readers),
             Work::Cold => return write!(f, "Lateness of a 2 ms timer beside {} cold streams", self.readers),
+            Work::Busy => return write!(f, "4 KiB direct reads in a task beside a busy worker"),
+            Work::BlockOn => return write!(f, "4 KiB direct reads in block_on beside a busy worker"),
         };
         let cache = match (self.direct, self.work) {
             (true, _) => "direct",

@@ -34,7 +34,13 @@ pub fn main_rows() -> Vec<Shape> {
     }
     rows.extend([Shape::ranges(), Shape::sum()]);
     rows.extend(streams());
+    rows.extend(busy());
     rows
+}
+
+/// Readers beside a worker that computes.
+pub fn busy() -> [Shape; 2] {
+    [Work::Busy, Work::BlockOn].map(Shape::busy)
 }
 
 /// What runs beside streams.
@@ -56,6 +62,7 @@ fn every() -> Vec<Shape> {
     }
     rows.extend([Shape::ranges(), Shape::sum()]);
     rows.extend(streams());
+    rows.extend(busy());
     rows
 }
 

@@ -41,14 +41,14 @@ impl Contestant for Ringway {
         for reader in job.readers() {
             let file = file.clone();
             match work {
-                Work::Timer | Work::Small | Work::Cold => runtime.spawn(stream(reader, file)),
-                Work::Ranges => runtime.spawn(ranges(reader, file)),
-                Work::Sum => runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)),
-                Work::Read | Work::Write => {
+                Work::Timer | Work::Small | Work::Cold => drop(runtime.spawn(stream(reader, file))),
+                Work::Ranges => drop(runtime.spawn(ranges(reader, file))),
+                Work::Sum => drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?))),
+                Work::Read | Work::Write | Work::Busy | Work::BlockOn => {
                     let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                    runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate))
+                    tasks::start(&runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
                 }
-            };
+            }
         }
         job.measure()
     }

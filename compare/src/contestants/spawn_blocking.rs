@@ -47,7 +47,7 @@ impl Contestant for SpawnBlocking {
             Work::Ranges => None,
             _ if self.once => Some("only for ranges".into()),
             Work::Sum => Some("tokio-fs is spawn_blocking with a cursor".into()),
-            Work::Read | Work::Write => None,
+            _ => None,
         }
     }
 
@@ -66,7 +66,7 @@ impl Contestant for SpawnBlocking {
                 }));
             } else {
                 let operate = async move |buffer, offset| call(&file, work, buffer, offset).await.ok();
-                runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
+                tasks::start(&runtime, job, tasks::blocks(reader, Buffer::new(block), operate));
             }
         }
         job.measure()

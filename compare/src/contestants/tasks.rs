@@ -1,9 +1,15 @@
 //! What a task does, whoever runs it. Where an operation's future says None, the runtime is going, and the task ends.
 
 use crate::buffer::Buffer;
+use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::RANGES;
+use crate::shape::{RANGES, Work};
 use std::io;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// How long a busy worker computes at a time.
+const COMPUTING: Duration = Duration::from_millis(20);
 
 /// A result, and the buffer back.
 pub type Done<B> = Option<(io::Result<usize>, B)>;
@@ -33,5 +39,29 @@ where
             result = result.and(of_one);
         }
         reader.end(result);
+    }
+}
+
+/// Starts a reader, where the row has it run.
+pub fn start(runtime: &Runtime, job: &'static Job, reader: impl Future<Output = ()> + Send + 'static) {
+    if job.shape.work.is_busy() {
+        runtime.spawn(compute(job));
+    }
+    if job.shape.work == Work::BlockOn {
+        let handle = runtime.handle().clone();
+        std::thread::spawn(move || handle.block_on(reader));
+    } else {
+        runtime.spawn(reader);
+    }
+}
+
+/// Keeps a worker busy.
+async fn compute(job: &'static Job) {
+    while !job.is_over() {
+        let until = Instant::now() + COMPUTING;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

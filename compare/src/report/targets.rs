@@ -96,6 +96,9 @@ fn targets() -> Vec<Target> {
             ],
         );
     }
+    for shape in suite::busy() {
+        want(shape, &[(SPAWN_BLOCKING, P50, AtMost(1.5))]);
+    }
     targets
 }
 

@@ -1,8 +1,11 @@
 //! The door in everyday use, on tokio: what is written is read, and errors are what the kernel says.
 
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{At, BackendKind, Engine, Merge};
+use ringway::{At, BackendKind, Engine, Merge, Reaping};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::task::{Context, Poll, Waker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_written_is_read() -> io::Result<()> {
@@ -94,5 +97,62 @@ async fn ranges_are_one_submission() -> io::Result<()> {
         fewest = fewest.min(after.system_calls - before.system_calls);
     }
     assert!(fewest <= 2, "{fewest} system calls");
+    Ok(())
+}
+
+/// On io_uring whoever enters copies what goes through the page cache, so no enter takes many such reads, and who has entered some leaves
+/// the others to the reaper, here the test. Direct reads are entered together.
+#[test]
+fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
+    const READS: u64 = 64;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let path = dir.path().join("file");
+    std::fs::File::create(&path)?.set_len(READS << 20)?;
+    for kind in [BackendKind::Uring, BackendKind::Threads] {
+        // (How many reads of how many bytes, and how many of them an enter takes.)
+        let bounded = |some| if kind == BackendKind::Uring { some } else { READS };
+        for (len, direct, most) in [(4096, true, READS), (4096, false, bounded(16)), (32 << 10, false, bounded(4))] {
+            // So that every read is an operation.
+            let builder = Engine::builder().backend(kind).shards(1).reaping(Reaping::ByHand).try_cached(false);
+            let engine = match builder.build() {
+                Ok(engine) => engine,
+                Err(error) => {
+                    println!("skipped: {kind}: {error}");
+                    assert!(std::env::var_os("CI").is_none(), "{kind} is expected to be granted here");
+                    continue;
+                }
+            };
+            let file = std::fs::File::options();
+            let file = { file }.read(true).custom_flags(if direct { libc::O_DIRECT } else { 0 }).open(&path)?;
+            let file = File::with_engine(file.into(), &engine);
+            let ranges: Vec<_> = (0..READS).map(|at| at << 20..(at << 20) + len).collect();
+            let mut reads = Box::pin(file.read_ranges(&ranges));
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut ready = Poll::Pending;
+            // (The task gives way while it takes memory for them.)
+            while engine.stats().counts.pushed == 0 {
+                ready = reads.as_mut().poll(&mut cx);
+            }
+            // Each enter is another reap: nobody makes several in a row.
+            let mut entered = 0;
+            loop {
+                let batches = engine.stats().batches;
+                assert!(batches.operations - entered <= most, "{kind}, {len}, {direct}: {batches:?} after {entered}");
+                assert!(batches.largest <= most, "{kind}, {len}, {direct}: {batches:?}");
+                assert!(batches.operations > entered || entered == READS, "{kind}, {len}, {direct}: nobody is told");
+                entered = batches.operations;
+                if let Poll::Ready(parts) = ready {
+                    assert!(parts?.iter().all(|part| part.len() == len as usize && part.iter().all(|byte| *byte == 0)));
+                    break;
+                }
+                let mut readable = [PollFd::from_borrowed_fd(engine.readable()?, PollFlags::IN)];
+                poll(&mut readable, Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?;
+                assert!(!readable[0].revents().is_empty(), "{kind}, {len}, {direct}: nothing happens any more");
+                engine.reap();
+                ready = reads.as_mut().poll(&mut cx);
+            }
+            assert_eq!(entered, READS);
+        }
+    }
     Ok(())
 }

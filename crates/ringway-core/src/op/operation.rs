@@ -2,6 +2,8 @@
 
 use super::blocking::Work;
 use super::{Form, Metadata, Raw, WriteDsync};
+use crate::backend::FileKind;
+use crate::backend::uring::BY_WORKER;
 use crate::{Buffer, File};
 use std::any::Any;
 use std::ffi::CString;
@@ -117,6 +119,15 @@ impl Operation {
     /// The buffers of a vectored read or write that was not taken.
     pub fn into_vectored(self) -> Option<Vectored> {
         self.held.into_vectored()
+    }
+
+    /// Bytes of a transfer through the page cache that the thread which submits it to io_uring copies, or asks the device
+    /// for page by page, before it comes back. 0 where a kernel worker does that, as for long ones; `None` for
+    /// everything else, direct I/O included.
+    pub fn submitter_copies(&self) -> Option<u64> {
+        let traits = self.file.as_ref().map(File::traits)?;
+        let buffered = traits.kind == FileKind::Storage && !traits.direct && self.raw.is_transfer();
+        buffered.then(|| self.raw.bytes()).map(|bytes| if bytes < BY_WORKER { bytes } else { 0 })
     }
 
     #[inline]

@@ -10,6 +10,28 @@ const SHARE: usize = 8;
 /// The largest group: as many as a submission queue takes at once.
 const LARGEST: usize = 64;
 
+/// What one enter may take of transfers through the page cache. On io_uring the thread that enters copies what is cached,
+/// and asks the device for the rest, some microseconds for each: this keeps it for less than 100 us.
+const MOST_WORK: usize = 16;
+/// Of so many bytes, each.
+const WORK: u64 = 8 << 10;
+
+/// The work that one enter has done so far of transfers through the page cache.
+#[derive(Debug, Default)]
+pub(crate) struct Work(usize);
+
+impl Work {
+    /// One more, of which the thread that enters copies so many bytes.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.0 += bytes.div_ceil(WORK).clamp(1, MOST_WORK as u64) as usize;
+    }
+
+    /// The others are for another enter.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.0 >= MOST_WORK
+    }
+}
+
 /// How many make a group, of so many in flight.
 fn group(in_flight: usize) -> usize {
     (in_flight / SHARE).clamp(1, LARGEST)
@@ -90,6 +112,18 @@ mod tests {
         assert!(!pace.is_due(1000, 0));
         pace.completed(1);
         assert!(pace.is_due(1000, 0));
+    }
+
+    #[test]
+    fn an_enter_takes_a_bounded_number_of_copies() {
+        let taken = |bytes| {
+            let mut work = Work::default();
+            (1..).find(|_| {
+                work.add(bytes);
+                work.is_enough()
+            })
+        };
+        assert_eq!([0, 1, 8 << 10, 32 << 10, u64::MAX].map(taken), [16, 16, 16, 4, 1].map(Some));
     }
 
     proptest! {

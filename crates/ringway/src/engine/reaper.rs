@@ -5,6 +5,7 @@
 //! is polled in a runtime is that runtime's first: its I/O driver is quicker. But the driver may not come, when the
 //! worker that holds it computes, or when nobody drives the runtime. So the thread, once woken, naps for a moment, and then picks up
 //! whatever is there still. While shards move it goes on napping, and sleeps again when nothing has happened during a nap.
+//! Where runtimes are late twice in a row, it picks up everything at once for some milliseconds, or until it comes too late itself.
 
 use super::shard::{Place, Progress, Seen, Shard};
 use ringway_core::{Home, with_signals_blocked};
@@ -21,6 +22,10 @@ const NAP: Duration = Duration::from_micros(100);
 const LONG_NAP: Duration = Duration::from_micros(800);
 /// The longest nap, when the thread finds descriptors readable for nothing again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
+/// Late so often in a row, a runtime is taken to be busy.
+const LATE_IN_A_ROW: u32 = 2;
+/// For so long: then it has another chance.
+const BUSY: Duration = Duration::from_millis(5);
 /// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor may be readable for nothing.
 const MOST_IN_VAIN: u32 = 8;
 
@@ -93,6 +98,7 @@ impl Reaper {
 
     fn run(&self, shards: &[Shard]) {
         let mut seen = Vec::new();
+        let mut late = vec![Lateness::default(); shards.len()];
         // Whether something may have happened since it looked last, and for how long it naps before it looks.
         let mut nap = None;
         while !self.closing.load(Ordering::SeqCst) {
@@ -103,8 +109,8 @@ impl Reaper {
                     nap = Some(NAP);
                 }
                 Some(time) => {
-                    self.nap(shards, time);
-                    nap = look(shards, &mut seen, time);
+                    self.nap(shards, &mut late, time);
+                    nap = look(shards, &mut seen, &mut late, time);
                 }
             }
         }
@@ -115,15 +121,17 @@ impl Reaper {
     fn sleep(&self, shards: &[Shard]) {
         self.alarm.asleep.store(true, Ordering::SeqCst);
         if !shards.iter().any(Shard::holds_back) {
-            self.wait(&shards.iter().collect::<Vec<_>>(), None);
+            self.wait(shards, &(0..shards.len()).collect::<Vec<_>>(), None);
         }
         self.alarm.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// For so long, but for futures that nobody else serves.
-    fn nap(&self, shards: &[Shard], time: Duration) {
-        let until = Instant::now() + time;
-        let mut served: Vec<&Shard> = shards.iter().filter(|shard| shard.is_served()).collect();
+    /// For so long, but for futures that nobody else serves, or nobody in time.
+    fn nap(&self, shards: &[Shard], late: &mut [Lateness], time: Duration) {
+        let now = Instant::now();
+        let until = now + time;
+        let is_served = |at: &usize| shards[*at].is_served() || late[*at].is_busy(now);
+        let mut served: Vec<usize> = (0..shards.len()).filter(is_served).collect();
         let mut in_vain = 0;
         loop {
             shards.iter().for_each(Shard::take_over);
@@ -131,8 +139,18 @@ impl Reaper {
             if left.is_zero() || self.closing.load(Ordering::SeqCst) {
                 return;
             }
-            let ready = self.wait(&served, Some(left));
-            if !ready.is_empty() && ready.iter().map(|shard| shard.turn(Place::Elsewhere, None)).sum::<usize>() == 0 {
+            let mut woken = 0;
+            let ready = self.wait(shards, &served, Some(left));
+            for at in &ready {
+                let count = shards[*at].turn(Place::Elsewhere, None);
+                woken += count;
+                if count == 0 {
+                    // The runtime was quicker.
+                    late[*at] = Lateness::default();
+                }
+            }
+            served.retain(|at| shards[*at].is_served() || late[*at].busy_until.is_some());
+            if !ready.is_empty() && woken == 0 {
                 in_vain += 1;
             }
             if in_vain > MOST_IN_VAIN {
@@ -142,9 +160,9 @@ impl Reaper {
     }
 
     /// Waits for the alarm or for one of these; those that are readable.
-    fn wait<'a>(&self, shards: &[&'a Shard], limit: Option<Duration>) -> Vec<&'a Shard> {
+    fn wait(&self, shards: &[Shard], which: &[usize], limit: Option<Duration>) -> Vec<usize> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.alarm.fd(), PollFlags::IN)];
-        fds.extend(shards.iter().map(|shard| PollFd::from_borrowed_fd(shard.readable(), PollFlags::IN)));
+        fds.extend(which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         // Interrupted or not: it is looked at what there is.
         let _ = poll(&mut fds, limit.as_ref());
@@ -152,26 +170,73 @@ impl Reaper {
         if is_ready(&fds[0]) {
             self.alarm.clear();
         }
-        let ready = shards.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
-        ready.map(|(shard, _)| *shard).collect()
+        let ready = which.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        ready.map(|(at, _)| *at).collect()
+    }
+}
+
+/// How a shard's runtimes do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lateness {
+    /// They were late so often in a row.
+    in_a_row: u32,
+    /// They are taken to be busy until then.
+    busy_until: Option<Instant>,
+}
+
+impl Lateness {
+    /// They were late once more.
+    fn was_late(&mut self, now: Instant) {
+        self.in_a_row += 1;
+        if self.in_a_row >= LATE_IN_A_ROW {
+            self.busy_until = Some(now + BUSY);
+        }
+    }
+
+    /// Whether they are taken to be busy still.
+    fn is_busy(&self, now: Instant) -> bool {
+        self.busy_until.is_some_and(|until| now < until)
     }
 }
 
 /// Picks up what is late. How long to nap before the next look; `None` when nothing happens.
-fn look(shards: &[Shard], seen: &mut [Seen], nap: Duration) -> Option<Duration> {
+fn look(shards: &[Shard], seen: &mut [Seen], late: &mut [Lateness], nap: Duration) -> Option<Duration> {
     let mut next: Option<Duration> = None;
-    for (shard, seen) in shards.iter().zip(seen) {
+    let now = Instant::now();
+    for ((shard, seen), late) in shards.iter().zip(seen).zip(late) {
         let wish = match shard.progress(*seen) {
             Progress::Still => {
                 shard.rest();
                 None
             }
-            Progress::Moving => Some((nap * 2).min(LONG_NAP)),
-            Progress::Late if shard.flush() > 0 => Some(NAP),
+            Progress::Moving => {
+                if !late.is_busy(now) {
+                    *late = Lateness::default();
+                }
+                Some((nap * 2).min(LONG_NAP))
+            }
+            Progress::Late if shard.flush() > 0 => {
+                late.was_late(now);
+                Some(NAP)
+            }
             Progress::Late => Some((nap * 2).min(LONGEST_NAP)),
         };
         *seen = shard.seen();
         next = next.into_iter().chain(wish).min();
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_is_late_again_is_busy_for_a_while() {
+        let (now, mut late) = (Instant::now(), Lateness::default());
+        late.was_late(now);
+        assert!(!late.is_busy(now), "once is chance");
+        late.was_late(now);
+        assert!(late.is_busy(now) && !late.is_busy(now + BUSY));
+    }
 }

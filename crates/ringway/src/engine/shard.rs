@@ -5,12 +5,12 @@
 //! completed, hands it to the waiters, and wakes them outside all locks. Who finds the turnstile taken leaves word
 //! and goes on. So nobody waits for anybody who is in the kernel.
 
-use super::pace::Pace;
+use super::pace::{Pace, Work};
 use super::reaper::Alarm;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
 use super::waiters::{Answered, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
-use ringway_core::{Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
+use ringway_core::{BackendKind, Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::io;
@@ -67,6 +67,8 @@ pub(crate) struct Shard {
     readable: OwnedFd,
     /// How often it has been moved along.
     turns: AtomicU64,
+    /// How often completions were picked up.
+    pickups: AtomicU64,
     /// Somebody has made the most rounds, and left the next to whoever hears the alarm.
     left_over: AtomicBool,
     alarm: Arc<Alarm>,
@@ -76,6 +78,7 @@ pub(crate) struct Shard {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     turns: u64,
+    pickups: u64,
     promises: u64,
 }
 
@@ -101,6 +104,8 @@ struct Front {
     pace: Pace,
     /// Everything is to be entered that there is room for.
     flush: bool,
+    /// The thread that enters copies what goes through the page cache, so an enter takes only so much of that.
+    enter_copies: bool,
     /// The reapers' business.
     reapers: Reapers,
     /// A reaper has woken tasks, and comes back when they have run.
@@ -184,6 +189,16 @@ impl Inbox {
             self.keys.retain(|key| waiters.waiting(*key) > 0);
         }
     }
+}
+
+/// What a round came to.
+struct Round {
+    /// There is already reason for another.
+    more: bool,
+    /// The thread has copied enough in its enter: another one makes the next round.
+    enough: bool,
+    /// To be dropped.
+    orphans: Vec<Outcome>,
 }
 
 /// What belongs to who is through the turnstile.
@@ -272,6 +287,7 @@ impl Shard {
         // Closing is the engine's business, which waits.
         let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
         let mut queue = options.build()?;
+        let enter_copies = queue.explain().backend == BackendKind::Uring;
         let readable = queue.poll_fd()?.try_clone_to_owned()?;
         Ok(Self {
             front: Mutex::new(Front {
@@ -285,6 +301,7 @@ impl Shard {
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize),
                 flush: false,
+                enter_copies,
                 reapers: Reapers::default(),
                 promise: None,
                 promises: 0,
@@ -294,6 +311,7 @@ impl Shard {
             turnstile: Turnstile::new(),
             readable,
             turns: AtomicU64::new(0),
+            pickups: AtomicU64::new(0),
             left_over: AtomicBool::new(false),
             alarm,
         })
@@ -410,7 +428,7 @@ impl Shard {
         let mut wakers = Vec::new();
         let Some(mut passage) = self.turnstile.enter() else { return woken };
         for round in 1.. {
-            let (more, orphans) = self.go_round(place, own, comes_back, &mut wakers);
+            let Round { more, enough, orphans } = self.go_round(place, own, comes_back, &mut wakers);
             let left = passage.leave();
             // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
             drop_all(orphans);
@@ -425,7 +443,7 @@ impl Shard {
             };
             match again {
                 None => break,
-                Some(again) if round < MOST_ROUNDS => passage = again,
+                Some(again) if round < MOST_ROUNDS && !enough => passage = again,
                 // The others go on without this thread: who comes next, and at the latest the reaper.
                 Some(again) => {
                     self.left_over.store(true, Ordering::Release);
@@ -438,19 +456,13 @@ impl Shard {
         woken
     }
 
-    /// One round: true if there is already reason for another, and what is to be dropped.
-    fn go_round(
-        &self,
-        place: Place,
-        own: Option<Key>,
-        comes_back: bool,
-        wakers: &mut Vec<Waker>,
-    ) -> (bool, Vec<Outcome>) {
+    /// One round.
+    fn go_round(&self, place: Place, own: Option<Key>, comes_back: bool, wakers: &mut Vec<Waker>) -> Round {
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
         let mut orphans = Vec::new();
         self.turns.fetch_add(1, Ordering::Relaxed);
-        let given = self.front().give_turns(ring, place, &mut orphans);
+        let (given, enough) = self.front().give_turns(ring, place, &mut orphans);
         ring.recorder.batch(given);
         ring.cancels.drain(..).for_each(|id| _ = ring.queue.cancel(id));
         // The system call, with nobody waiting for it. An error is of the backend as a whole: nothing is lost by it, and the next
@@ -458,7 +470,12 @@ impl Shard {
         let completions = ring.queue.reap(0);
         let mut front = self.front();
         match completions {
-            Ok(completions) => front.hand_out(completions, &mut ring.recorder, own, &mut orphans),
+            Ok(completions) => {
+                if completions.len() > 0 {
+                    self.pickups.fetch_add(1, Ordering::Relaxed);
+                }
+                front.hand_out(completions, &mut ring.recorder, own, &mut orphans);
+            }
             Err(_) => ring.recorder.failures += 1,
         }
         if front.expected(place) == 0 {
@@ -469,12 +486,12 @@ impl Shard {
             front.promise = Some(Promise { place, tasks: wakers.len() });
             front.promises += 1;
         }
-        let (more, holds_back) = (front.is_due(place) || !front.cancels.is_empty(), front.holds_back());
+        let (more, holds_back) = (enough || front.is_due(place) || !front.cancels.is_empty(), front.holds_back());
         drop(front);
         if holds_back {
             self.alarm.watch();
         }
-        (more, orphans)
+        Round { more, enough, orphans }
     }
 
     /// Something waits for a task of a runtime to come back.
@@ -484,7 +501,9 @@ impl Shard {
 
     /// What there is to be seen of it, to compare with later.
     pub(crate) fn seen(&self) -> Seen {
-        Seen { promises: self.front().promises, turns: self.turns.load(Ordering::Relaxed) }
+        let promises = self.front().promises;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Seen { promises, turns: of(&self.turns), pickups: of(&self.pickups) }
     }
 
     /// What has become of it since it was seen.
@@ -493,8 +512,9 @@ impl Shard {
         match self.holds_back() {
             true if now.promises == before.promises => Progress::Late,
             true => Progress::Moving,
+            // To submit is not to pick up: tasks may do that while nobody looks at what completes.
+            false if now.pickups == before.pickups && self.is_readable() => Progress::Late,
             false if now.turns != before.turns => Progress::Moving,
-            false if self.is_readable() => Progress::Late,
             false => Progress::Still,
         }
     }
@@ -593,8 +613,9 @@ impl Front {
         self.promise.filter(|promise| promise.place == place).map_or(0, |promise| promise.tasks)
     }
 
-    /// Gives the queue those whose turn it is; how many.
-    fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> usize {
+    /// Gives the queue those whose turn it is; how many, and whether more of them are left for another enter, since this one has
+    /// enough to copy.
+    fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> (usize, bool) {
         std::mem::swap(&mut self.cancels, &mut ring.cancels);
         let mut given = 0;
         for lane in LANES {
@@ -612,28 +633,39 @@ impl Front {
             }
         }
         if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
-            while self.pace.room() > 0
-                && let Some((key, next)) = self.paced.take(&mut self.waiters)
-            {
+            let mut work = Work::default();
+            while self.pace.room() > 0 && self.paced.operations > 0 {
+                if work.is_enough() {
+                    self.flush = true;
+                    break;
+                }
+                let Some((key, next)) = self.paced.take(&mut self.waiters) else { break };
+                let copies = next.operation.submitter_copies().filter(|_| self.enter_copies);
                 self.pace.entered(1);
-                self.give(&mut ring.queue, key, next, Turn::Paced, orphans);
+                if self.give(&mut ring.queue, key, next, Turn::Paced, orphans) {
+                    copies.into_iter().for_each(|bytes| work.add(bytes));
+                }
                 given += 1;
             }
         }
-        given
+        (given, self.flush)
     }
 
-    /// Gives the queue an operation, or its waiter the reason why not.
-    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, orphans: &mut Vec<Outcome>) {
+    /// Gives the queue an operation, or its waiter the reason why not; true if the queue has it.
+    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, orphans: &mut Vec<Outcome>) -> bool {
         let label = Label::new(key, next.place, turn);
         match queue.push(next.operation.user_data(label.0)) {
-            Ok(id) => self.waiters.carried(key.index(), id),
+            Ok(id) => {
+                self.waiters.carried(key.index(), id);
+                true
+            }
             Err(refused) => {
                 let reason = refused.reason();
                 for operation in refused.into_operations() {
                     self.answer(label, Err(Box::new(Refused { reason, operation })), None, orphans);
                 }
                 self.over(label);
+                false
             }
         }
     }
@@ -748,4 +780,32 @@ fn wake_all(wakers: &mut Vec<Waker>) {
 /// A lock whose holders leave what it guards right at every moment: a panic elsewhere poisons nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_core::op::{self, At};
+    use ringway_core::{Buffer, File};
+    use std::io::Write;
+
+    /// A task that submits and then computes has a shard that is late, though it has just been moved along.
+    #[test]
+    fn to_submit_is_not_to_pick_up() -> io::Result<()> {
+        let shard = Shard::new(&Options::new(), 8, 8, Alarm::new()?)?;
+        let (end, mut writer) = io::pipe()?;
+        let end = File::from(OwnedFd::from(end));
+        let before = shard.seen();
+        assert_eq!(shard.progress(before), Progress::Still);
+        let read = op::read(&end, Buffer::from(vec![0]), At::Cursor);
+        let pushed = shard.push(Turn::Now(Lane::Wait), Place::ByHand, Waker::noop(), |few| few.push(read));
+        shard.turn(Place::ByHand, Some(pushed.key));
+        writer.write_all(b"x")?;
+        poll(&mut [PollFd::new(&shard.readable, PollFlags::IN)], Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?;
+        assert_eq!(shard.progress(before), Progress::Late);
+        shard.flush();
+        assert_eq!(shard.progress(before), Progress::Moving);
+        assert!(shard.take_one(pushed.key, Waker::noop()).is_some());
+        Ok(())
+    }
 }

@@ -211,7 +211,10 @@ fn one_call_gives_way() {
     let (bytes, times, _) = polls(|_| ringway::fs::read(&path));
     assert!(bytes.unwrap() == content);
     enough("fs::read", times);
-    // (fs::copy copies in no poll, but on a thread.)
+    // A thread copies: there is nothing to give way for.
+    let (copied, ..) = polls(|_| ringway::fs::copy(&path, dir.path().join("copy")));
+    assert_eq!(copied.unwrap(), LEN as u64);
+    assert!(std::fs::read(dir.path().join("copy")).unwrap() == content);
 }
 
 /// On tokio a task that gives way lets timers and I/O be looked at too, as `yield_now` does: not only other tasks.
@@ -233,6 +236,8 @@ fn timers_run_beside_a_stream() {
                     }
                 }
             });
+            // (Where the machine is busy, it may have no time to run while a timer goes by.)
+            let mut ran = 0;
             for _ in 0..20 {
                 // A runtime that is never idle looks at its timers every 61 polls only.
                 let sleep = tokio::time::sleep(Duration::from_millis(2));
@@ -241,8 +246,9 @@ fn timers_run_beside_a_stream() {
                 let end = passes.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 assert!(passes.load(Ordering::Relaxed) - end <= 4, "the stream went on for ever in one poll");
-                assert!(end > begun, "the stream did not run");
+                ran += u64::from(end > begun);
             }
+            assert!(ran > 0, "the stream did not run");
             stream.abort();
             passes.load(Ordering::Relaxed)
         });

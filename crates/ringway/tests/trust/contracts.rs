@@ -31,6 +31,8 @@ macro_rules! cases {
 
 const CASES: &[Case] = cases! {
     one_dropped_transfers_keep_their_memory,
+    one_a_dropped_pooled_read_leaves_others_memory_alone,
+    one_a_dropped_pooled_read_comes_back_late on |builder| builder.fixed_buffers(4 * PAGE, 4).faults(FaultPlan::new(8).delay(500, 3).reorder(300)),
     one_dropped_files_stay_open_for_the_kernel,
     three_a_dropped_read_takes_nothing,
     three_a_dropped_open_leaves_nothing_open,
@@ -146,6 +148,52 @@ async fn one_dropped_transfers_keep_their_memory(world: World) {
 }
 
 /// The descriptor of a dropped file is that file's until its operations are over; so a write never goes to another file.
+/// A device cannot be called off: it writes after the future of a direct read has gone. By then the pool has given its
+/// memory to others, of whom none may be written to.
+async fn one_a_dropped_pooled_read_leaves_others_memory_alone(world: World) {
+    let late = drop_pooled_reads(&world).await;
+    assert!(late > 0, "no read was on its way when its future went");
+}
+
+/// The same with answers that are late, and memory of an arena, which has only so many blocks: each comes back once.
+async fn one_a_dropped_pooled_read_comes_back_late(world: World) {
+    drop_pooled_reads(&world).await;
+}
+
+/// Drops reads that have begun, takes memory of the same size for cached data, and looks at that when the device is done. How many
+/// reads were on their way when that memory was taken.
+async fn drop_pooled_reads(world: &World) -> usize {
+    const LEN: u64 = 4 * PAGE as u64;
+    let device = world.file("device", &vec![0x3c; 256 * PAGE], true).await;
+    let cached = world.file("cached", &vec![0x5a; 16 * PAGE], false).await;
+    let mut late = 0;
+    for number in 0..1000 {
+        let reads =
+            (0..2).map(|read| Box::pin(device.read((number + read) % 64 * LEN..((number + read) % 64 + 1) * LEN)));
+        let mut reads: Vec<_> = reads.collect();
+        for read in &mut reads {
+            _ = poll_immediate(read).await;
+        }
+        drop(reads);
+        let others = join_all((0..4).map(|at| cached.read(at * LEN..(at + 1) * LEN))).await;
+        late += usize::from(world.counts().in_flight > 0);
+        world.quiet().await;
+        for other in others {
+            let other = other.unwrap();
+            assert!(
+                other.len() as u64 == LEN && other.iter().all(|byte| *byte == 0x5a),
+                "memory in use was overwritten"
+            );
+        }
+        let again = device.read(0..LEN).await.unwrap();
+        assert!(again.iter().all(|byte| *byte == 0x3c), "memory that came back was overwritten");
+        if late == 30 {
+            break;
+        }
+    }
+    late
+}
+
 async fn one_dropped_files_stay_open_for_the_kernel(world: World) {
     let innocent = world.file("innocent", &pattern(0, PAGE), true).await;
     for round in 0..30 {
