@@ -379,6 +379,13 @@ impl Queue {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
         let fd = self.main.poll_fd()?;
+        // The ring watches the threads' own descriptor. Later there might be none left for it, and then nothing would
+        // tell of what the threads have done.
+        if self.explanation.backend == BackendKind::Uring
+            && let Some(side) = self.side()
+        {
+            side.eventfd()?;
+        }
         self.polled = true;
         self.echo();
         self.announce();

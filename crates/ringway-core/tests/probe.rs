@@ -392,3 +392,36 @@ fn a_limit_of_file_sizes_of_an_ordinary_user() {
         same_backends_under_every_limit();
     });
 }
+
+/// The first operation for the threads beside a backend comes when no descriptor is left: whoever polls the queue is
+/// told of its end all the same.
+#[test]
+fn threads_are_heard_when_descriptors_have_run_out() {
+    in_child("threads_are_heard_when_descriptors_have_run_out", || {
+        let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        // SAFETY: the limit is a live value that is only read.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+        for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+            let mut queue = match Options::default().backend(kind).build() {
+                Ok(queue) => queue,
+                Err(error) => {
+                    println!("skipped: {kind}: {error}");
+                    continue;
+                }
+            };
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&queue.poll_fd().unwrap());
+            while queue.reap(0).unwrap().count() > 0 {}
+            let taken: Vec<_> = std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).collect();
+            let work = ringway_core::op::blocking(|| std::thread::sleep(Duration::from_millis(20)));
+            queue.push(work).unwrap();
+            let begun = Instant::now();
+            while queue.reap(0).unwrap().count() == 0 {
+                let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                // SAFETY: `poll` is valid for reads and writes for the length of the call.
+                let ready = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
+                assert!(ready == 1 && begun.elapsed() < Duration::from_secs(10), "{kind}: nobody tells of its end");
+            }
+            drop(taken);
+        }
+    });
+}

@@ -242,7 +242,7 @@ impl Queue {
         }
     }
 
-    fn side(&mut self) -> Option<&mut Threads> {
+    pub(super) fn side(&mut self) -> Option<&mut Threads> {
         if self.side.is_none() {
             *self.side = Threads::new(self.options.thread_options()).ok();
             self.echo();
