@@ -1,21 +1,52 @@
 //! Buffers that are given to an operation and come back with its result.
 
-use ringway_core::Buffer;
+use ringway_core::{AlignedBuffer, Buffer};
 
 /// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`, [`AlignedBuffer`](crate::AlignedBuffer), with the feature
 /// `bytes` also `BytesMut` and (to write from) `Bytes`; and [`Buffer`] itself, of which a part can be used, and which
 /// takes a [`CustomBuffer`](crate::CustomBuffer).
 ///
 /// All of its length is read into or written from: `vec![0; 4096]`, not `Vec::with_capacity(4096)`.
+///
+/// In a child that was forked while an operation was in flight, the buffer is out of reach: the operation fails there
+/// with ECHILD, and an empty buffer of the same kind is returned (for a type of the program's own it panics).
 pub trait IoBuffer: Into<Buffer> + TryFrom<Buffer> + Send + 'static {}
 
 impl<B: Into<Buffer> + TryFrom<Buffer> + Send + 'static> IoBuffer for B {}
 
 /// The way back to what it was.
 pub(crate) fn given_back<B: IoBuffer>(buffer: Buffer) -> B {
-    match B::try_from(buffer) {
-        Ok(buffer) => buffer,
-        // What `B` was made into is of `B`'s kind, and nothing changes a buffer's kind.
-        Err(_) => unreachable!("a buffer comes back as what it was"),
+    // What `B` was made into is of `B`'s kind, and nothing changes a buffer's kind.
+    B::try_from(buffer).unwrap_or_else(|_| empty())
+}
+
+/// An empty buffer of `B`'s kind, for a forked child, whose parent has the buffer.
+#[cold]
+fn empty<B: IoBuffer>() -> B {
+    let kinds: [fn() -> Buffer; _] = [
+        || Vec::new().into(),
+        || Box::<[u8]>::default().into(),
+        || AlignedBuffer::new(0, 1).into(),
+        #[cfg(feature = "bytes")]
+        || bytes::BytesMut::new().into(),
+        #[cfg(feature = "bytes")]
+        || bytes::Bytes::new().into(),
+    ];
+    let found = kinds.into_iter().find_map(|make| B::try_from(make()).ok());
+    found.unwrap_or_else(|| panic!("a forked child has no buffer of this kind to return"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_an_empty_buffer() {
+        assert!(empty::<Vec<u8>>().is_empty());
+        assert!(empty::<Box<[u8]>>().is_empty());
+        assert!(empty::<AlignedBuffer>().is_empty());
+        assert_eq!(empty::<Buffer>().len(), 0);
+        #[cfg(feature = "bytes")]
+        assert!(empty::<bytes::BytesMut>().is_empty() && empty::<bytes::Bytes>().is_empty());
     }
 }
