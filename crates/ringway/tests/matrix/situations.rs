@@ -1,0 +1,435 @@
+//! The situations that are a process's own: limits, signals, forks, drops, full disks. Each runs in a process for each
+//! backend, and in it each call with a buffered and, where that differs, with a direct file.
+
+use crate::common::{in_child, is_root};
+use crate::rows::{self, Does, Row, World};
+use crate::watchdog::Watchdog;
+use crate::world::{KINDS, is_granted, settled, skip};
+use futures::executor::block_on;
+use ringway::{BackendKind, Engine};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// What a call may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Want {
+    Success,
+    Errno(i32),
+    /// The process ends by this signal.
+    Killed(i32),
+}
+
+/// How a child of [`in_fork`] ended.
+#[derive(Debug)]
+struct Status(i32);
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match libc::WIFSIGNALED(self.0) {
+            true => write!(f, "killed by signal {}", libc::WTERMSIG(self.0)),
+            false => write!(f, "ended with status {:#x}", self.0),
+        }
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// The process of one situation on one backend.
+struct Table {
+    situation: &'static str,
+    kind: BackendKind,
+    cells: usize,
+    wrong: Vec<String>,
+}
+
+impl Table {
+    /// Runs `body` for each backend in a process of its own, in which the global engine has it.
+    fn each(situation: &'static str, body: impl Fn(&mut Table)) {
+        for kind in KINDS {
+            if std::env::var("RINGWAY_BACKEND").is_ok_and(|chosen| chosen != kind.to_string()) || !is_granted(kind) {
+                continue;
+            }
+            let prepare = |command: &mut std::process::Command| _ = command.env("RINGWAY_BACKEND", kind.to_string());
+            in_child(&format!("situations::{situation}"), prepare, || {
+                let mut table = Table { situation, kind, cells: 0, wrong: Vec::new() };
+                body(&mut table);
+                println!("{situation}, {kind}: {} cells", table.cells);
+                assert!(table.wrong.is_empty(), "{situation}, {kind}:\n{}", table.wrong.join("\n"));
+            });
+        }
+    }
+
+    /// With the global one, which no situation is to make.
+    fn engine(&self) -> Engine {
+        Engine::global().unwrap();
+        Engine::builder().backend(self.kind).shards(1).try_cached(false).build().unwrap()
+    }
+
+    /// Each call, in a fresh directory on `disk`, with each kind of file.
+    fn rows(&mut self, disk: &Path, mut cell: impl FnMut(&mut Self, Row, World)) {
+        let engine = self.engine();
+        warm_up(&engine, self.kind, disk);
+        for direct in [false, true] {
+            let rows = if direct { rows::files() } else { rows::all().collect() };
+            for row in rows {
+                let _watch = Watchdog::new(&format!("{}, {}: {}", self.situation, self.kind, row.name));
+                let dir = tempfile::tempdir_in(disk).unwrap();
+                let before = descriptors();
+                let world = World::new(&engine, self.kind, dir.path(), direct);
+                block_on(world.list()).unwrap();
+                quiet(&engine);
+                cell(self, row, world);
+                quiet(&engine);
+                closed(&before);
+            }
+        }
+    }
+
+    /// Notes an answer, and whether it is one of those that are wanted.
+    fn answer(&mut self, row: &Row, answer: &io::Result<()>, wanted: &[Want]) {
+        let is = match answer {
+            Ok(()) => wanted.contains(&Want::Success),
+            Err(error) => match (error.raw_os_error(), error.get_ref().and_then(|inner| inner.downcast_ref())) {
+                (Some(errno), _) => wanted.contains(&Want::Errno(errno)),
+                (None, Some(Status(status))) => wanted.contains(&Want::Killed(libc::WTERMSIG(*status))),
+                (None, None) => false,
+            },
+        };
+        let text = answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
+        let line = format!("{:46} {:28} {:8} {text}", row.name, self.situation, self.kind.to_string());
+        println!("{line}");
+        self.cells += 1;
+        if !is {
+            self.wrong.push(format!("{line}: wanted {wanted:?}"));
+        }
+    }
+}
+
+/// Has the engines open what they open at the first need.
+fn warm_up(engine: &Engine, kind: BackendKind, disk: &Path) {
+    for row in rows::files().iter().filter(|row| row.name.ends_with("pipe") || row.name == "File::set_permissions") {
+        let dir = tempfile::tempdir_in(disk).unwrap();
+        let world = World::new(engine, kind, dir.path(), false);
+        block_on(world.list()).unwrap();
+        block_on((row.call)(world)).unwrap();
+        quiet(engine);
+    }
+}
+
+/// What this process has open.
+fn descriptors() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    // That of the list itself has gone meanwhile.
+    let mut open: Vec<_> = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect();
+    open.sort();
+    open
+}
+
+/// Waits until nothing else is open.
+fn closed(before: &[PathBuf]) {
+    let mut now = Vec::new();
+    for _ in 0..10_000 {
+        now = descriptors();
+        if now.len() <= before.len() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("left open: {now:?}; before there were {before:?}");
+}
+
+/// Nothing is in flight any more in either engine.
+fn quiet(engine: &Engine) {
+    settled(engine);
+    settled(Engine::global().unwrap());
+}
+
+fn disk() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+#[test]
+fn ordinary() {
+    Table::each("ordinary", |table| {
+        table.rows(&disk(), |table, row, world| {
+            table.answer(&row, &block_on((row.call)(world)), &[Want::Success]);
+        });
+    });
+}
+
+/// The handle of the engine and all other handles of the file go while a call is on its way: it ends as ever, and then
+/// the engine goes.
+#[test]
+fn engine_dropped() {
+    Table::each("engine_dropped", |table| {
+        warm_up(Engine::global().unwrap(), table.kind, &disk());
+        for row in rows::all() {
+            let _watch = Watchdog::new(row.name);
+            let dir = tempfile::tempdir_in(disk()).unwrap();
+            let before = descriptors();
+            let world = World::new(&table.engine(), table.kind, dir.path(), false);
+            let mut call = (row.call)(world);
+            let first = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let answer = match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => block_on(call),
+            };
+            table.answer(&row, &answer, &[Want::Success]);
+            settled(Engine::global().unwrap());
+            closed(&before);
+        }
+    });
+}
+
+/// The future is dropped after so many polls. Nothing is left of it, and the next call works.
+#[test]
+fn cancelled() {
+    Table::each("cancelled", |table| {
+        for polls in 1..4 {
+            table.rows(&disk(), |table, row, world| {
+                let (dir, engine) = (world.dir.clone(), world.engine.clone());
+                let mut call = (row.call)(world);
+                let mut answer = None;
+                for poll in 0..polls {
+                    if let Poll::Ready(done) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                        answer = Some(done);
+                        break;
+                    }
+                    if poll + 1 < polls {
+                        std::thread::sleep(Duration::from_micros(300));
+                    }
+                }
+                drop(call);
+                quiet(&engine);
+                let litter = std::fs::read_dir(&*dir).unwrap().find_map(|entry| {
+                    let name = entry.unwrap().file_name().into_string().unwrap();
+                    name.ends_with(".tmp").then_some(name)
+                });
+                let answer = match litter {
+                    Some(name) => Err(io::Error::other(format!("{name} is left"))),
+                    None => answer.unwrap_or(Ok(())),
+                };
+                table.answer(&row, &answer, &[Want::Success]);
+            });
+        }
+    });
+}
+
+#[test]
+fn descriptor_limit() {
+    Table::each("descriptor_limit", |table| {
+        table.rows(&disk(), |table, row, world| {
+            let before = set_limit(libc::RLIMIT_NOFILE, 4);
+            let answer = block_on((row.call)(world));
+            set_limit(libc::RLIMIT_NOFILE, before);
+            let opens = row.does.has(Does::OPEN) || row.does.has(Does::BUILD);
+            let wanted = if opens { Want::Errno(libc::EMFILE) } else { Want::Success };
+            table.answer(&row, &answer, &[wanted]);
+        });
+    });
+}
+
+/// Sets the soft limit, and gives what it was.
+fn set_limit(which: libc::__rlimit_resource_t, to: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is a live value, valid for writes.
+    assert_eq!(unsafe { libc::getrlimit(which, &raw mut limit) }, 0);
+    let before = std::mem::replace(&mut limit.rlim_cur, to);
+    // SAFETY: the limit is a live value that is only read.
+    assert_eq!(unsafe { libc::setrlimit(which, &raw const limit) }, 0);
+    before
+}
+
+#[test]
+fn disk_full() {
+    if !is_root() {
+        return skip("a full disk: mounting one takes root");
+    }
+    Table::each("disk_full", |table| {
+        // On a thread that has no workers of the kernel's yet, which would not see the disk.
+        std::thread::scope(|scope| scope.spawn(|| full_disk(table)).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn full_disk(table: &mut Table) {
+    let at = tempfile::tempdir_in(disk()).unwrap();
+    let path = std::ffi::CString::new(at.path().to_str().unwrap()).unwrap();
+    // SAFETY: the strings are alive for the length of the calls. Nobody else sees the mount: it goes with this process.
+    unsafe {
+        assert_eq!(libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS), 0, "{}", io::Error::last_os_error());
+        let none = std::ptr::null();
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        assert_eq!(libc::mount(none, c"/".as_ptr(), none, private, std::ptr::null()), 0);
+        let size = c"size=512k".as_ptr().cast();
+        assert_eq!(libc::mount(c"none".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size), 0);
+    }
+    table.rows(at.path(), |table, row, world| {
+        let filling = at.path().join("filling");
+        let full = std::fs::write(&filling, vec![0; 1 << 20]).expect_err("it has 512 KiB");
+        assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+        let answer = block_on((row.call)(world));
+        std::fs::remove_file(&filling).unwrap();
+        let grows = row.does.has(Does::GROW);
+        let wanted = if grows { Want::Errno(libc::ENOSPC) } else { Want::Success };
+        table.answer(&row, &answer, &[wanted]);
+    });
+}
+
+/// With SIGXFSZ as it is by default, such a write is the end of the process, as it is with the standard library, or
+/// EFBIG where it is not the caller's thread that writes.
+#[test]
+fn file_size_limit_with_its_signal() {
+    Table::each("file_size_limit_with_its_signal", |table| {
+        for (index, row) in rows::all().enumerate().filter(|(_, row)| row.does.has(Does::GROW)) {
+            let dir = tempfile::tempdir_in(disk()).unwrap();
+            // Built in the child: an engine is its process's own.
+            let kind = table.kind;
+            let answer = in_fork(|| {
+                let engine = Engine::builder().backend(kind).shards(1).build()?;
+                let world = World::new(&engine, kind, dir.path(), false);
+                set_limit(libc::RLIMIT_FSIZE, 0);
+                let row = rows::all().nth(index).ok_or(io::ErrorKind::NotFound)?;
+                block_on((row.call)(world))
+            });
+            table.answer(&row, &answer, &[Want::Errno(libc::EFBIG), Want::Killed(libc::SIGXFSZ)]);
+        }
+    });
+}
+
+/// With SIGXFSZ ignored, a write beyond the limit is EFBIG, as it is for the standard library.
+#[test]
+fn file_size_limit() {
+    Table::each("file_size_limit", |table| {
+        // SAFETY: the disposition is one that takes no handler.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        table.rows(&disk(), |table, row, world| {
+            let before = set_limit(libc::RLIMIT_FSIZE, 0);
+            let answer = block_on((row.call)(world));
+            set_limit(libc::RLIMIT_FSIZE, before);
+            let grows = row.does.has(Does::GROW) || row.name == "File::set_len, longer";
+            let wanted = if grows { Want::Errno(libc::EFBIG) } else { Want::Success };
+            table.answer(&row, &answer, &[wanted]);
+        });
+    });
+}
+
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Signals all the time, with a handler that lets no system call go on by itself.
+#[test]
+fn interrupted() {
+    Table::each("interrupted", |table| {
+        // SAFETY: all zeroes are a valid action, and the handler only counts, which a handler may do.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = count as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+        }
+        // SAFETY: the call takes nothing and cannot fail.
+        let caller = unsafe { libc::pthread_self() };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // To the process, whose engines' threads may be hit, and to the thread that calls.
+                while !over.load(Ordering::Relaxed) {
+                    // SAFETY: the calls take numbers; the thread lives as long as the scope.
+                    unsafe {
+                        libc::kill(libc::getpid(), libc::SIGUSR1);
+                        libc::pthread_kill(caller, libc::SIGUSR1);
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+            let calls = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                table.rows(&disk(), |table, row, world| {
+                    table.answer(&row, &block_on((row.call)(world)), &[Want::Success]);
+                });
+            }));
+            over.store(true, Ordering::Relaxed);
+            calls.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        println!("{} signals", SIGNALS.load(Ordering::Relaxed));
+        assert!(SIGNALS.load(Ordering::Relaxed) > 100);
+    });
+}
+
+/// Each call in a forked child: it is answered at once, and nothing happens to the parent's files and engines.
+#[test]
+fn forked() {
+    Table::each("forked", |table| {
+        table.rows(&disk(), |table, row, world| {
+            let before = world.engine.stats().counts;
+            let answer =
+                in_fork(|| match (row.call)(world.clone()).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(answer) => answer,
+                    Poll::Pending => Err(io::Error::other("it waits for the parent's engine")),
+                });
+            let operation = row.does.has(Does::OPERATION);
+            let wanted = if operation { Want::Errno(libc::ECHILD) } else { Want::Success };
+            table.answer(&row, &answer, &[wanted]);
+            assert_eq!(world.engine.stats().counts, before);
+        });
+    });
+}
+
+/// Forked while each call is on its way: the child is told, and the parent's call goes on.
+#[test]
+fn forked_meanwhile() {
+    Table::each("forked_meanwhile", |table| {
+        table.rows(&disk(), |table, row, world| {
+            let mut call = (row.call)(world);
+            let mut poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(answer) = poll() {
+                return table.answer(&row, &answer, &[Want::Success]);
+            }
+            let answer = in_fork(|| match poll() {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => Err(io::Error::other("it waits for the parent's engine")),
+            });
+            table.answer(&row, &answer, &[Want::Errno(libc::ECHILD)]);
+            table.answer(&row, &block_on(call), &[Want::Success]);
+        });
+    });
+}
+
+/// What `work` gives in a forked child.
+fn in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (mut reader, writer) = io::pipe()?;
+    // SAFETY: the child goes on with this thread alone, and ends without returning.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let text = match answer {
+            Ok(Ok(())) => "0 ".to_owned(),
+            Ok(Err(error)) => format!("{} {error}", error.raw_os_error().unwrap_or(-1)),
+            Err(_) => "-1 it panics".to_owned(),
+        };
+        let _ = io::Write::write_all(&mut &writer, text.as_bytes());
+        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
+        unsafe { libc::_exit(0) }
+    }
+    drop(writer);
+    let text = io::read_to_string(&mut reader)?;
+    let mut status = 0;
+    // SAFETY: `status` is valid for writes for the length of the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let Some((errno, text)) = text.split_once(' ') else {
+        return Err(io::Error::other(Status(status)));
+    };
+    match errno.parse().map_err(io::Error::other)? {
+        0 => Ok(()),
+        -1 => Err(io::Error::other(text.to_owned())),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
