@@ -69,7 +69,7 @@ fn every_public_function_is_in_a_row() {
     declarations(&src, &exported, &mut declared);
     assert!(declared.len() > 100, "only {} were found", declared.len());
     let rows: BTreeSet<String> =
-        rows::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
+        crate::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
     let known = |name: &String| rows.contains(name) || NO_IO.contains(&name.as_str());
     let missing: Vec<_> = declared.iter().filter(|name| !known(name)).collect();
     assert!(missing.is_empty(), "in no row: {missing:?}");
