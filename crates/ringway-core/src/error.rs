@@ -62,7 +62,7 @@ impl From<Error> for io::Error {
 #[non_exhaustive]
 pub enum Reason {
     /// As many operations are in flight as the queue allows, or, for a chain, too many for all of
-    /// it: reap, and push again.
+    /// it: reap, and push again. (For a chain that is longer than the queue there never is room: that is invalid.)
     Full,
     /// The queue has been closed.
     Closed,

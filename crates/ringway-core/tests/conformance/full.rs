@@ -46,7 +46,8 @@ pub fn chains_are_taken_whole_or_not(world: &World) {
     queue.push_chain(operations).unwrap();
     assert_eq!(queue.rest().into_keys().collect::<Vec<_>>(), [0, 1, 2]);
     // One longer than the queue will ever be.
-    assert!(queue.push_chain((0..5).map(|_| op::nop())).unwrap_err().is_full());
+    let error = queue.push_chain((0..5).map(|_| op::nop())).unwrap_err();
+    assert!(matches!(error.reason(), Reason::Invalid(_)));
     assert_eq!(queue.in_flight(), 0);
 }
 
