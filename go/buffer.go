@@ -5,6 +5,7 @@ package ringway
 import (
 	"context"
 	"math/bits"
+	"os"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -48,6 +49,22 @@ func NewBuffer(n int) *Buffer {
 func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.lend(n), n) }
 
 func newBuffer(lent block, n int) *Buffer { return &Buffer{p: lent.memory[:n:n], lent: lent} }
+
+// readLength is how many bytes of memory a read of n bytes at an offset is given: not many more than the file has there. A long
+// n may come from the file itself, and memory that there is not ends a Go program. What is less than n meets the end of the
+// file, unless that has grown meanwhile.
+func readLength(file *os.File, off int64, n int) (int, error) {
+	if n <= largestBlock {
+		return n, nil
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return n, err
+	}
+	// Whole pages, which direct I/O takes as they are.
+	there := max(info.Size()-off, 0)&^(pageSize-1) + pageSize
+	return int(min(int64(n), there)), nil
+}
 
 // orAbandon gives what get does, or the context's cause as soon as it ends: then get goes on alone, and late, if it is not
 // nil, is called with what it gives.

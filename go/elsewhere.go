@@ -321,7 +321,8 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
-// context ends it returns at once: the buffer stays ringway's until the read is done. Release what it gives.
+// context ends it returns at once: the buffer stays ringway's until the read is done. Release what it gives. An n beyond the
+// end of a file costs no memory.
 func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if err := f.ready(ctx, "read"); err != nil {
 		return nil, err
@@ -330,13 +331,20 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		return nil, f.fail("readat", errNegative)
 	}
 	b, err := orAbandon(ctx, func() (*Buffer, error) {
-		buffer := f.engine.NewBuffer(n)
-		n, err := f.file.ReadAt(buffer.p, off)
+		length, err := readLength(f.file, off, n)
+		if err != nil {
+			return nil, err
+		}
+		buffer := f.engine.NewBuffer(length)
+		got, err := f.file.ReadAt(buffer.p, off)
 		if err != nil && err != io.EOF {
 			buffer.Release()
 			return nil, err
 		}
-		buffer.p = buffer.p[:n]
+		buffer.p = buffer.p[:got]
+		if err == nil && length < n {
+			err = io.EOF
+		}
 		return buffer, err
 	}, releaseLate)
 	return b, f.fail("read", err)

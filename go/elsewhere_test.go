@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,11 @@ func TestElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := f.ReadBuf(t.Context(), 8, 4)
+	if err != io.EOF || string(b.Bytes()) != "89" {
+		t.Fatal(b, err)
+	}
+	b.Release()
+	b, err = f.ReadBuf(t.Context(), 8, math.MaxInt)
 	if err != io.EOF || string(b.Bytes()) != "89" {
 		t.Fatal(b, err)
 	}

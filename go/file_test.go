@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -451,6 +452,34 @@ func TestContexts(t *testing.T) {
 		b, err = f.ReadBuf(t.Context(), int64(len(content))-10, 5000)
 		if err != io.EOF || !bytes.Equal(b.Bytes(), content[len(content)-10:]) {
 			t.Fatal(err)
+		}
+	})
+}
+
+// A length that somebody else has written, in a file's footer say, costs no memory that the file cannot fill.
+func TestReadBufBeyondTheFile(t *testing.T) {
+	content := bytesOf(9<<20 + 100)
+	name := fileWith(t, content)
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		f := open(t, e, name, os.O_RDONLY|direct)
+		for _, ctx := range []context.Context{context.Background(), t.Context()} {
+			for _, off := range []int{0, 100, len(content) - 1, len(content), len(content) + 1, 1 << 40} {
+				for _, n := range []int{10 << 20, 1 << 45, math.MaxInt} {
+					b, err := f.ReadBuf(ctx, int64(off), n)
+					if err != io.EOF || !bytes.Equal(b.Bytes(), content[min(off, len(content)):]) {
+						t.Fatalf("%d bytes at %d: %v", n, off, err)
+					}
+					if got, most := cap(b.Bytes()), max(len(content)-off, 0)+8192; got > most {
+						t.Errorf("%d bytes at %d: memory of %d", n, off, got)
+					}
+					b.Release()
+				}
+			}
+			b, err := f.ReadBuf(ctx, 50, 9<<20)
+			if err != nil || !bytes.Equal(b.Bytes(), content[50:50+9<<20]) {
+				t.Fatal(err)
+			}
+			b.Release()
 		}
 	})
 }

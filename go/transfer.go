@@ -79,15 +79,30 @@ const mostOwned = 4 << 20
 
 // readOwned fills a buffer, or releases it. The file is held open.
 func (f *File) readOwned(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
-	return detach(ctx, f, func() (*Buffer, error) {
-		n, err := f.readAt(ctx, buffer.p, off)
-		if err != nil && err != io.EOF {
-			buffer.Release()
-			return nil, err
-		}
-		buffer.p = buffer.p[:n]
-		return buffer, err
-	}, releaseLate)
+	return detach(ctx, f, func() (*Buffer, error) { return f.fillOwned(ctx, buffer, off) }, releaseLate)
+}
+
+func (f *File) fillOwned(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
+	n, err := f.readAt(ctx, buffer.p, off)
+	if err != nil && err != io.EOF {
+		buffer.Release()
+		return nil, err
+	}
+	buffer.p = buffer.p[:n]
+	return buffer, err
+}
+
+// readLong reads n bytes, or fewer at the end of the file, into as much memory as the file can fill.
+func (f *File) readLong(ctx context.Context, off int64, n int) (*Buffer, error) {
+	length, err := readLength(f.file, off, n)
+	if err != nil {
+		return nil, err
+	}
+	buffer, err := f.fillOwned(ctx, f.engine.NewBuffer(length), off)
+	if err == nil && length < n {
+		err = io.EOF
+	}
+	return buffer, err
 }
 
 // cachedNow reads what the page cache has of the beginning of p, and never blocks.
@@ -688,7 +703,8 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 }
 
 // ReadBuf reads n bytes at an offset, or fewer at the end of the file (with io.EOF), into a buffer of ringway's own. When the
-// context ends it returns at once: the buffer stays ringway's until the kernel has let go of it. Release what it gives.
+// context ends it returns at once: the buffer stays ringway's until the kernel has let go of it. Release what it gives. An n
+// beyond the end of a file costs no memory; one that the program's memory cannot hold ends the program, as with make.
 func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
@@ -702,6 +718,10 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	defer f.end()
 	if ctx.Err() != nil {
 		return nil, f.fail("read", context.Cause(ctx))
+	}
+	if n > largestBlock {
+		buffer, err := detach(ctx, f, func() (*Buffer, error) { return f.readLong(ctx, off, n) }, releaseLate)
+		return buffer, f.fail("read", err)
 	}
 	buffer := f.engine.NewBuffer(n)
 	if f.cachedNow(buffer.p, off) == n {
