@@ -10,6 +10,19 @@
 //! engine's threads: 16 for each shard, apart from those that transfer data. Dropped before it has
 //! begun, such a call is not made; once begun it runs to its end, and its result is dropped.
 //!
+//! A new name is durable when its directory is synced, which can be opened as any file:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! # let dir = tempfile::tempdir()?;
+//! # let dir = dir.path();
+//! use ringway::fs::{self, File};
+//! fs::write(dir.join("7.log"), b"entries".to_vec()).await?;
+//! File::open(dir).await?.sync_all().await?;
+//! # Ok(()) }
+//! ```
+//!
 //! Not here: `soft_link`, which is deprecated ([`symlink`]), and [`std::fs::File::lock`] and
 //! `lock_shared`, which wait for another program for as long as it likes
 //! ([`try_lock`](File::try_lock)).

@@ -37,9 +37,21 @@
 //!
 //! ## Executors
 //!
-//! On tokio (any flavour, with I/O enabled) a task of the runtime picks up completions. Elsewhere (smol, `futures::executor`, anything that polls
-//! futures) a thread of ringway's own does. A program with a loop of its own may do it itself ([`Reaping::ByHand`]).
-//! Files and engines belong to no runtime: open in one, read in another.
+//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver picks up completions. Elsewhere (smol,
+//! `futures::executor`, anything that polls futures) a thread of ringway's own does. A program with a loop of its own may
+//! do it itself ([`Reaping::ByHand`]). Files and engines belong to no runtime: open in one, read in another.
+//!
+//! Tests with tokio's paused clock (`start_paused`): the clock jumps to the next timer while every task waits for a file,
+//! as it does for a socket, so a `timeout` around an operation may end at once. `tokio::fs` holds the clock meanwhile.
+//!
+//! ## Features
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `tokio` | yes | tokio's I/O driver picks up completions; `AsyncRead`, `AsyncWrite`, `AsyncSeek` of tokio |
+//! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
+//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io` |
+//! | `tracing` | no | a span for each operation |
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]

@@ -16,8 +16,8 @@ impl File {
     ///
     /// With direct I/O too the range may be any: what encloses it is read, and the rest trimmed off without a copy.
     ///
-    /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or beyond `i64::MAX`. Dropped, the read is
-    /// cancelled.
+    /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or beyond `i64::MAX`; OutOfMemory
+    /// where there is no memory for the whole range, however short the file is. Dropped, the read is cancelled.
     pub async fn read(&self, range: Range<u64>) -> io::Result<Block> {
         self.read_lent(range, true).await
     }

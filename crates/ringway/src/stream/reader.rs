@@ -57,9 +57,10 @@ use std::task::{Context, Poll, ready};
 ///
 /// **The end.** It is told once each time that it is met. Who reads on is told what the file has grown by since.
 ///
-/// **Errors.** They are those of [`File::read`]; ESPIPE for a pipe, a socket or a terminal, which have no offsets. An
-/// error is told once, when its chunk's turn comes. The reader stays where it is: the next read tries the same chunk
-/// again, and [`seek_to`](Self::seek_to) may go round it.
+/// **Errors.** They are those of [`File::read`]; ESPIPE for what is neither a file nor a block device: pipes, sockets,
+/// character devices (also those that could be read, as `/dev/urandom`). An error is told once, when its chunk's turn
+/// comes. The reader stays where it is: the next read tries the same chunk again, and [`seek_to`](Self::seek_to) may go
+/// round it.
 ///
 /// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point, and nothing is
 /// lost.

@@ -43,8 +43,9 @@ use std::task::{Context, Poll, ready};
 /// thrown away: it is told once, for all the writes on their way, and the next such call begins with trying them again.
 /// So a disk that is full can be made room on, and the writer gone on with; a call that fails has taken none of its
 /// bytes in. [`written`](Self::written) tells how much has been written without a gap; behind that there may be more.
-/// Besides there are ESPIPE for a pipe, a socket or a terminal, and InvalidInput for a file that was opened for
-/// appending, which writes wherever it likes: open it for writing, and begin [`at`](Self::at) its length.
+/// Besides there are ESPIPE for what is neither a file nor a block device (pipes, sockets, character devices), and
+/// InvalidInput for a file that was opened for appending, which writes wherever it likes: open it for writing, and begin
+/// [`at`](Self::at) its length.
 ///
 /// **Direct I/O** writes whole blocks: `at` has to be a multiple of the [alignment](File::alignment) (InvalidInput).
 /// The last block is filled up with zeroes when it is flushed, and the file then cut to its length; after a power cut
