@@ -71,7 +71,7 @@ func (f *File) writeBatch(ctx context.Context, batch []Transfer, end Durability)
 	switch follow := !f.append && f.follow(batch) && !f.engine.closed.Load(); {
 	case f.append:
 		f.appendBatch(ctx, batch)
-	case follow && !f.direct:
+	case follow && (!f.direct || f.engine.backend == Threads):
 		f.writeRange(ctx, batch, batch[0].Off)
 	case follow && end != NoSync && f.engine.backend == Uring:
 		if done, err := f.commit(ctx, batch, end); done {

@@ -12,6 +12,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -123,6 +125,61 @@ func TestAppendBatch(t *testing.T) {
 		}
 		if seen != writers*rounds {
 			t.Errorf("%d of %d batches are there", seen, writers*rounds)
+		}
+	})
+}
+
+// A log's group commit is one write, not one for each record, on every backend.
+func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
+	writes := func() int {
+		text, err := os.ReadFile("/proc/self/io")
+		if err != nil {
+			skip.Test(t, err)
+		}
+		_, after, _ := strings.Cut(string(text), "syscw: ")
+		line, _, _ := strings.Cut(after, "\n")
+		n, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		const parts = 200
+		name := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(name, make([]byte, parts*4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
+		if err != nil {
+			skip.Test(t, err)
+		}
+		defer f.Close()
+		memory := e.NewBuffer(parts * 4096)
+		defer memory.Release()
+		batch := make([]Transfer, parts)
+		for i := range batch {
+			batch[i] = Transfer{P: memory.Bytes()[i*4096 : (i+1)*4096], Off: int64(i) * 4096}
+			for at := range batch[i].P {
+				batch[i].P[at] = byte(i)
+			}
+		}
+		for _, end := range []Durability{NoSync, DataSync, FullSync} {
+			before := writes()
+			if err := f.WriteBatch(batch, end); err != nil {
+				t.Fatal(err)
+			}
+			if n := writes() - before; n > parts/4 {
+				t.Errorf("%d writes for a batch of %d", n, parts)
+			}
+			for i := range batch {
+				if batch[i].N != 4096 || batch[i].Err != nil {
+					t.Fatal(i, batch[i].N, batch[i].Err)
+				}
+			}
+			if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, memory.Bytes()) {
+				t.Fatal("the file differs", err)
+			}
 		}
 	})
 }
