@@ -3,7 +3,7 @@
 use super::blocking::Work;
 use super::{Form, Metadata, Raw, WriteDsync};
 use crate::backend::FileKind;
-use crate::backend::uring::BY_WORKER;
+use crate::backend::uring;
 use crate::{Buffer, File};
 use std::any::Any;
 use std::ffi::CString;
@@ -127,7 +127,7 @@ impl Operation {
     pub fn submitter_copies(&self) -> Option<u64> {
         let traits = self.file.as_ref().map(File::traits)?;
         let buffered = traits.kind == FileKind::Storage && !traits.direct && self.raw.is_transfer();
-        buffered.then(|| self.raw.bytes()).map(|bytes| if bytes < BY_WORKER { bytes } else { 0 })
+        buffered.then(|| if uring::is_for_worker(&self.raw) { 0 } else { self.raw.bytes() })
     }
 
     #[inline]
