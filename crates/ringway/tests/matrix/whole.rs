@@ -1,6 +1,5 @@
 //! No public function is left out of the matrix: those that the sources declare are looked for among the rows.
 
-use crate::rows;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
