@@ -48,11 +48,17 @@ mod align;
 mod block;
 mod buffer;
 mod engine;
+#[cfg(test)]
+mod faults;
 pub mod fs;
 mod pool;
 mod ranges;
 mod stream;
 mod thread;
+
+// The rows of the matrix name it as a program does.
+#[cfg(test)]
+extern crate self as ringway;
 
 pub use block::Block;
 pub use buffer::IoBuffer;

@@ -61,18 +61,19 @@ pub struct World {
     /// The same file, as the standard library has it.
     std: Arc<std::fs::File>,
     /// What one call alone may have.
-    once: Arc<Mutex<Once>>,
+    pub once: Arc<Mutex<Once>>,
 }
 
 #[derive(Default)]
-struct Once {
+pub struct Once {
     /// A file that has no clones.
     single: Option<File>,
     descriptor: Option<OwnedFd>,
     to_test: Option<(File, io::PipeReader)>,
     pipe: Option<(File, io::PipeWriter)>,
-    entries: Option<ReadDir>,
-    entry: Option<DirEntry>,
+    /// Where a listing has begun, so that a call may go on with it; otherwise it begins itself.
+    pub entries: Option<ReadDir>,
+    pub entry: Option<DirEntry>,
 }
 
 impl World {
@@ -106,17 +107,6 @@ impl World {
             std: Arc::new(open(0)),
             once: Arc::new(Mutex::new(once)),
         }
-    }
-
-    /// Begins to list the directory, so that a call may go on with that.
-    pub async fn list(&self) -> io::Result<()> {
-        let mut other = fs::read_dir(self.at("full/of")).await?;
-        let entry = other.next_entry().await?;
-        let entries = fs::read_dir(self.at("full")).await?;
-        let mut once = self.once.lock().unwrap();
-        once.entry = entry;
-        once.entries = Some(entries);
-        Ok(())
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
@@ -627,9 +617,4 @@ pub fn paths() -> Vec<Row> {
         "DirEntry::file_name" D::NOTHING, |w| { check(w.entry().await?.file_name() == "things", "another name") }
         "DirEntry::ino" D::NOTHING, |w| { check(w.entry().await?.ino() > 0, "no number") }
     }
-}
-
-/// Every call.
-pub fn all() -> impl Iterator<Item = Row> {
-    paths().into_iter().chain(files())
 }

@@ -1,6 +1,5 @@
 //! No public function is left out of the matrix: those that the sources declare are looked for among the rows.
 
-use crate::rows;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -69,7 +68,7 @@ fn every_public_function_is_in_a_row() {
     declarations(&src, &exported, &mut declared);
     assert!(declared.len() > 100, "only {} were found", declared.len());
     let rows: BTreeSet<String> =
-        rows::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
+        crate::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
     let known = |name: &String| rows.contains(name) || NO_IO.contains(&name.as_str());
     let missing: Vec<_> = declared.iter().filter(|name| !known(name)).collect();
     assert!(missing.is_empty(), "in no row: {missing:?}");
