@@ -8,6 +8,7 @@ mod driver;
 mod flight;
 mod pace;
 mod reaper;
+mod room;
 mod shard;
 mod stats;
 mod sync;

@@ -1,9 +1,13 @@
 //! What waits for ever keeps no future of other files waiting, on any backend.
 
 use ringway::fs::OpenOptions;
-use ringway::{BackendKind, Engine};
+use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan};
+use ringway_core::op::Kind;
+use ringway_core::{FaultStep, Late};
 use std::ffi::CString;
-use std::time::Duration;
+use std::path::Path;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 /// Long enough for any machine; a hang is turned into a failure by it.
 const SOON: Duration = Duration::from_secs(20);
@@ -55,4 +59,80 @@ fn opens_of_fifos_keep_no_other_open_waiting() {
         // Whoever still waits there is let go.
         drop(std::fs::File::options().read(true).write(true).open(&fifo).unwrap());
     }
+}
+
+/// Transfers that never come back, more than there is room for: what other files are asked for goes on, and after a while as if
+/// there were none.
+#[test]
+fn transfers_that_hang_keep_no_other_operation_waiting() {
+    const STUCK: u64 = 300;
+    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+        plan.late(FaultStep::Kind(Kind::Read, number), Late::Forever)
+    });
+    for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+        let built = Engine::builder().backend(kind).shards(1).faults(plan.clone()).build();
+        let Some(engine) = granted(kind, built) else { continue };
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut direct = OpenOptions::new();
+            direct.read(true).write(true).direct(true).engine(&engine);
+            let file = direct.open(&path).await.unwrap();
+            let stuck: Vec<_> = (0..STUCK)
+                .map(|_| {
+                    let file = file.clone();
+                    tokio::spawn(async move { file.read(0..4096).await.map(drop) })
+                })
+                .collect();
+            while engine.stats().counts.in_flight < STUCK {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..20 {
+                all_goes_on(kind, &direct, &path).await;
+            }
+            // Before long all of them are known to be stuck: no read waits until a group has gathered.
+            let mut at_once = 0;
+            let until = Instant::now() + SOON;
+            while at_once < 20 {
+                assert!(Instant::now() < until, "{kind}: reads are held back");
+                let mut read = std::pin::pin!(file.read(0..4096));
+                let mut cx = Context::from_waker(Waker::noop());
+                let held_back = read.as_mut().poll(&mut cx).is_pending() && engine.stats().queued > 0;
+                at_once = if held_back { 0 } else { at_once + 1 };
+                read.await.unwrap();
+            }
+            assert_eq!(engine.stats().counts.in_flight, STUCK);
+            stuck.iter().for_each(|read| read.abort());
+            for read in stuck {
+                assert!(read.await.unwrap_err().is_cancelled());
+            }
+        });
+    }
+}
+
+/// An open, a write, reads and a sync of another file.
+async fn all_goes_on(kind: BackendKind, direct: &OpenOptions, path: &Path) {
+    let all = async {
+        let file = direct.open(path).await.unwrap();
+        file.write_durable_at(aligned(), 0).await.0.unwrap();
+        assert_eq!(&file.read(0..4096).await.unwrap()[..], [8; 4096]);
+        assert_eq!(file.read(0..1).await.unwrap()[..], [8]);
+        file.write_all_at(aligned(), 0).await.0.unwrap();
+        file.sync_data().await.unwrap();
+        assert_eq!(file.metadata().await.unwrap().len(), 4096);
+    };
+    assert!(tokio::time::timeout(SOON, all).await.is_ok(), "{kind}: other files are kept waiting");
+}
+
+fn aligned() -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::new(4096, 4096);
+    buffer.fill(8);
+    buffer
+}
+
+/// The engine, if this machine has the backend.
+fn granted(kind: BackendKind, built: std::io::Result<Engine>) -> Option<Engine> {
+    built.inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
 }

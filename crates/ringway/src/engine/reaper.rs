@@ -168,7 +168,7 @@ fn look(shards: &[Shard], seen: &mut [Seen], nap: Duration) -> Option<Duration> 
             }
             Progress::Moving => Some((nap * 2).min(LONG_NAP)),
             Progress::Late if shard.flush() > 0 => Some(NAP),
-            Progress::Late => Some((nap * 2).min(LONGEST_NAP)),
+            Progress::Late | Progress::Waiting => Some((nap * 2).min(LONGEST_NAP)),
         };
         *seen = shard.seen();
         next = next.into_iter().chain(wish).min();
