@@ -603,7 +603,7 @@ impl Backend for Uring {
         // A ring that polls for completions takes nothing but direct transfers. No ring moves the file's position when a
         // direct transfer completes later on. A write to a terminal that takes a part of it waits for the rest in the
         // submitter, and a buffered one may stand behind another that hangs.
-        let writes = matches!(job.raw, Raw::Write(_) | Raw::Writev(_));
+        let writes = matches!(job.raw, Raw::Write(_) | Raw::WriteDsync(_) | Raw::Writev(_));
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURSOR))
             && !(writes && (job.file == FileKind::Device || !job.direct && self.workers.hang()))

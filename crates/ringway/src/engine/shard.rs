@@ -680,15 +680,7 @@ impl Front {
     }
 
     /// Gives the queue an operation, or its waiter the reason why not.
-    fn give(
-        &mut self,
-        queue: &mut Queue,
-        key: Key,
-        next: Next,
-        turn: Turn,
-        now: Instant,
-        orphans: &mut Vec<Outcome>,
-    ) {
+    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, now: Instant, orphans: &mut Vec<Outcome>) {
         let label = Label::new(key, next.place, turn);
         match queue.push(next.operation.user_data(label.0)) {
             Ok(id) => {

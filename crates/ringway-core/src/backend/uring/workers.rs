@@ -19,7 +19,7 @@ const MOST: u32 = 1024;
 /// that wait do without one.
 fn is_work(raw: &Raw) -> bool {
     match raw {
-        Raw::Write(_) | Raw::Writev(_) => true,
+        Raw::Write(_) | Raw::WriteDsync(_) | Raw::Writev(_) => true,
         raw => !raw.is_transfer() && !matches!(raw.kind(), Kind::Nop | Kind::Poll | Kind::Timeout),
     }
 }
@@ -102,7 +102,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Nop, Timeout, Write};
+    use crate::op::{Nop, Timeout, Write, WriteDsync};
 
     fn write() -> Raw {
         Raw::Write(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 })
@@ -124,6 +124,14 @@ mod tests {
         (0..20).for_each(|slot| workers.end(slot));
         assert!(!workers.are_few() && !workers.hang());
         assert_eq!((workers.tick(), workers.tick()), (None, None));
+    }
+
+    #[test]
+    fn durable_writes_count() {
+        let mut workers = Workers::new(Some(8), 64);
+        let write = Raw::WriteDsync(WriteDsync(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 }));
+        (0..8).for_each(|slot| workers.begin(slot, &write, false));
+        assert!(workers.are_few());
     }
 
     #[test]
