@@ -1,10 +1,11 @@
 //! What waits for ever keeps no future of other files waiting, on any backend.
 
 use ringway::fs::OpenOptions;
-use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan};
+use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Reaping};
 use ringway_core::op::Kind;
 use ringway_core::{FaultStep, Late};
 use std::ffi::CString;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::task::{Context, Waker};
@@ -112,6 +113,32 @@ fn transfers_that_hang_keep_no_other_operation_waiting() {
                 assert!(read.await.unwrap_err().is_cancelled());
             }
         });
+    }
+}
+
+/// The same in a program that reaps by itself, whenever the engine's descriptor is readable.
+#[test]
+fn transfers_that_hang_keep_nothing_waiting_that_is_reaped_by_hand() {
+    const STUCK: u64 = 300;
+    let plan = (0..STUCK)
+        .fold(FaultPlan::new(0), |plan, number| plan.late(FaultStep::Kind(Kind::Read, number), Late::Forever));
+    let built = Engine::builder().shards(1).faults(plan).reaping(Reaping::ByHand).close_wait(Duration::ZERO).build();
+    let engine = built.unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, [7; 4096]).unwrap();
+    let direct = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    let file = ringway::fs::File::with_engine(direct.into(), &engine);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut stuck: Vec<_> = (0..STUCK).map(|_| Box::pin(file.read(0..4096))).collect();
+    assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
+    let mut read = std::pin::pin!(file.read(0..4096));
+    while read.as_mut().poll(&mut cx).is_pending() {
+        let mut fds =
+            [rustix::event::PollFd::from_borrowed_fd(engine.readable().unwrap(), rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+        assert!(rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0, "a read is kept waiting");
+        engine.reap();
     }
 }
 

@@ -426,6 +426,12 @@ impl Shard {
         self.turn(Place::ByHand, None)
     }
 
+    /// As [`flush`](Self::flush), after operations that hang have been written off.
+    pub(crate) fn flush_past_stuck(&self) -> usize {
+        self.front().write_off(Instant::now());
+        self.flush()
+    }
+
     /// Makes a round that another thread has left over, if there is one.
     pub(crate) fn take_over(&self) {
         if self.left_over.swap(false, Ordering::AcqRel) {
