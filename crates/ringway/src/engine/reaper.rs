@@ -201,9 +201,12 @@ fn look(shards: &[Shard], seen: &mut [Seen], nap: Duration) -> Option<Duration> 
                 shard.rest();
                 None
             }
-            Progress::Moving => Some((nap * 2).min(LONG_NAP)),
-            Progress::Late if shard.flush() > 0 => Some(NAP),
-            Progress::Late | Progress::Waiting => Some((nap * 2).min(LONGEST_NAP)),
+            Progress::Moving | Progress::Waiting => Some((nap * 2).min(LONG_NAP)),
+            Progress::Late => {
+                let woken = shard.flush();
+                let moved = woken > 0 || shard.seen().moves != seen.moves;
+                Some(if moved { NAP } else { (nap * 2).min(LONGEST_NAP) })
+            }
         };
         *seen = shard.seen();
         next = next.into_iter().chain(wish).min();

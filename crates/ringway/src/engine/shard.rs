@@ -86,7 +86,7 @@ pub(crate) struct Seen {
     turns: u64,
     promises: u64,
     /// Of transfers of storage.
-    moves: u64,
+    pub(super) moves: u64,
 }
 
 /// How a shard does, as the reaper finds it.
