@@ -43,6 +43,12 @@ impl OpId {
         u64::from(self.0.generation.get()) << 24 | u64::from(self.0.index)
     }
 
+    /// The number of its place in the queue, less than [`Options::in_flight`]: for a table beside the queue. No other operation
+    /// has it before this one's completion has been handed out.
+    pub fn slot(self) -> u32 {
+        self.0.index
+    }
+
     /// The id that the number stands for; `None` for one that stands for none.
     pub fn from_bits(bits: u64) -> Option<Self> {
         let generation = NonZeroU32::new(u32::try_from(bits >> 24).ok()?)?;

@@ -8,6 +8,7 @@ mod driver;
 mod flight;
 mod pace;
 mod reaper;
+mod room;
 mod shard;
 mod stats;
 mod sync;
@@ -78,7 +79,7 @@ pub(crate) struct Inner {
 
 /// What a program needs that has a loop of its own.
 struct ByHand {
-    /// Readable when any shard is, or the alarm has been rung.
+    /// Readable when any shard is, or the alarm has been rung, or its timer.
     readable: OwnedFd,
     alarm: Arc<Alarm>,
 }
@@ -162,10 +163,13 @@ impl Engine {
         if !self.inner.home.is_here() {
             return 0;
         }
+        let mut is_due = false;
         if let Some(by_hand) = &self.inner.by_hand {
             by_hand.alarm.clear();
+            is_due = by_hand.alarm.is_due();
         }
-        self.inner.shards.iter().map(|shard| shard.turn(Place::ByHand, None)).sum()
+        let reap = |shard: &Shard| if is_due { shard.flush_past_stuck() } else { shard.turn(Place::ByHand, None) };
+        self.inner.shards.iter().map(reap).sum()
     }
 }
 

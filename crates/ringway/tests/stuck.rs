@@ -1,9 +1,15 @@
 //! What waits for ever keeps no future of other files waiting, on any backend.
 
 use ringway::fs::OpenOptions;
-use ringway::{BackendKind, Engine};
+use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Reaping};
+use ringway_core::op::Kind;
+use ringway_core::{FaultStep, Late};
 use std::ffi::CString;
-use std::time::Duration;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 /// Long enough for any machine; a hang is turned into a failure by it.
 const SOON: Duration = Duration::from_secs(20);
@@ -55,4 +61,217 @@ fn opens_of_fifos_keep_no_other_open_waiting() {
         // Whoever still waits there is let go.
         drop(std::fs::File::options().read(true).write(true).open(&fifo).unwrap());
     }
+}
+
+/// Transfers that never come back, more than there is room for: what other files are asked for goes on, and after a while as if
+/// there were none.
+#[test]
+fn transfers_that_hang_keep_no_other_operation_waiting() {
+    const STUCK: u64 = 300;
+    let plan = (0..STUCK)
+        .fold(FaultPlan::new(0), |plan, number| plan.late(FaultStep::Kind(Kind::Read, number), Late::Forever));
+    for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+        let built = Engine::builder().backend(kind).shards(1).faults(plan.clone()).build();
+        let Some(engine) = granted(kind, built) else { continue };
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut direct = OpenOptions::new();
+            direct.read(true).write(true).direct(true).engine(&engine);
+            let file = direct.open(&path).await.unwrap();
+            let stuck: Vec<_> = (0..STUCK)
+                .map(|_| {
+                    let file = file.clone();
+                    tokio::spawn(async move { file.read(0..4096).await.map(drop) })
+                })
+                .collect();
+            while engine.stats().counts.in_flight < STUCK {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..20 {
+                all_goes_on(kind, &direct, &path).await;
+            }
+            // Before long all of them are known to be stuck: no read waits until a group has gathered.
+            let mut at_once = 0;
+            let until = Instant::now() + SOON;
+            while at_once < 20 {
+                assert!(Instant::now() < until, "{kind}: reads are held back");
+                let mut read = std::pin::pin!(file.read(0..4096));
+                let mut cx = Context::from_waker(Waker::noop());
+                if read.as_mut().poll(&mut cx).is_pending() {
+                    at_once = if engine.stats().queued > 0 { 0 } else { at_once + 1 };
+                    read.await.unwrap();
+                } else {
+                    at_once += 1;
+                }
+            }
+            assert_eq!(engine.stats().counts.in_flight, STUCK);
+            stuck.iter().for_each(|read| read.abort());
+            for read in stuck {
+                assert!(read.await.unwrap_err().is_cancelled());
+            }
+        });
+    }
+}
+
+/// The same in a program that reaps by itself, whenever the engine's descriptor is readable.
+#[test]
+fn transfers_that_hang_keep_nothing_waiting_that_is_reaped_by_hand() {
+    const STUCK: u64 = 300;
+    let plan = (0..STUCK)
+        .fold(FaultPlan::new(0), |plan, number| plan.late(FaultStep::Kind(Kind::Read, number), Late::Forever));
+    let built = Engine::builder().shards(1).faults(plan).reaping(Reaping::ByHand).close_wait(Duration::ZERO).build();
+    let engine = built.unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, [7; 4096]).unwrap();
+    let direct = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    let file = ringway::fs::File::with_engine(direct.into(), &engine);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut stuck: Vec<_> = (0..STUCK).map(|_| Box::pin(file.read(0..4096))).collect();
+    assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
+    let mut read = std::pin::pin!(file.read(0..4096));
+    while read.as_mut().poll(&mut cx).is_pending() {
+        let mut fds =
+            [rustix::event::PollFd::from_borrowed_fd(engine.readable().unwrap(), rustix::event::PollFlags::IN)];
+        let limit = rustix::event::Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+        assert!(rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0, "a read is kept waiting");
+        engine.reap();
+    }
+}
+
+/// An open, a write, reads and a sync of another file.
+async fn all_goes_on(kind: BackendKind, direct: &OpenOptions, path: &Path) {
+    let all = async {
+        let file = direct.open(path).await.unwrap();
+        file.write_durable_at(aligned(), 0).await.0.unwrap();
+        assert_eq!(&file.read(0..4096).await.unwrap()[..], [8; 4096]);
+        assert_eq!(file.read(0..1).await.unwrap()[..], [8]);
+        file.write_all_at(aligned(), 0).await.0.unwrap();
+        file.sync_data().await.unwrap();
+        assert_eq!(file.metadata().await.unwrap().len(), 4096);
+    };
+    assert!(tokio::time::timeout(SOON, all).await.is_ok(), "{kind}: other files are kept waiting");
+}
+
+fn aligned() -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::new(4096, 4096);
+    buffer.fill(8);
+    buffer
+}
+
+/// The engine, if this machine has the backend.
+fn granted(kind: BackendKind, built: std::io::Result<Engine>) -> Option<Engine> {
+    built.inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
+}
+
+/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on it.
+struct Frozen {
+    dir: PathBuf,
+    helper: Child,
+}
+
+impl Frozen {
+    /// A file system on a loop device, seen by this thread and those that it starts alone; the reason why not.
+    fn mount(at: &Path) -> Result<PathBuf, String> {
+        let (image, dir) = (at.join("image"), at.join("mounted"));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+        let root = c"/".as_ptr();
+        let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
+        let apart = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0 && libc::mount(none, root, none, private, none.cast()) == 0
+        };
+        if !apart {
+            return Err(format!("no mounts of its own: {}", std::io::Error::last_os_error()));
+        }
+        run("mkfs.ext4", &["-q".as_ref(), "-m0".as_ref(), &image])?;
+        run("mount", &["-oloop".as_ref(), &image, &dir])?;
+        run("fsfreeze", &["--version".as_ref()])?;
+        Ok(dir)
+    }
+
+    fn new(dir: &Path) -> Self {
+        let helper = Command::new("sh")
+            .args(["-c", "timeout 100 cat; exec fsfreeze -u \"$1\" 2>/dev/null", "sh"])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let frozen = Self { dir: dir.to_owned(), helper };
+        run("fsfreeze", &["-f".as_ref(), dir]).unwrap();
+        frozen
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = run("fsfreeze", &["-u".as_ref(), &self.dir]);
+        drop(self.helper.stdin.take());
+        let _ = self.helper.wait();
+    }
+}
+
+/// Runs a program of root's.
+fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(program).args(arguments).env("PATH", path).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// Writes that hang until a file system is thawed, direct, buffered and durable. (On kaio a direct write to a frozen file system
+/// blocks in `io_submit(2)`, which has no way around it.)
+#[test]
+fn a_frozen_file_system_keeps_no_other_file_waiting() {
+    const STUCK: u64 = 700;
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mounted = match Frozen::mount(scratch.path()) {
+        Ok(dir) => dir,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let path = scratch.path().join("file");
+    for kind in [BackendKind::Uring, BackendKind::Threads] {
+        let Some(engine) = granted(kind, Engine::builder().backend(kind).shards(1).build()) else { continue };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).engine(&engine);
+            let mut direct = options.clone();
+            direct.direct(true);
+            std::fs::write(&path, [7; 4096]).unwrap();
+            let (one, other) =
+                (direct.open(mounted.join("1")).await.unwrap(), options.open(mounted.join("2")).await.unwrap());
+            let frozen = Frozen::new(&mounted);
+            let stuck: Vec<_> = (0..STUCK)
+                .map(|number| {
+                    let file = if number % 2 == 0 { one.clone() } else { other.clone() };
+                    tokio::spawn(async move {
+                        match number % 5 {
+                            0 => file.write_durable_at(aligned(), 0).await.0,
+                            _ => file.write_all_at(aligned(), 0).await.0,
+                        }
+                    })
+                })
+                .collect();
+            while engine.stats().counts.in_flight < STUCK {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..20 {
+                all_goes_on(kind, &direct, &path).await;
+            }
+            assert!(stuck.iter().all(|write| !write.is_finished()), "the file system was not frozen");
+            drop(frozen);
+            for write in stuck {
+                write.await.unwrap().unwrap();
+            }
+        });
+    }
+    run("umount", &[&mounted]).unwrap();
 }

@@ -93,7 +93,8 @@ impl EngineBuilder {
     }
 
     /// The most transfers of storage that each shard has with the kernel at a time; further ones wait in order. More than the
-    /// device can queue (`nr_requests`, usually 256) costs: the kernel hands them to threads. Default 256.
+    /// device can queue (`nr_requests`, usually 256) costs: the kernel hands them to threads. Transfers that hang do not count,
+    /// up to 1024 of them. Default 256.
     pub fn in_flight(mut self, transfers: u32) -> Self {
         self.in_flight = transfers;
         self
@@ -197,7 +198,7 @@ impl EngineBuilder {
         if self.in_flight == 0 || self.waiting == 0 {
             return invalid("in_flight and waiting: at least 1");
         }
-        let alarm = Alarm::new()?;
+        let alarm = Alarm::new(self.reaping == Reaping::ByHand)?;
         let shards: io::Result<Arc<[Shard]>> =
             (0..count).map(|_| Shard::new(&self.options, self.in_flight, self.waiting, alarm.clone())).collect();
         let shards = shards?;
@@ -243,7 +244,7 @@ impl EngineBuilder {
 /// A descriptor that is readable when that of any shard is, or the alarm's.
 fn one_for_all(shards: &[Shard], alarm: &Alarm) -> io::Result<std::os::fd::OwnedFd> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in shards.iter().map(Shard::readable).chain([alarm.fd()]) {
+    for fd in shards.iter().map(Shard::readable).chain([alarm.fd()]).chain(alarm.timer()) {
         epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(all)

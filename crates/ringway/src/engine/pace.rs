@@ -2,8 +2,12 @@
 //!
 //! Entering each operation by itself costs a system call each; entering all that have completed at once makes a convoy:
 //! the device stands idle while they are prepared, and then has them all. Groups of an eighth of what is in flight have
-//! neither fault. A lone operation is a group. There is no timer: what is held back waits for completions, of which
-//! there are at least eight on their way, or for the reaper, who comes back after the tasks that it woke.
+//! neither fault. A lone operation is a group. What is held back waits for completions, of which there are at least eight on their
+//! way, or for the reaper, who comes back after the tasks that it woke. When nothing has moved for a while the engine's thread
+//! enters it: what is on its way may hang.
+
+use super::room::Room;
+use std::time::{Duration, Instant};
 
 /// The share of what is in flight that makes a group.
 const SHARE: usize = 8;
@@ -37,46 +41,52 @@ fn group(in_flight: usize) -> usize {
     (in_flight / SHARE).clamp(1, LARGEST)
 }
 
+/// When no transfer has completed for so long, those that are older are stuck, and take no more room.
+const STALLED: Duration = Duration::from_millis(100);
+
 /// What decides whether it is time to enter.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Transfers that the queue has.
-    in_flight: usize,
-    /// The most of them.
-    cap: usize,
+    /// Of transfers that the queue has.
+    pub(crate) room: Room,
     /// Completions since the last enter.
     since: usize,
+    /// How often a transfer has been entered or has completed.
+    moves: u64,
 }
 
 impl Pace {
-    pub(crate) fn new(cap: usize) -> Self {
-        Self { in_flight: 0, cap: cap.max(1), since: 0 }
-    }
-
-    /// How many more the queue may have.
-    pub(crate) fn room(&self) -> usize {
-        self.cap.saturating_sub(self.in_flight)
+    /// For at most `cap` transfers at a time, and `most_stuck` that hang.
+    pub(crate) fn new(cap: usize, most_stuck: usize) -> Self {
+        Self { room: Room::new(cap).write_off_after(STALLED, most_stuck), since: 0, moves: 0 }
     }
 
     /// Whether to enter, with so many waiting. `expected`: tasks that the reaper has woken, and after which it comes back; they
     /// will have more to enter.
     pub(crate) fn is_due(&self, waiting: usize, expected: usize) -> bool {
-        let ready = waiting.min(self.room());
+        let ready = waiting.min(self.room.left());
         // Where nobody is to come back, nothing waits for more completions than a group has.
-        let overdue = expected == 0 && self.since >= group(self.in_flight);
-        ready > 0 && (overdue || ready >= group(self.in_flight + expected))
+        let overdue = expected == 0 && self.since >= group(self.room.taken());
+        ready > 0 && (overdue || ready >= group(self.room.taken() + expected))
     }
 
-    /// So many were given to the queue.
-    pub(crate) fn entered(&mut self, count: usize) {
-        self.in_flight += count;
+    /// How often a transfer has been entered or has completed: to compare with later.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// A transfer with this number was given to the queue.
+    pub(crate) fn entered(&mut self, number: u32, now: Instant) {
+        self.room.enter(number, now);
         self.since = 0;
+        self.moves += 1;
     }
 
-    /// So many have completed.
-    pub(crate) fn completed(&mut self, count: usize) {
-        self.in_flight = self.in_flight.saturating_sub(count);
-        self.since += count;
+    /// It has completed.
+    pub(crate) fn completed(&mut self, number: u32, now: Instant) {
+        self.room.leave(number, now);
+        self.since += 1;
+        self.moves += 1;
     }
 }
 
@@ -85,33 +95,59 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A pace, and the numbers of the transfers that are in flight.
+    struct Fleet {
+        pace: Pace,
+        numbers: std::ops::Range<u32>,
+        now: Instant,
+    }
+
+    impl Fleet {
+        fn new(cap: usize, entered: u32) -> Self {
+            let mut pace = Pace::new(cap, 1024);
+            let now = Instant::now();
+            (0..entered).for_each(|number| pace.entered(number, now));
+            Self { pace, numbers: 0..entered, now }
+        }
+
+        fn completed(&mut self, count: usize) {
+            self.numbers.by_ref().take(count).for_each(|number| self.pace.completed(number, self.now));
+        }
+    }
+
     #[test]
     fn a_lone_operation_is_entered_at_once() {
-        assert!(Pace::new(256).is_due(1, 0));
-        assert!(!Pace::new(256).is_due(0, 0));
+        assert!(Pace::new(256, 0).is_due(1, 0));
+        assert!(!Pace::new(256, 0).is_due(0, 0));
     }
 
     #[test]
     fn under_load_an_eighth_gathers() {
-        let mut pace = Pace::new(256);
-        pace.entered(128);
-        assert!(!pace.is_due(15, 0));
-        assert!(pace.is_due(16, 0));
+        let mut fleet = Fleet::new(256, 128);
+        assert!(!fleet.pace.is_due(15, 0));
+        assert!(fleet.pace.is_due(16, 0));
         // The reaper has woken the tasks of all that completed: what they ask for is entered in groups too.
-        pace.completed(128);
-        assert!(!pace.is_due(15, 128));
-        assert!(pace.is_due(16, 128));
+        fleet.completed(128);
+        assert!(!fleet.pace.is_due(15, 128));
+        assert!(fleet.pace.is_due(16, 128));
         // And it is back.
-        assert!(pace.is_due(1, 0));
+        assert!(fleet.pace.is_due(1, 0));
     }
 
     #[test]
     fn no_more_than_there_is_room_for() {
-        let mut pace = Pace::new(8);
-        pace.entered(8);
-        assert!(!pace.is_due(1000, 0));
-        pace.completed(1);
-        assert!(pace.is_due(1000, 0));
+        let mut fleet = Fleet::new(8, 8);
+        assert!(!fleet.pace.is_due(1000, 0));
+        fleet.completed(1);
+        assert!(fleet.pace.is_due(1000, 0));
+    }
+
+    #[test]
+    fn nothing_waits_for_what_is_stuck() {
+        let mut fleet = Fleet::new(256, 128);
+        assert!(!fleet.pace.is_due(1, 0));
+        assert!(fleet.pace.room.write_off(fleet.now + STALLED));
+        assert!(fleet.pace.is_due(1, 0));
     }
 
     #[test]
@@ -129,18 +165,17 @@ mod tests {
     proptest! {
         /// Whatever is held back is entered, at the latest when all that it waits for has completed.
         #[test]
-        fn nothing_is_held_back_for_ever(cap in 1usize..300, first in 0usize..300, waiting in 1usize..300) {
-            let mut pace = Pace::new(cap);
-            pace.entered(first.min(cap));
+        fn nothing_is_held_back_for_ever(cap in 1u32..300, first in 0u32..300, waiting in 1usize..300) {
+            let mut fleet = Fleet::new(cap as usize, first.min(cap));
             let mut left = first.min(cap);
-            while !pace.is_due(waiting, 0) {
-                prop_assert!(left > 0, "held back with nothing in flight: {pace:?}");
-                pace.completed(1);
+            while !fleet.pace.is_due(waiting, 0) {
+                prop_assert!(left > 0, "held back with nothing in flight: {:?}", fleet.pace);
+                fleet.completed(1);
                 left -= 1;
             }
             // Never for more than an eighth of what was in flight, where there was room.
             if first < cap {
-                prop_assert!(first - left <= first / SHARE + 1);
+                prop_assert!((first - left) as usize <= first as usize / SHARE + 1);
             }
         }
     }

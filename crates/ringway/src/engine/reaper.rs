@@ -10,6 +10,7 @@
 use super::shard::{Place, Progress, Seen, Shard};
 use ringway_core::{Home, with_signals_blocked};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -29,23 +30,35 @@ const BUSY: Duration = Duration::from_millis(5);
 /// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor may be readable for nothing.
 const MOST_IN_VAIN: u32 = 8;
 
+/// How long a program with a loop of its own has to pick up what is held back, before it is called.
+const BY_HAND: Duration = Duration::from_millis(10);
+
 /// Wakes whoever reaps besides those who submit: the thread, or a program with a loop of its own.
 pub(crate) struct Alarm {
     fd: OwnedFd,
-    /// The thread sleeps, or is about to.
+    /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not set.
     asleep: AtomicBool,
+    /// Calls a program with a loop of its own.
+    timer: Option<OwnedFd>,
 }
 
 impl Alarm {
-    /// Errors: EMFILE, ENFILE, ENOMEM.
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
+    /// `by_hand`: for a program with a loop of its own. Errors: EMFILE, ENFILE, ENOMEM.
+    pub(crate) fn new(by_hand: bool) -> io::Result<Arc<Self>> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { fd, asleep: AtomicBool::new(false) }))
+        let timer = || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
+        let timer = if by_hand { Some(timer()?) } else { None };
+        Ok(Arc::new(Self { fd, asleep: AtomicBool::new(by_hand), timer }))
     }
 
     /// Readable when it has been rung.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Readable when something has been held back for a while.
+    pub(crate) fn timer(&self) -> Option<BorrowedFd<'_>> {
+        self.timer.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn ring(&self) {
@@ -58,14 +71,36 @@ impl Alarm {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }
 
-    /// A shard holds something back until a runtime comes, which may be late: rung if the thread sleeps.
+    /// As [`clear`](Self::clear), of the timer: true if something has been held back for a while. Shards are to be moved after this,
+    /// which sets it again.
+    pub(crate) fn is_due(&self) -> bool {
+        let is_due = self.timer.as_ref().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok());
+        if is_due {
+            self.asleep.store(true, Ordering::SeqCst);
+        }
+        is_due
+    }
+
+    /// A shard holds something back until a runtime comes, which may be late, or until completions come, which may hang: rung if
+    /// the thread sleeps; the timer is set if it is not.
     #[inline]
     pub(crate) fn watch(&self) {
         // What is held back is noted under a lock that the thread takes after it has said that it sleeps: one of the two sees the other.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            self.ring();
+            match &self.timer {
+                Some(timer) => set(timer, BY_HAND),
+                None => self.ring(),
+            }
         }
     }
+}
+
+/// Sets a timer to a time from now.
+fn set(timer: &OwnedFd, time: Duration) {
+    let once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let Ok(it_value) = Timespec::try_from(time) else { return };
+    // It is a timer, and the time is one.
+    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: once, it_value });
 }
 
 /// The thread, from outside.
@@ -209,17 +244,20 @@ fn look(shards: &[Shard], seen: &mut [Seen], late: &mut [Lateness], nap: Duratio
                 shard.rest();
                 None
             }
-            Progress::Moving => {
+            Progress::Moving | Progress::Waiting => {
                 if !late.is_busy(now) {
                     *late = Lateness::default();
                 }
                 Some((nap * 2).min(LONG_NAP))
             }
-            Progress::Late if shard.flush() > 0 => {
-                late.was_late(now);
-                Some(NAP)
+            Progress::Late => {
+                let woken = shard.flush();
+                if woken > 0 {
+                    late.was_late(now);
+                }
+                let moved = woken > 0 || shard.seen().moves != seen.moves;
+                Some(if moved { NAP } else { (nap * 2).min(LONGEST_NAP) })
             }
-            Progress::Late => Some((nap * 2).min(LONGEST_NAP)),
         };
         *seen = shard.seen();
         next = next.into_iter().chain(wish).min();

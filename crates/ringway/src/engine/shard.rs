@@ -7,6 +7,7 @@
 
 use super::pace::{Pace, Work};
 use super::reaper::Alarm;
+use super::room::Room;
 use super::stats::Recorder;
 use super::turnstile::Turnstile;
 use super::waiters::{Answered, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
@@ -56,6 +57,13 @@ const CLOSURES: u32 = 64;
 /// On uring each sync has a kernel thread while it waits, of those that opens need too: fewer than there may be.
 pub(super) const SYNCS: u32 = 16;
 
+/// The most operations of a kind that are written off because they hang: transfers of storage, syncs, closures. Each may keep
+/// a thread.
+const MOST_STUCK: u32 = 1024;
+/// When no sync, or no closure, has completed for so long, those that are older are stuck.
+const STALLED_SYNCS: Duration = Duration::from_millis(250);
+const STALLED_CLOSURES: Duration = Duration::from_millis(500);
+
 /// The most rounds that one thread makes for others in a row, before it leaves the rest to the reaper.
 const MOST_ROUNDS: usize = 16;
 
@@ -80,6 +88,8 @@ pub(crate) struct Seen {
     turns: u64,
     pickups: u64,
     promises: u64,
+    /// Of transfers of storage.
+    pub(super) moves: u64,
 }
 
 /// How a shard does, as the reaper finds it.
@@ -89,8 +99,21 @@ pub(crate) enum Progress {
     Still,
     /// Somebody moves it.
     Moving,
+    /// Operations wait for room that others do not leave: some of those may be written off before long.
+    Waiting,
     /// There is something to do, and nobody has come.
     Late,
+}
+
+/// What an operation that could be entered, or a wake-up that could be told, waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsFor {
+    /// The task that a reaper has promised.
+    Promise,
+    /// As many as make a group, or completions.
+    Group,
+    /// Completions, or that what hangs is written off.
+    Room,
 }
 
 /// What futures touch.
@@ -144,10 +167,7 @@ pub(crate) struct Reapers {
 /// A lane's operations whose turn is now.
 struct Now {
     inbox: Inbox,
-    /// How many of them there is room for in all.
-    size: usize,
-    /// How many more of them there is room for.
-    room: usize,
+    room: Room,
 }
 
 /// Waiters with operations whose turn has not come, in order.
@@ -282,8 +302,22 @@ impl Shard {
             Lane::Wait => waiting,
             Lane::Closure => CLOSURES,
         };
-        // Each sync may have a write before it.
-        let in_all = LANES.into_iter().map(room).fold(paced.saturating_add(SYNCS), u32::saturating_add);
+        let writes_off = |lane| match lane {
+            Lane::Sync => Some(STALLED_SYNCS),
+            Lane::Closure => Some(STALLED_CLOSURES),
+            Lane::Call | Lane::Open | Lane::Wait => None,
+        };
+        let lane = |lane| {
+            let all = Room::new(room(lane) as usize);
+            let room = match writes_off(lane) {
+                Some(stalled) => all.write_off_after(stalled, MOST_STUCK as usize),
+                None => all,
+            };
+            Now { inbox: Inbox::default(), room }
+        };
+        // Each sync may have a write before it, and transfers, syncs, their writes and closures may be stuck.
+        let besides = paced.saturating_add(SYNCS).saturating_add(4 * MOST_STUCK);
+        let in_all = LANES.into_iter().map(room).fold(besides, u32::saturating_add);
         // Closing is the engine's business, which waits.
         let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
         let mut queue = options.build()?;
@@ -293,13 +327,9 @@ impl Shard {
             front: Mutex::new(Front {
                 waiters: Waiters::default(),
                 paced: Inbox::default(),
-                now: LANES.map(|lane| Now {
-                    inbox: Inbox::default(),
-                    size: room(lane) as usize,
-                    room: room(lane) as usize,
-                }),
+                now: LANES.map(lane),
                 cancels: Vec::new(),
-                pace: Pace::new(paced as usize),
+                pace: Pace::new(paced as usize, MOST_STUCK as usize),
                 flush: false,
                 enter_copies,
                 reapers: Reapers::default(),
@@ -353,9 +383,7 @@ impl Shard {
 
     /// Half of a lane's room, or more, is taken.
     pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
-        let front = self.front();
-        let now = &front.now[lane as usize];
-        now.room <= now.size / 2
+        self.front().now[lane as usize].room.is_crowded()
     }
 
     /// The result of a waiter's one operation, if it is there.
@@ -414,6 +442,12 @@ impl Shard {
             front.flush = true;
         }
         self.turn(Place::ByHand, None)
+    }
+
+    /// As [`flush`](Self::flush), after operations that hang have been written off.
+    pub(crate) fn flush_past_stuck(&self) -> usize {
+        self.front().write_off(Instant::now());
+        self.flush()
     }
 
     /// Makes a round that another thread has left over, if there is one.
@@ -494,28 +528,35 @@ impl Shard {
         Round { more, enough, orphans }
     }
 
-    /// Something waits for a task of a runtime to come back.
+    /// Something waits that only a task of a runtime, or the thread, will see to.
     pub(crate) fn holds_back(&self) -> bool {
         self.front().holds_back()
     }
 
     /// What there is to be seen of it, to compare with later.
     pub(crate) fn seen(&self) -> Seen {
-        let promises = self.front().promises;
+        let front = self.front();
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Seen { promises, turns: of(&self.turns), pickups: of(&self.pickups) }
+        Seen { promises: front.promises, moves: front.pace.moves(), turns: of(&self.turns), pickups: of(&self.pickups) }
     }
 
-    /// What has become of it since it was seen.
+    /// What has become of it since it was seen. Writes off what hangs while others wait.
     pub(crate) fn progress(&self, before: Seen) -> Progress {
         let now = self.seen();
-        match self.holds_back() {
-            true if now.promises == before.promises => Progress::Late,
-            true => Progress::Moving,
+        let (waits_for, has_room) = {
+            let mut front = self.front();
+            (front.waits_for(), front.write_off(Instant::now()))
+        };
+        match waits_for {
+            _ if has_room => Progress::Late,
+            Some(WaitsFor::Promise) if now.promises == before.promises => Progress::Late,
+            Some(WaitsFor::Group) if now.moves == before.moves => Progress::Late,
+            Some(WaitsFor::Promise | WaitsFor::Group) => Progress::Moving,
             // To submit is not to pick up: tasks may do that while nobody looks at what completes.
-            false if now.pickups == before.pickups && self.is_readable() => Progress::Late,
-            false if now.turns != before.turns => Progress::Moving,
-            false => Progress::Still,
+            _ if now.pickups == before.pickups && self.is_readable() => Progress::Late,
+            _ if now.turns != before.turns => Progress::Moving,
+            Some(WaitsFor::Room) => Progress::Waiting,
+            None => Progress::Still,
         }
     }
 
@@ -599,13 +640,34 @@ impl Shard {
 impl Front {
     /// Whether it is time to enter, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
-        self.now.iter().any(|now| now.inbox.operations.min(now.room) > 0)
+        self.now.iter().any(|now| now.inbox.operations.min(now.room.left()) > 0)
             || self.pace.is_due(self.paced.operations, self.expected(place))
     }
 
-    /// Operations or wake-ups wait for a promise to be kept.
+    /// What operations or wake-ups wait for, besides the kernel, to be entered or told.
+    fn waits_for(&self) -> Option<WaitsFor> {
+        let ready = self.paced.operations.min(self.pace.room.left());
+        let is_blocked = |inbox: &Inbox, room: &Room| inbox.operations > 0 && room.left() == 0 && room.may_write_off();
+        match self.promise {
+            Some(_) if ready > 0 || !self.deferred.is_empty() => Some(WaitsFor::Promise),
+            _ if ready > 0 => Some(WaitsFor::Group),
+            _ if is_blocked(&self.paced, &self.pace.room) => Some(WaitsFor::Room),
+            _ if self.now.iter().any(|now| is_blocked(&now.inbox, &now.room)) => Some(WaitsFor::Room),
+            _ => None,
+        }
+    }
+
     fn holds_back(&self) -> bool {
-        self.promise.is_some() && (!self.deferred.is_empty() || self.paced.operations.min(self.pace.room()) > 0)
+        self.waits_for().is_some()
+    }
+
+    /// Where operations wait, those that hang are written off; true if that leaves room.
+    fn write_off(&mut self, now: Instant) -> bool {
+        let mut has_room = self.paced.operations > 0 && self.pace.room.write_off(now);
+        for lane in &mut self.now {
+            has_room |= lane.inbox.operations > 0 && lane.room.left() == 0 && lane.room.write_off(now);
+        }
+        has_room
     }
 
     /// Tasks there after which a reaper comes back.
@@ -618,31 +680,30 @@ impl Front {
     fn give_turns(&mut self, ring: &mut Ring, place: Place, orphans: &mut Vec<Outcome>) -> (usize, bool) {
         std::mem::swap(&mut self.cancels, &mut ring.cancels);
         let mut given = 0;
+        let now = Instant::now();
         for lane in LANES {
             let at = lane as usize;
-            while self.now[at].room > 0
+            while self.now[at].room.left() > 0
                 && let Some((key, next)) = self.now[at].inbox.take(&mut self.waiters)
             {
-                self.now[at].room -= 1;
                 if lane == Lane::Sync && !next.last {
-                    given += self.give_chain(&mut ring.queue, key, next, orphans);
+                    given += self.give_chain(&mut ring.queue, key, next, now, orphans);
                 } else {
-                    self.give(&mut ring.queue, key, next, Turn::Now(lane), orphans);
+                    self.give(&mut ring.queue, key, next, Turn::Now(lane), now, orphans);
                     given += 1;
                 }
             }
         }
         if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
             let mut work = Work::default();
-            while self.pace.room() > 0 && self.paced.operations > 0 {
+            while self.pace.room.left() > 0 && self.paced.operations > 0 {
                 if work.is_enough() {
                     self.flush = true;
                     break;
                 }
                 let Some((key, next)) = self.paced.take(&mut self.waiters) else { break };
                 let copies = next.operation.submitter_copies().filter(|_| self.enter_copies);
-                self.pace.entered(1);
-                if self.give(&mut ring.queue, key, next, Turn::Paced, orphans) {
+                if self.give(&mut ring.queue, key, next, Turn::Paced, now, orphans) {
                     copies.into_iter().for_each(|bytes| work.add(bytes));
                 }
                 given += 1;
@@ -652,10 +713,22 @@ impl Front {
     }
 
     /// Gives the queue an operation, or its waiter the reason why not; true if the queue has it.
-    fn give(&mut self, queue: &mut Queue, key: Key, next: Next, turn: Turn, orphans: &mut Vec<Outcome>) -> bool {
+    fn give(
+        &mut self,
+        queue: &mut Queue,
+        key: Key,
+        next: Next,
+        turn: Turn,
+        now: Instant,
+        orphans: &mut Vec<Outcome>,
+    ) -> bool {
         let label = Label::new(key, next.place, turn);
         match queue.push(next.operation.user_data(label.0)) {
             Ok(id) => {
+                match turn {
+                    Turn::Paced => self.pace.entered(id.slot(), now),
+                    Turn::Now(lane) => self.now[lane as usize].room.enter(key.index(), now),
+                }
                 self.waiters.carried(key.index(), id);
                 true
             }
@@ -664,14 +737,20 @@ impl Front {
                 for operation in refused.into_operations() {
                     self.answer(label, Err(Box::new(Refused { reason, operation })), None, orphans);
                 }
-                self.over(label);
                 false
             }
         }
     }
 
     /// Gives the queue all operations of a waiter, each to begin when the one before it has succeeded; how many.
-    fn give_chain(&mut self, queue: &mut Queue, key: Key, first: Next, orphans: &mut Vec<Outcome>) -> usize {
+    fn give_chain(
+        &mut self,
+        queue: &mut Queue,
+        key: Key,
+        first: Next,
+        now: Instant,
+        orphans: &mut Vec<Outcome>,
+    ) -> usize {
         let (mut chain, mut labels) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(Next { operation, place, last }) = next {
@@ -686,12 +765,14 @@ impl Front {
         }
         let count = chain.len();
         match queue.push_chain(chain) {
-            Ok(id) => self.waiters.carried(key.index(), id),
+            Ok(id) => {
+                self.now[Lane::Sync as usize].room.enter(key.index(), now);
+                self.waiters.carried(key.index(), id);
+            }
             Err(refused) => {
                 let reason = refused.reason();
                 for (operation, label) in refused.into_operations().into_iter().zip(labels) {
                     self.answer(label, Err(Box::new(Refused { reason, operation })), None, orphans);
-                    self.over(label);
                 }
             }
         }
@@ -715,17 +796,12 @@ impl Front {
             if let Some(begun) = self.waiters.begun(label.index()) {
                 recorder.latency(now.saturating_duration_since(begun));
             }
-            self.over(label);
+            match label.turn() {
+                PACED => self.pace.completed(done.id.slot(), now),
+                CHAINED => {}
+                lane => self.now[lane as usize].room.leave(label.index(), now),
+            }
             self.answer(label, Ok(done), own, orphans);
-        }
-    }
-
-    /// An operation is over, and leaves room.
-    fn over(&mut self, label: Label) {
-        match label.turn() {
-            PACED => self.pace.completed(1),
-            CHAINED => {}
-            lane => self.now[lane as usize].room += 1,
         }
     }
 
@@ -792,7 +868,7 @@ mod tests {
     /// A task that submits and then computes has a shard that is late, though it has just been moved along.
     #[test]
     fn to_submit_is_not_to_pick_up() -> io::Result<()> {
-        let shard = Shard::new(&Options::new(), 8, 8, Alarm::new()?)?;
+        let shard = Shard::new(&Options::new(), 8, 8, Alarm::new(false)?)?;
         let (end, mut writer) = io::pipe()?;
         let end = File::from(OwnedFd::from(end));
         let before = shard.seen();

@@ -212,9 +212,9 @@ impl Lane {
         }
     }
 
-    /// The most threads there may be now.
+    /// The most threads there may be now: where many calls are stuck, many more may be about to.
     fn limit(&self) -> usize {
-        self.most + self.calls.stuck
+        self.most.max(self.calls.stuck) + self.calls.stuck
     }
 
     /// True when work waits, for threads that are all in calls: there may be no more, or none could be started.
@@ -450,8 +450,9 @@ impl State {
             let lane = &mut self.lanes[role as usize];
             if lane.is_behind() {
                 let stalled = if lane.calls.stuck == 0 { STALLED } else { STALLED_FURTHER };
-                let stuck = lane.calls.tick(stalled[role as usize]);
-                self.call_up(role, stuck, wakes);
+                lane.calls.tick(stalled[role as usize]);
+                let more = lane.limit().saturating_sub(lane.threads);
+                self.call_up(role, more, wakes);
             }
         }
     }
@@ -863,6 +864,18 @@ mod tests {
         }
         calls.end(hangs);
         assert_eq!(calls.stuck, 0);
+    }
+
+    /// Hundreds of calls that hang in a lane of a few threads are all found out within some rounds.
+    #[test]
+    fn there_are_as_many_threads_more_as_hang() {
+        let mut lane = Lane::new(4);
+        let rounds = (1..).find(|_| {
+            (lane.calls.running.len()..lane.limit()).for_each(|_| _ = lane.calls.begin());
+            lane.calls.tick(1);
+            lane.calls.stuck > 300
+        });
+        assert!(rounds < Some(10), "{rounds:?}");
     }
 
     #[test]

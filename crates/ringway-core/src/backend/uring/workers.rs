@@ -99,7 +99,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Nop, Timeout, Write};
+    use crate::op::{Nop, Timeout, Write, WriteDsync};
 
     fn write() -> Raw {
         Raw::Write(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 })
@@ -121,6 +121,14 @@ mod tests {
         (0..20).for_each(|slot| workers.end(slot));
         assert!(!workers.are_few() && !workers.hang());
         assert_eq!((workers.tick(), workers.tick()), (None, None));
+    }
+
+    #[test]
+    fn durable_writes_count() {
+        let mut workers = Workers::new(Some(8), 64);
+        let write = Raw::WriteDsync(WriteDsync(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 }));
+        (0..8).for_each(|slot| workers.begin(slot, &write, false));
+        assert!(workers.are_few());
     }
 
     #[test]
