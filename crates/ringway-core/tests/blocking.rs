@@ -67,11 +67,12 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
             let done = queue.reap(1)?.next().unwrap();
             assert_eq!(done.user_data, 1, "{:?}", done.result);
         }
-        for id in stuck {
-            queue.cancel(id);
-        }
+        // Before the cancels, which keep from beginning whatever has not begun.
         while called.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
+        }
+        for id in stuck {
+            queue.cancel(id);
         }
         drop(go);
         let mut cancelled = 0;
