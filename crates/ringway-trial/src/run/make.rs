@@ -79,20 +79,25 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Into a queue that is full or closed.
+    /// Into a queue that is full or closed, or shorter than the chain.
     fn push_in_vain(&mut self, pushes: &[Push], chain: bool) -> Checked {
         let operations: Vec<Operation> = pushes.iter().map(|_| op::nop()).collect();
         let queue = self.queue()?;
         let pushed = if chain { queue.push_chain(operations) } else { queue.push(op::nop()) };
-        let expected = if self.closed { Reason::Closed } else { Reason::Full };
+        let too_long = pushes.len() > usize::try_from(self.script.setup.in_flight).unwrap_or(usize::MAX);
+        let (expected, is_expected): (_, fn(Reason) -> bool) = match (self.closed, too_long) {
+            (true, _) => ("closed", |reason| reason == Reason::Closed),
+            (false, true) => ("invalid", |reason| matches!(reason, Reason::Invalid(_))),
+            (false, false) => ("full", |reason| reason == Reason::Full),
+        };
         match pushed {
-            Err(error) if error.reason() == expected && error.is_full() == (expected == Reason::Full) => {
+            Err(error) if is_expected(error.reason()) && error.is_full() == (expected == "full") => {
                 match error.into_operations().len() {
                     count if count == pushes.len() => Ok(()),
                     count => Err(format!("of {} operations {count} came back", pushes.len())),
                 }
             }
-            other => Err(format!("a push that has to be refused as {expected:?} gave {other:?}")),
+            other => Err(format!("a push that has to be refused as {expected} gave {other:?}")),
         }
     }
 
