@@ -97,6 +97,8 @@ pub struct Queue {
     closed: bool,
     /// The main backend has been ended: nothing is in its place.
     ended: bool,
+    /// Something was answered that the kernel may still have.
+    leaks: bool,
     /// The descriptor has been asked for.
     polled: bool,
     /// The main backend waits for the threads too.
@@ -149,6 +151,7 @@ impl Queue {
             home: Home::here(),
             closed: false,
             ended: false,
+            leaks: false,
             polled: false,
             watching: false,
             retries: 0,
