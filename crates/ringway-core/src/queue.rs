@@ -244,6 +244,11 @@ impl Queue {
         }
     }
 
+    /// The operation behind this one in its chain; `None` for the last, and when this one is over.
+    pub fn behind(&self, id: OpId) -> Option<OpId> {
+        self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
+    }
+
     /// Why an operation cannot be taken in, if it cannot.
     fn refuse(&self, fault: Option<Fault>, offset: Option<u64>, room: usize) -> Option<Reason> {
         if !self.home.is_here() {

@@ -225,6 +225,11 @@ fn steps_that_come_last() {
 }
 
 #[test]
+fn steps_that_never_come() {
+    matrix(Fault::Never);
+}
+
+#[test]
 fn a_backend_that_dies() {
     matrix(Fault::Dead);
 }

@@ -806,9 +806,11 @@ impl Front {
         }
         let count = chain.len();
         match queue.push_chain(chain) {
-            Ok(id) => {
+            Ok(first) => {
                 self.now[Lane::Sync as usize].room.enter(key.index(), now);
-                self.waiters.carried(key.index(), id);
+                // All of them: the first may be over when the future goes.
+                let chain = std::iter::successors(Some(first), |id| queue.behind(*id));
+                chain.for_each(|id| self.waiters.carried(key.index(), id));
             }
             Err(refused) => {
                 let reason = refused.reason();
