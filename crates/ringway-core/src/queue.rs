@@ -97,6 +97,8 @@ pub struct Queue {
     closed: bool,
     /// The main backend has been ended: nothing is in its place.
     ended: bool,
+    /// Something was answered that the kernel may still have.
+    leaks: bool,
     /// The descriptor has been asked for.
     polled: bool,
     /// The main backend waits for the threads too.
@@ -149,6 +151,7 @@ impl Queue {
             home: Home::here(),
             closed: false,
             ended: false,
+            leaks: false,
             polled: false,
             watching: false,
             retries: 0,
@@ -239,6 +242,11 @@ impl Queue {
             }
             None => Err(PushError::new(Reason::Full, Vec::new())),
         }
+    }
+
+    /// The operation behind this one in its chain; `None` for the last, and when this one is over.
+    pub fn behind(&self, id: OpId) -> Option<OpId> {
+        self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
     }
 
     /// Why an operation cannot be taken in, if it cannot.

@@ -43,6 +43,10 @@ use std::time::Duration;
 /// the engine, as files do that were opened with it; it is closed when the last of them has gone. Operations that nobody waits for any
 /// more are then cancelled, waited for in the background, and leaked if they do not end.
 ///
+/// A backend that refuses its system calls while it is in use (a seccomp filter that came later) is closed. What is in flight answers
+/// ECANCELED, whether or not it took place; what does not end within a second answers EIO, and its buffer is lost. What
+/// comes after that answers ESHUTDOWN, and [`explain`](Self::explain) says why.
+///
 /// ```
 /// use ringway::Engine;
 /// # fn main() -> std::io::Result<()> {

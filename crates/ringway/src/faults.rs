@@ -10,6 +10,8 @@ use ringway_core::{FaultStep, Late};
 use rows::{Does, Row, World};
 use std::cell::Cell;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// After this a call hangs. Nothing here takes a hundredth of it.
@@ -39,6 +41,10 @@ enum Fault {
     Cut,
     /// It is answered after everything else.
     Last,
+    /// It is answered when it is cancelled, and the future is dropped.
+    Never,
+    /// The backend cannot be entered any more.
+    Dead,
 }
 
 impl Fault {
@@ -49,6 +55,8 @@ impl Fault {
             Self::Retry(errno) => plan.fail(at, errno),
             Self::Cut => plan.cut(at),
             Self::Last => plan.late(at, Late::Last),
+            Self::Never => plan.late(at, Late::Forever),
+            Self::Dead => plan.enters(step as u32),
         }
     }
 
@@ -58,7 +66,8 @@ impl Fault {
             Self::Error => plan.errors(200).sync_errors(200),
             Self::Retry(_) => plan.retryable(300),
             Self::Cut => plan.short(500),
-            Self::Last => plan.starve(200),
+            Self::Last | Self::Never => plan.starve(200),
+            Self::Dead => plan.enters(10),
         }
     }
 
@@ -68,6 +77,7 @@ impl Fault {
         match self {
             Self::Error if hit == Some(true) => errno == Some(libc::EIO),
             Self::Error if hit.is_none() => matches!(errno, Some(0 | libc::EIO | libc::ENOSPC)),
+            Self::Dead => matches!(errno, Some(0 | libc::ECANCELED | libc::ESHUTDOWN)),
             _ => errno == Some(0),
         }
     }
@@ -85,7 +95,12 @@ impl Table {
     /// Makes a call on this engine, whose fault is at this step of it.
     fn cell(&mut self, row: &Row, kind: BackendKind, direct: bool, engine: &Engine, step: Option<u64>) {
         let dir = scratch();
-        let answer = block_on((row.call)(World::new(engine, kind, dir.path(), direct)));
+        let mut call = (row.call)(World::new(engine, kind, dir.path(), direct));
+        let answer = match self.fault {
+            Fault::Never => at_once(call.as_mut()),
+            _ => Some(block_on(call.as_mut())),
+        };
+        drop(call);
         settle(engine, row.name);
         let stats = engine.stats();
         let hit = match step {
@@ -96,13 +111,16 @@ impl Table {
             _ => None,
         };
         self.faults += usize::from(hit == Some(true));
-        let text = answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
+        let text = match &answer {
+            Some(answer) => answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned()),
+            None => "dropped".to_owned(),
+        };
         let place = step.map_or("by chance".to_owned(), |step| format!("at step {step}"));
         let fault = format!("{:?} {place}", self.fault);
         let line = format!("{:46} {fault:28} {:8} {text}", row.name, kind.to_string());
         println!("{line}");
         self.cells += 1;
-        let allowed = self.fault.allows(&answer, hit);
+        let allowed = answer.is_none_or(|answer| self.fault.allows(&answer, hit));
         let entries = std::fs::read_dir(dir.path()).unwrap();
         let litter =
             entries.map(|entry| entry.unwrap().file_name()).find(|name| name.as_encoded_bytes().ends_with(b".tmp"));
@@ -146,6 +164,18 @@ fn engine(kind: BackendKind, plan: FaultPlan) -> Engine {
 fn scratch() -> tempfile::TempDir {
     let program = std::env::current_exe().unwrap();
     tempfile::tempdir_in(program.parent().unwrap()).unwrap()
+}
+
+/// A future's result, unless it waits for something for long.
+fn at_once(mut call: Pin<&mut dyn Future<Output = io::Result<()>>>) -> Option<io::Result<()>> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(10) {
+        if let Poll::Ready(answer) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(answer);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    None
 }
 
 /// Waits until nothing is in flight.
@@ -192,4 +222,14 @@ fn steps_that_are_cut_short() {
 #[test]
 fn steps_that_come_last() {
     matrix(Fault::Last);
+}
+
+#[test]
+fn steps_that_never_come() {
+    matrix(Fault::Never);
+}
+
+#[test]
+fn a_backend_that_dies() {
+    matrix(Fault::Dead);
 }

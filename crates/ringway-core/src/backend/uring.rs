@@ -86,6 +86,8 @@ pub(crate) struct Uring {
     files: Option<Vec<u32>>,
     /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on it: see [`hang_up`].
     hang_up: Option<OwnedFd>,
+    /// Entries put into the submission queue since it was seen empty, and jobs among them.
+    unseen: (usize, usize),
     system_calls: u64,
     granted: Vec<Feature>,
     refusals: Vec<Refusal>,
@@ -246,6 +248,7 @@ impl Uring {
             buffers: None,
             files: None,
             hang_up: None,
+            unseen: (0, 0),
             system_calls: 0,
             granted: set_up.granted(),
             refusals,
@@ -319,6 +322,7 @@ impl Uring {
 
     /// Puts an entry into the submission queue; the caller has made room.
     fn put(&mut self, entry: &squeue::Entry) {
+        self.unseen.0 += 1;
         // SAFETY: what the entry points at is kept valid until its completion: for a job by the contract of `carry`,
         // for entries of this backend's own because they point at nothing or at `sides`.
         let put = unsafe { self.ring.submission().push(entry) };
@@ -334,6 +338,7 @@ impl Uring {
         }
         self.linked.push(entry);
         if !more {
+            self.unseen.0 += self.linked.len();
             // SAFETY: as for one entry.
             let put = unsafe { self.ring.submission().push_multiple(&self.linked) };
             debug_assert!(put.is_ok(), "there was room");
@@ -468,6 +473,7 @@ impl Backend for Uring {
         };
         // (A transfer of a pipe would keep the worker.)
         let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
+        self.unseen.1 += 1;
         self.workers.begin(job.token.index(), &job.raw, by_worker);
         let mut entry = entry.user_data(job.token.0);
         if job.link || job.deadline.is_some() {
@@ -508,6 +514,9 @@ impl Backend for Uring {
             let owed = queue.cq_overflow() || queue.taskrun();
             let waiting = queue.len();
             drop(queue);
+            if waiting == 0 {
+                self.unseen = (0, 0);
+            }
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
             let missing = if self.bell { 0 } else { want.saturating_sub(taken) };
             if waiting == 0 && missing == 0 && !owed && !polled {
@@ -672,7 +681,9 @@ impl Backend for Uring {
     }
 
     fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
-        self.harvest(events);
+        if self.is_done_without_entering(until, events) {
+            return true;
+        }
         let hang_up = self.hang_up.take();
         let sides = std::mem::take(&mut self.sides);
         // The kernel cancels what is in flight on a ring that nobody has any more.
@@ -698,6 +709,38 @@ impl Backend for Uring {
 }
 
 impl Uring {
+    /// Cancels all that the kernel has taken and harvests it, as far as that goes without entering the ring; true if nothing of
+    /// the jobs is the kernel's any more.
+    ///
+    /// The ring's descriptor may have been duplicated, and then the ring lives on when it is dropped here.
+    fn is_done_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
+        self.harvest(events);
+        let waiting = self.ring.submission().len();
+        let (entries, jobs) = self.unseen;
+        // What the kernel has not taken has not begun: none, or all since the queue was empty. Of a part it is not known what it is.
+        let not_begun = match waiting {
+            0 => 0,
+            _ if waiting == entries && !self.ring.params().is_setup_sqpoll() => jobs,
+            _ => return false,
+        };
+        let soon = until.min(Instant::now() + CANCELS);
+        loop {
+            if self.in_flight <= not_begun {
+                return true;
+            }
+            // (Since 6.0. Before that, what completes by itself is waited for.)
+            let all = types::CancelBuilder::any();
+            let cancelled = self.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), all);
+            // The ring is another thread's.
+            let is_ours = !cancelled.is_err_and(|error| error.raw_os_error() == Some(libc::EEXIST));
+            if !is_ours || Instant::now() >= soon {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            self.harvest(events);
+        }
+    }
+
     fn knows(&self, entry: &squeue::Entry) -> bool {
         self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
     }
@@ -711,6 +754,9 @@ impl Drop for Uring {
         }
     }
 }
+
+/// For so long what cannot be entered is cancelled and harvested before the ring is dropped.
+const CANCELS: Duration = Duration::from_millis(500);
 
 /// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when the kernel has let go of
 /// the ring, which it does when nothing is in flight on it any more. A closed ring tells of that in no other way.

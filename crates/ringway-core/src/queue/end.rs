@@ -4,7 +4,8 @@ use super::flight::{Ending, Flight};
 use super::{BackendKind, OpId, Queue};
 use crate::backend::Backend;
 use crate::backend::null::Null;
-use crate::op::Shape;
+use crate::op::{Held, Shape};
+use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, State, Token};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -149,6 +150,39 @@ impl Queue {
         }
     }
 
+    /// Closes the queue after an error of the backend as a whole, as [`close`](Self::close) does, and answers everything: what the kernel
+    /// or a thread still has when `wait` is over answers EIO, whether or not it takes place. Its memory may be touched at any time
+    /// and is leaked, so its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
+    ///
+    /// Errors: ECHILD: a forked child.
+    pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
+        self.close(wait)?;
+        let feature = match self.explanation.backend {
+            BackendKind::Uring => Feature::Uring,
+            BackendKind::Kaio => Feature::Kaio,
+            BackendKind::Threads | BackendKind::Null => Feature::Threads,
+        };
+        self.explanation.refusals.push(Refusal {
+            feature,
+            errno: errno_of(error),
+            meaning: "the backend failed while it was in use, and was closed: nothing is taken any more".into(),
+            mend: "find what refuses its system calls since (a seccomp filter, a security module), and start anew"
+                .into(),
+        });
+        for key in self.slots.keys().collect::<Vec<_>>() {
+            let Some((state, flight)) = self.slots.entry(key) else { continue };
+            if *state == State::Done {
+                continue;
+            }
+            std::mem::forget(std::mem::replace(&mut flight.operation.held, Held::Nothing));
+            std::mem::forget(flight.operation.file.take());
+            flight.owns_descriptor = false;
+            self.leaks = true;
+            self.finish(key, -i64::from(libc::EIO));
+        }
+        Ok(())
+    }
+
     /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.
     fn end_main(&mut self, until: Instant) {
         let nothing: Box<dyn Backend> = Box::new(Null::new());
@@ -182,7 +216,10 @@ impl Drop for Queue {
             return; // All of it is the parent's.
         }
         // A queue that cannot be closed is one whose kernel side does not answer: then nothing is freed below.
-        let left = self.close(self.options.drop_wait()).unwrap_or(usize::MAX);
+        let mut left = self.close(self.options.drop_wait()).unwrap_or(usize::MAX);
+        if self.leaks {
+            left = usize::MAX;
+        }
         // SAFETY: this is the last use of the two.
         unsafe {
             ManuallyDrop::drop(&mut self.side);

@@ -156,7 +156,7 @@ impl Reaper {
     fn sleep(&self, shards: &[Shard]) {
         self.alarm.asleep.store(true, Ordering::SeqCst);
         if !shards.iter().any(Shard::holds_back) {
-            self.wait(shards, &(0..shards.len()).collect::<Vec<_>>(), None);
+            self.wait(shards, &(0..shards.len()).filter(|at| !shards[*at].is_over()).collect::<Vec<_>>(), None);
         }
         self.alarm.asleep.store(false, Ordering::SeqCst);
     }
@@ -166,7 +166,8 @@ impl Reaper {
         let now = Instant::now();
         let until = now + time;
         let is_served = |at: &usize| shards[*at].is_served() || late[*at].is_busy(now);
-        let mut served: Vec<usize> = (0..shards.len()).filter(is_served).collect();
+        let lasts = |at: &usize| !shards[*at].is_over();
+        let mut served: Vec<usize> = (0..shards.len()).filter(lasts).filter(is_served).collect();
         let mut in_vain = 0;
         loop {
             shards.iter().for_each(Shard::take_over);
@@ -184,7 +185,7 @@ impl Reaper {
                     late[*at] = Lateness::default();
                 }
             }
-            served.retain(|at| shards[*at].is_served() || late[*at].busy_until.is_some());
+            served.retain(|at| lasts(at) && (shards[*at].is_served() || late[*at].busy_until.is_some()));
             if !ready.is_empty() && woken == 0 {
                 in_vain += 1;
             }

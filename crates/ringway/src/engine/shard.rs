@@ -13,6 +13,7 @@ use super::turnstile::Turnstile;
 use super::waiters::{Answered, Few, GivenUp, Key, Next, Outcome, Refused, Waiters};
 use ringway_core::{BackendKind, Completions, Counts, Explanation, OpId, Operation, Options, Queue, Stats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,6 +65,11 @@ const MOST_STUCK: u32 = 1024;
 const STALLED_SYNCS: Duration = Duration::from_millis(250);
 const STALLED_CLOSURES: Duration = Duration::from_millis(500);
 
+/// So long a backend that has failed for good is waited for, in all.
+const FAILED: Duration = Duration::from_secs(1);
+/// A backend that has no memory for so long has failed for good.
+const NO_MEMORY: Duration = Duration::from_secs(10);
+
 /// The most rounds that one thread makes for others in a row, before it leaves the rest to the reaper.
 const MOST_ROUNDS: usize = 16;
 
@@ -79,6 +85,8 @@ pub(crate) struct Shard {
     pickups: AtomicU64,
     /// Somebody has made the most rounds, and left the next to whoever hears the alarm.
     left_over: AtomicBool,
+    /// The backend has failed for good.
+    over: AtomicBool,
     alarm: Arc<Alarm>,
 }
 
@@ -160,7 +168,7 @@ pub(crate) struct Reapers {
     pub(crate) drivers: Vec<(tokio::runtime::Id, Waker)>,
     /// The thread does.
     pub(crate) thread: bool,
-    /// The engine has gone.
+    /// The engine has gone, or the backend has failed for good.
     pub(crate) closed: bool,
 }
 
@@ -226,6 +234,8 @@ struct Ring {
     queue: Queue,
     cancels: Vec<OpId>,
     recorder: Recorder,
+    /// Since when the backend fails.
+    failing: Option<Instant>,
 }
 
 /// Which operation of which waiter: an operation's user data.
@@ -337,12 +347,13 @@ impl Shard {
                 promises: 0,
                 deferred: Vec::new(),
             }),
-            ring: Mutex::new(Ring { queue, cancels: Vec::new(), recorder: Recorder::new() }),
+            ring: Mutex::new(Ring { queue, cancels: Vec::new(), recorder: Recorder::new(), failing: None }),
             turnstile: Turnstile::new(),
             readable,
             turns: AtomicU64::new(0),
             pickups: AtomicU64::new(0),
             left_over: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             alarm,
         })
     }
@@ -499,33 +510,63 @@ impl Shard {
         let (given, enough) = self.front().give_turns(ring, place, &mut orphans);
         ring.recorder.batch(given);
         ring.cancels.drain(..).for_each(|id| _ = ring.queue.cancel(id));
-        // The system call, with nobody waiting for it. An error is of the backend as a whole: nothing is lost by it, and the next
-        // turn finds all of it.
-        let completions = ring.queue.reap(0);
-        let mut front = self.front();
-        match completions {
-            Ok(completions) => {
-                if completions.len() > 0 {
-                    self.pickups.fetch_add(1, Ordering::Relaxed);
-                }
-                front.hand_out(completions, &mut ring.recorder, own, &mut orphans);
+        let mut failing = false;
+        let mut front = match self.pick_up(ring, own, &mut orphans) {
+            Ok(front) => {
+                ring.failing = None;
+                front
             }
-            Err(_) => ring.recorder.failures += 1,
-        }
+            Err(error) => {
+                ring.recorder.failures += 1;
+                failing = !ring.gives_up(&error);
+                // With the queue closed all is answered, and nothing is entered for it.
+                let picked_up = if failing { Err(error) } else { self.pick_up(ring, own, &mut orphans) };
+                let mut front = picked_up.unwrap_or_else(|_| self.front());
+                if !failing {
+                    self.over.store(true, Ordering::Relaxed);
+                    front.promise = None;
+                    wakers.extend(front.reapers.close());
+                }
+                front
+            }
+        };
         if front.expected(place) == 0 {
             wakers.append(&mut front.deferred);
         }
         // One task alone needs nobody behind it.
-        if comes_back && wakers.len() > 1 {
+        if comes_back && wakers.len() > 1 && !front.reapers.closed {
             front.promise = Some(Promise { place, tasks: wakers.len() });
             front.promises += 1;
         }
+        // No memory, say: the next round is the reaper's.
+        let enough = enough || failing;
         let (more, holds_back) = (enough || front.is_due(place) || !front.cancels.is_empty(), front.holds_back());
         drop(front);
         if holds_back {
             self.alarm.watch();
         }
         Round { more, enough, orphans }
+    }
+
+    /// The system call, with nobody waiting for it, and what has completed. An error is of the backend as a whole; nothing is lost by it.
+    fn pick_up(
+        &self,
+        ring: &mut Ring,
+        own: Option<Key>,
+        orphans: &mut Vec<Outcome>,
+    ) -> io::Result<MutexGuard<'_, Front>> {
+        let completions = ring.queue.reap(0)?;
+        let mut front = self.front();
+        if completions.len() > 0 {
+            self.pickups.fetch_add(1, Ordering::Relaxed);
+        }
+        front.hand_out(completions, &mut ring.recorder, own, orphans);
+        Ok(front)
+    }
+
+    /// Its backend has failed for good: nothing is in flight, and nothing is taken any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
     }
 
     /// Something waits that only a task of a runtime, or the thread, will see to.
@@ -553,7 +594,7 @@ impl Shard {
             Some(WaitsFor::Group) if now.moves == before.moves => Progress::Late,
             Some(WaitsFor::Promise | WaitsFor::Group) => Progress::Moving,
             // To submit is not to pick up: tasks may do that while nobody looks at what completes.
-            _ if now.pickups == before.pickups && self.is_readable() => Progress::Late,
+            _ if now.pickups == before.pickups && !self.is_over() && self.is_readable() => Progress::Late,
             _ if now.turns != before.turns => Progress::Moving,
             Some(WaitsFor::Room) => Progress::Waiting,
             None => Progress::Still,
@@ -602,11 +643,7 @@ impl Shard {
         let _ = lock(&self.ring).queue.close(wait);
         drop(passage);
         self.flush();
-        self.reapers(|reapers| reapers.closed = true);
-        #[cfg(feature = "tokio")]
-        for (_, waker) in self.reapers(|reapers| std::mem::take(&mut reapers.drivers)) {
-            waker.wake();
-        }
+        self.reapers(Reapers::close).into_iter().for_each(Waker::wake);
     }
 
     /// Operations counted, by the futures' side and by the queue's.
@@ -640,7 +677,8 @@ impl Shard {
 impl Front {
     /// Whether it is time to enter, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
-        self.now.iter().any(|now| now.inbox.operations.min(now.room.left()) > 0)
+        self.reapers.closed && self.paced.operations > 0
+            || self.now.iter().any(|now| now.inbox.operations.min(now.room.left()) > 0)
             || self.pace.is_due(self.paced.operations, self.expected(place))
     }
 
@@ -694,7 +732,10 @@ impl Front {
                 }
             }
         }
-        if std::mem::take(&mut self.flush) || self.pace.is_due(self.paced.operations, self.expected(place)) {
+        if std::mem::take(&mut self.flush)
+            || self.reapers.closed
+            || self.pace.is_due(self.paced.operations, self.expected(place))
+        {
             let mut work = Work::default();
             while self.pace.room.left() > 0 && self.paced.operations > 0 {
                 if work.is_enough() {
@@ -765,9 +806,11 @@ impl Front {
         }
         let count = chain.len();
         match queue.push_chain(chain) {
-            Ok(id) => {
+            Ok(first) => {
                 self.now[Lane::Sync as usize].room.enter(key.index(), now);
-                self.waiters.carried(key.index(), id);
+                // All of them: the first may be over when the future goes.
+                let chain = std::iter::successors(Some(first), |id| queue.behind(*id));
+                chain.for_each(|id| self.waiters.carried(key.index(), id));
             }
             Err(refused) => {
                 let reason = refused.reason();
@@ -817,12 +860,37 @@ impl Front {
     }
 }
 
+impl Ring {
+    /// After an error of the backend as a whole: answers all that is in flight and takes no more, unless it may be better soon.
+    /// Then it waits for a moment.
+    fn gives_up(&mut self, error: &io::Error) -> bool {
+        let errno = Errno::from_io_error(error);
+        let passes = matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
+        if passes && self.failing.get_or_insert_with(Instant::now).elapsed() < NO_MEMORY {
+            std::thread::sleep(Duration::from_micros(100));
+            return false;
+        }
+        // It fails in a forked child only, which does not get here.
+        let _ = self.queue.give_up(error, FAILED);
+        true
+    }
+}
+
 impl Reapers {
+    /// Nobody need come any more; whom to wake to learn of it.
+    fn close(&mut self) -> Vec<Waker> {
+        self.closed = true;
+        #[cfg(feature = "tokio")]
+        return self.drivers.drain(..).map(|(_, waker)| waker).collect();
+        #[cfg(not(feature = "tokio"))]
+        Vec::new()
+    }
+
     /// The runtime that somebody waits in, if it was not known.
     #[cfg(feature = "tokio")]
     fn is_new(&mut self, place: Place) -> Option<tokio::runtime::Id> {
         let Place::Runtime(id) = place else { return None };
-        let new = self.runtimes.iter().all(|(known, _)| *known != id);
+        let new = !self.closed && self.runtimes.iter().all(|(known, _)| *known != id);
         new.then(|| self.runtimes.push((id, true)));
         new.then_some(id)
     }

@@ -3,8 +3,8 @@
 use crate::executor::{Executor, Work};
 use crate::guarded::{PAGE, Pages};
 use crate::watchdog::Watchdog;
-use crate::world::{MS, World, fifo, give_way, has_reader, is_cloexec, is_granted, pattern, put, until};
-use futures::future::{join_all, maybe_done, poll_immediate};
+use crate::world::{MS, World, direct, fifo, give_way, has_reader, is_cloexec, is_granted, pattern, put, until};
+use futures::future::{join, join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder, FaultPlan, Merge, Reaping};
 use std::io::{self, ErrorKind};
@@ -47,6 +47,8 @@ const CASES: &[Case] = cases! {
     seven_no_wake_up_is_lost,
     seven_tasks_wake_each_other,
     seven_a_future_may_move_to_another_task,
+    seven_a_backend_that_fails_at_once on |builder| builder.faults(FaultPlan::new(0).enters(0)),
+    seven_a_backend_that_fails_later on |builder| builder.shards(1).faults(FaultPlan::new(0).enters(5)),
     eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).waiting(2),
     eight_more_than_there_is_room_for on |builder| builder.in_flight(4),
     nine_the_engine_explains_itself,
@@ -118,6 +120,54 @@ fn filled(content: &[u8]) -> AlignedBuffer {
 
 fn errno<T>(result: io::Result<T>) -> i32 {
     result.map(drop).expect_err("an error").raw_os_error().unwrap_or(0)
+}
+
+async fn seven_a_backend_that_fails_at_once(world: World) {
+    everyone_is_answered(&world).await;
+}
+
+async fn seven_a_backend_that_fails_later(world: World) {
+    everyone_is_answered(&world).await;
+}
+
+/// Tasks on an engine whose backend fails meanwhile: what waits for ever is answered too, and what comes later.
+async fn everyone_is_answered(world: &World) {
+    let answers = |errno: Option<i32>| matches!(errno, None | Some(libc::ECANCELED | libc::ESHUTDOWN));
+    let file = direct(&world.engine, world.dir.path(), 16);
+    let tasks: Vec<_> = (0..40u64)
+        .map(|number| {
+            let (file, (pipe, writer)) = (file.clone(), world.pipe());
+            world.spawn(async move {
+                // One after the other: more than the backend carries out before it fails.
+                let reads = async {
+                    let mut read = (Ok(0), room(PAGE));
+                    for _ in 0..10 {
+                        read = file.read_at(read.1, number % 16 * PAGE as u64).await;
+                    }
+                    read
+                };
+                let (read, waits) = join(reads, pipe.read_at(vec![0u8; 64], At::Cursor)).await;
+                let closure = file.metadata().await;
+                drop(writer);
+                let errnos = [errno_of(&read.0), errno_of(&waits.0), errno_of(&closure)];
+                (errnos, read.1.len(), waits.1.len())
+            })
+        })
+        .collect();
+    for (errnos, aligned, plain) in join_all(tasks).await {
+        assert!(errnos.into_iter().all(answers) && errnos[1].is_some(), "{errnos:?}");
+        assert_eq!((aligned, plain), (PAGE, 64), "the buffers come back");
+    }
+    // One that could not be entered by any of its shards.
+    let (read, buffer) = file.read_at(room(PAGE), 0).await;
+    assert!(answers(errno_of(&read)) && buffer.len() == PAGE);
+    let text = world.engine.explain().to_string();
+    assert!(text.contains("failed while it was in use"), "{text}");
+    assert!(world.engine.stats().failures > 0);
+}
+
+fn errno_of<T>(result: &io::Result<T>) -> Option<i32> {
+    result.as_ref().err().map(|error| error.raw_os_error().unwrap_or(0))
 }
 
 async fn one_dropped_transfers_keep_their_memory(world: World) {

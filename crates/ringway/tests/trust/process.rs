@@ -7,7 +7,7 @@ use crate::world::{MS, counts, descriptors_and_threads, direct, granted, is_cloe
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{At, BackendKind, Engine};
+use ringway::{AlignedBuffer, At, BackendKind, Engine};
 use ringway_core::refusal::Feature;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -300,6 +300,57 @@ fn a_filter_that_leaves_threads_only() {
         refuse(&[URING.as_slice(), &KAIO].concat(), libc::ENOSYS);
         refused(BackendKind::Threads, &[(BackendKind::Uring, libc::ENOSYS), (BackendKind::Kaio, libc::ENOSYS)]);
     });
+}
+
+/// A filter may come when the engine is at work: for the thread that enters, which then finds the backend useless.
+#[test]
+fn a_filter_that_comes_later() {
+    in_child(
+        "process::a_filter_that_comes_later",
+        |_| {},
+        || {
+            let granted = granted();
+            let world = |kind: &BackendKind| {
+                let engine = Engine::builder().backend(*kind).shards(1).build().unwrap();
+                let dir = scratch();
+                let file = direct(&engine, dir.path(), 16);
+                let (reader, writer) = std::io::pipe().unwrap();
+                let pipe = File::with_engine(OwnedFd::from(reader), &engine);
+                (engine, dir, file, pipe, writer)
+            };
+            let worlds: Vec<_> = granted.iter().map(world).collect();
+            for (_, _, file, ..) in &worlds {
+                let (read, buffer) = block_on(file.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
+                assert!(read.unwrap() == PAGE && *buffer == *pattern(0, PAGE));
+            }
+            let mut waiting: Vec<_> =
+                worlds.iter().map(|(_, _, _, pipe, _)| Box::pin(pipe.read_at(vec![0u8; 64], At::Cursor))).collect();
+            waiting.iter_mut().for_each(|read| assert!(block_on(poll_immediate(read)).is_none()));
+            refuse(&[libc::SYS_io_uring_enter, libc::SYS_io_submit, libc::SYS_io_getevents], libc::EPERM);
+            for ((kind, (engine, _, file, ..)), waiting) in granted.iter().zip(&worlds).zip(waiting) {
+                let _watch = Watchdog::new(&format!("{kind} a_filter_that_comes_later"));
+                for number in 0..20 {
+                    let room = AlignedBuffer::new(PAGE, PAGE);
+                    let (read, buffer) = block_on(file.read_at(room, number % 16 * PAGE as u64));
+                    let errno = read.err().map(|error| error.raw_os_error().unwrap());
+                    assert_eq!(buffer.len(), PAGE, "{kind}: the buffer comes back");
+                    // The others read without the system calls.
+                    let allowed = *kind == BackendKind::Uring;
+                    let answers = matches!(errno, Some(libc::ECANCELED | libc::ESHUTDOWN));
+                    assert!(if allowed { answers } else { errno.is_none() }, "{kind}: {errno:?}");
+                }
+                if *kind == BackendKind::Uring {
+                    let (read, buffer) = block_on(waiting);
+                    assert_eq!((errno(read), buffer.len()), (libc::ECANCELED, 64));
+                    let text = engine.explain().to_string();
+                    assert!(text.contains("EPERM") && text.contains("failed while it was in use"), "{text}");
+                } else {
+                    drop(waiting);
+                }
+                settled(engine);
+            }
+        },
+    );
 }
 
 /// 64 KiB is what containers and older systems give an ordinary user: too little for several rings.
