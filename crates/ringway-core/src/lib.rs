@@ -45,6 +45,7 @@ pub mod refusal;
 mod signals;
 mod slots;
 mod split;
+mod sys;
 
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};

@@ -6,12 +6,12 @@ mod plan;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
-use super::eventfd::{Epoll, EventFd};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::Traits;
 use crate::op::{Kind, Raw, Readv, Shape, Writev};
 use crate::refusal::Refusal;
 use crate::slots::Token;
+use crate::sys::eventfd::{Epoll, EventFd};
 use plan::{Fault, Steps};
 use std::collections::HashMap;
 use std::io;
@@ -415,10 +415,10 @@ impl Backend for Faulty {
 
 #[cfg(test)]
 mod tests {
-    use super::super::eventfd::wait_readable;
     use super::super::null::Null;
     use super::*;
     use crate::op::{Close, Fsync, Nop, Read, Write};
+    use crate::sys::eventfd::wait_readable;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -12,12 +12,12 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks
 //! or extends the file.
 
-use super::eventfd::{self, EventFd, left, wait_readable};
-use super::kaio_sys::{Context, IoEvent, Iocb};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
+use crate::sys::eventfd::{self, EventFd, left, wait_readable};
+use crate::sys::kaio::{Context, IoEvent, Iocb};
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,10 +1,8 @@
 //! Backends: how operations reach the kernel. They only carry operations; what an operation is stands in
 //! [`crate::op`], and its life is the queue's business ([`crate::slots`]).
 
-pub(crate) mod eventfd;
 pub(crate) mod faulty;
 pub(crate) mod kaio;
-pub(crate) mod kaio_sys;
 pub(crate) mod null;
 pub(crate) mod threads;
 pub(crate) mod uring;
@@ -12,7 +10,7 @@ pub(crate) mod uring;
 use crate::op::Raw;
 use crate::refusal::Refusal;
 use crate::slots::Token;
-use eventfd::EventFd;
+use crate::sys::eventfd::EventFd;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;

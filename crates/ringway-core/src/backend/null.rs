@@ -1,9 +1,9 @@
 //! Completes everything at once, as if it had succeeded: what the queue itself costs is what is left.
 
-use super::eventfd::{self, EventFd, wait_readable};
 use super::{Answer, Backend, Event, Job, NoRoom};
 use crate::op::{Raw, Shape};
 use crate::slots::Token;
+use crate::sys::eventfd::{self, EventFd, wait_readable};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;

@@ -20,11 +20,11 @@ mod pool;
 mod tests;
 mod watch;
 
-use super::eventfd::EventFd;
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
+use crate::sys::eventfd::EventFd;
 use nowait::{Cached, Try};
 use pool::{CANCELED, Shared, State, Task, Wakes, Way, carry_out};
 use std::io;

@@ -4,11 +4,11 @@
 
 mod workers;
 
-use super::eventfd::{EventFd, drain, wait_readable};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{CURSOR, Cancel, Place, Raw, Side};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
+use crate::sys::eventfd::{EventFd, drain, wait_readable};
 use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::cell::UnsafeCell;

@@ -60,7 +60,7 @@ pub use writev::{Writev, writev};
 pub(crate) use cancel::Cancel;
 pub(crate) use operation::{Fault, Held, bind};
 
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::squeue;
 
 /// Where a read or a write begins.

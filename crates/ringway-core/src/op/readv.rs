@@ -3,7 +3,7 @@
 use super::operation::{Rest, rest, taken_at_once};
 use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, call_at, on_file};
 use crate::File;
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -79,7 +79,7 @@ impl Form for Readv {
             return None;
         }
         let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PREADV, self.fd, iov as u64, count as u64, self.offset))
+        Some(Iocb::new(kaio::IOCB_CMD_PREADV, self.fd, iov as u64, count as u64, self.offset))
     }
 
     fn call(&self) -> i64 {

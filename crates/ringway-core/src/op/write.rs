@@ -1,7 +1,7 @@
 //! Write from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{At, CURSOR, Form, Held, Operation, Place, Shape, answer, call_at, on_file};
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
@@ -79,7 +79,7 @@ impl Form for Write {
         if self.offset == CURSOR {
             return None;
         }
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PWRITE, self.fd, self.addr as u64, self.len as u64, self.offset))
+        Some(Iocb::new(kaio::IOCB_CMD_PWRITE, self.fd, self.addr as u64, self.len as u64, self.offset))
     }
 
     fn call(&self) -> i64 {

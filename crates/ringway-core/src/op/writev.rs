@@ -3,7 +3,7 @@
 use super::operation::{Rest, rest, taken_at_once};
 use super::{At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, call_at, on_file};
 use crate::File;
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -75,7 +75,7 @@ impl Form for Writev {
             return None;
         }
         let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
+        Some(Iocb::new(kaio::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
     }
 
     fn call(&self) -> i64 {

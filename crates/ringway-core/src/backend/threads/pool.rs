@@ -5,12 +5,12 @@
 
 use super::nowait::{self, Try};
 use super::watch::{self, Watch};
-use crate::backend::eventfd::EventFd;
 use crate::backend::{Answer, Event, FileKind, Job};
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
+use crate::sys::eventfd::EventFd;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;

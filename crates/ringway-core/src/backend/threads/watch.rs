@@ -3,10 +3,10 @@
 
 use super::nowait::{self, Try};
 use super::pool::{CANCELED, Outcome, Shared, State, TICK, Wakes, carry_out};
-use crate::backend::eventfd::{EventFd, left, timespec};
 use crate::backend::{Answer, Job};
 use crate::op::Raw;
 use crate::slots::Token;
+use crate::sys::eventfd::{EventFd, left, timespec};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
