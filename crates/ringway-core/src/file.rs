@@ -1,12 +1,7 @@
 //! An open file that operations can share and keep.
 
-use crate::backend::FileKind;
-use crate::backend::threads::nowait;
 use crate::device::{self, DirectIo};
-use crate::op::{self, OpenOptions};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// An open file. Clones share the descriptor, and every operation in flight holds one, so that the number
@@ -51,6 +46,20 @@ impl WeakFile {
     }
 }
 
+/// What a descriptor stands for, as far as it decides who may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// A regular file or a block device: a transfer ends by itself.
+    Storage,
+    /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
+    Stream,
+    /// A character device, a terminal for example: as a stream; and a write may wait although it is not to, and
+    /// although there is room for a part of it.
+    Device,
+    /// Nobody has looked.
+    Unknown,
+}
+
 /// What two cheap system calls tell of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
@@ -80,14 +89,6 @@ impl Traits {
 }
 
 impl File {
-    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to open without
-    /// blocking, push [`op::open`](crate::op::open()).
-    ///
-    /// Errors: those of `open(2)`.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        OpenOptions::new().read(true).open(path)
-    }
-
     /// A file over a descriptor that somebody else owns and closes: for interfaces to other languages. `None` for a negative number.
     ///
     /// # Safety
@@ -140,40 +141,6 @@ impl File {
     /// of a pipe, a socket or a terminal may wait for somebody else for ever.
     pub fn is_storage(&self) -> bool {
         self.traits().kind == FileKind::Storage
-    }
-
-    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
-    /// many bytes: all, or those up to the end of the file.
-    ///
-    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is cached, or it cannot be read
-    /// this way, or not at all. Then push the read as usual. Copying blocks for as long as it takes: about 10 GB/s.
-    ///
-    /// ```
-    /// # use ringway_core::File;
-    /// # fn main() -> std::io::Result<()> {
-    /// let file = File::open("/etc/passwd")?;
-    /// let mut bytes = [0; 16];
-    /// if let Some(read) = file.read_now(&mut bytes, 0) {
-    ///     println!("cached: {:?}", &bytes[..read]);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
-        let mut read = 0;
-        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
-        // comes next tells: nothing, at the end.
-        while read < bytes.len() {
-            let rest = &mut bytes[read..];
-            let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
-            let raw = op::Read { fd: self.as_raw_fd(), addr: rest.as_mut_ptr(), len: rest.len(), offset: at };
-            // The read is over before this call returns, and until then the bytes are its alone.
-            match nowait::attempt(&op::Raw::Read(raw), &mut 0) {
-                nowait::Try::Done(0) => break,
-                nowait::Try::Done(more) => read += usize::try_from(more).ok()?,
-                nowait::Try::NotReady | nowait::Try::Unsupported => return None,
-            }
-        }
-        Some(read)
     }
 
     pub(crate) fn traits(&self) -> Traits {

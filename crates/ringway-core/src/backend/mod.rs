@@ -7,6 +7,7 @@ pub(crate) mod null;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
+use crate::file::FileKind;
 use crate::op::Raw;
 use crate::refusal::Refusal;
 use crate::slots::Token;
@@ -42,20 +43,6 @@ impl Job {
     pub fn new(token: Token, raw: Raw, file: FileKind, direct: bool) -> Self {
         Self { token, raw, file, direct, fixed_file: None, fixed_buffer: None, link: false, deadline: None }
     }
-}
-
-/// What a descriptor stands for, as far as it decides who may wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileKind {
-    /// A regular file or a block device: a transfer ends by itself.
-    Storage,
-    /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
-    Stream,
-    /// A character device, a terminal for example: as a stream; and a write may wait although it is not to, and
-    /// although there is room for a part of it.
-    Device,
-    /// Nobody has looked.
-    Unknown,
 }
 
 /// The answer to one job.

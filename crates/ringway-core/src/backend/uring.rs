@@ -5,7 +5,7 @@
 mod workers;
 
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::op::{CURSOR, Cancel, Place, Raw, Side};
+use crate::op::{CURSOR, Cancel, Place, Raw, Side, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
@@ -774,17 +774,6 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
-}
-
-/// Buffered transfers from so many bytes on are left to the kernel's workers.
-const BY_WORKER: u64 = 64 << 10;
-
-/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage. Through the page cache whoever
-/// enters would copy what is there, and start the device for the rest page by page: a thread that has other things to do would stay
-/// in the kernel for a millisecond; and for as long as the device takes where the write is to be durable. Any other short
-/// transfer costs less than a worker does.
-pub(crate) fn is_for_worker(raw: &Raw) -> bool {
-    raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
 }
 
 /// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call

@@ -170,6 +170,16 @@ impl OpenOptions {
     }
 }
 
+impl File {
+    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to open without
+    /// blocking, push [`op::open`](crate::op::open()).
+    ///
+    /// Errors: those of `open(2)`.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).open(path)
+    }
+}
+
 /// Open `path`, relative to the working directory.
 ///
 /// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a completion that

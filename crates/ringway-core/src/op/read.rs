@@ -37,6 +37,45 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operat
     Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
 }
 
+impl File {
+    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
+    /// many bytes: all, or those up to the end of the file.
+    ///
+    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is cached, or it cannot be read
+    /// this way, or not at all. Then push the read as usual. Copying blocks for as long as it takes: about 10 GB/s.
+    ///
+    /// ```
+    /// # use ringway_core::File;
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = File::open("/etc/passwd")?;
+    /// let mut bytes = [0; 16];
+    /// if let Some(read) = file.read_now(&mut bytes, 0) {
+    ///     println!("cached: {:?}", &bytes[..read]);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        let mut read = 0;
+        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
+        // comes next tells: nothing, at the end.
+        while read < bytes.len() {
+            let rest = &mut bytes[read..];
+            let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
+            // The read is over before this call returns, and until then the bytes are its alone.
+            let form = Read { fd: self.as_raw_fd(), addr: rest.as_mut_ptr(), len: rest.len(), offset: at };
+            match form.try_call()? {
+                0 => break,
+                INTERRUPTED => {}
+                more => read += usize::try_from(more).ok()?,
+            }
+        }
+        Some(read)
+    }
+}
+
+/// A signal came first.
+const INTERRUPTED: i64 = -(libc::EINTR as i64);
+
 /// `len` bytes at `addr` from `offset` on ([`CURSOR`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
@@ -91,5 +130,12 @@ impl Form for Read {
         // SAFETY: as above.
         let at_offset = |offset| answer(unsafe { libc::pread64(self.fd, self.addr.cast(), self.len, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
+    }
+
+    fn try_call(&self) -> Option<i64> {
+        let iov = libc::iovec { iov_base: self.addr.cast(), iov_len: self.len };
+        // SAFETY: as in `call`; the one iovec is on this stack.
+        let read = |at| answer(unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, read, || read(-1)))
     }
 }

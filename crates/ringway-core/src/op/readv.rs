@@ -94,4 +94,12 @@ impl Form for Readv {
         let at_offset = |offset| answer(unsafe { libc::preadv64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
+
+    fn try_call(&self) -> Option<i64> {
+        let (iov, count) = taken_at_once(self.iov, self.count);
+        let count = count as i32;
+        // SAFETY: as in `call`.
+        let read = |at| answer(unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, read, || read(-1)))
+    }
 }

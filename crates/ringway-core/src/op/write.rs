@@ -92,4 +92,11 @@ impl Form for Write {
         let at_offset = |offset| answer(unsafe { libc::pwrite64(self.fd, self.addr.cast(), self.len, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
+
+    fn try_call(&self) -> Option<i64> {
+        let iov = libc::iovec { iov_base: self.addr.cast_mut().cast(), iov_len: self.len };
+        // SAFETY: as in `call`; the one iovec is on this stack.
+        let write = |at| answer(unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, write, || write(-1)))
+    }
 }

@@ -90,4 +90,12 @@ impl Form for Writev {
         let at_offset = |offset| answer(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
+
+    fn try_call(&self) -> Option<i64> {
+        let (iov, count) = taken_at_once(self.iov, self.count);
+        let count = count as i32;
+        // SAFETY: as in `call`.
+        let write = |at| answer(unsafe { libc::pwritev2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, write, || write(-1)))
+    }
 }

@@ -1,10 +1,6 @@
 //! Transfers that do not wait: what can be answered at once needs no thread.
-//!
-//! `preadv2(2)` and `pwritev2(2)` with `RWF_NOWAIT` answer EAGAIN where the blocking call would wait, and
-//! EOPNOTSUPP where the file (or the kernel) has no such form.
 
 use crate::op::{Raw, Shape};
-use std::os::fd::RawFd;
 
 /// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,44 +13,17 @@ pub(crate) enum Try {
     Unsupported,
 }
 
-/// Tries a transfer, and counts the calls made for it. Anything but a transfer is unsupported.
+/// Tries what has a call that does not wait, and counts the calls made.
 pub(crate) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
     loop {
+        let Some(result) = raw.try_call() else { return Try::Unsupported };
         *calls += 1;
-        let result = match *raw {
-            Raw::Read(read) => vectored(libc::preadv2, read.fd, &one(read.addr, read.len), 1, read.offset),
-            Raw::Readv(read) => vectored(libc::preadv2, read.fd, read.iov, read.count, read.offset),
-            Raw::Write(write) => {
-                vectored(libc::pwritev2, write.fd, &one(write.addr.cast_mut(), write.len), 1, write.offset)
-            }
-            Raw::Writev(write) => vectored(libc::pwritev2, write.fd, write.iov, write.count, write.offset),
-            _ => return Try::Unsupported,
-        };
         match i32::try_from(-result) {
             Ok(libc::EINTR) => {}
             Ok(libc::EAGAIN) => return Try::NotReady,
             Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return Try::Unsupported,
             _ => return Try::Done(result),
         }
-    }
-}
-
-type Call = unsafe extern "C" fn(RawFd, *const libc::iovec, libc::c_int, libc::off_t, libc::c_int) -> libc::ssize_t;
-
-fn one(addr: *mut u8, len: usize) -> libc::iovec {
-    libc::iovec { iov_base: addr.cast(), iov_len: len }
-}
-
-fn vectored(call: Call, fd: RawFd, iov: *const libc::iovec, count: usize, offset: u64) -> i64 {
-    let count = libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the iovec array and the buffers it names are valid until the job's answer has come out of
-    // `enter` (`Backend::carry`), which is after this call. The offset that stands for the file's own
-    // position is -1 here too.
-    let at = |offset| crate::op::answer(unsafe { call(fd, iov, count, offset, libc::RWF_NOWAIT) } as i64);
-    match at(offset as libc::off_t) {
-        // A pipe has no offsets: one is ignored, as in the blocking form.
-        crate::op::ESPIPE => at(-1),
-        done => done,
     }
 }
 
