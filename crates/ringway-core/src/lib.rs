@@ -34,6 +34,7 @@
 
 mod backend;
 mod buffer;
+mod cache_hint;
 pub mod device;
 mod error;
 mod file;
@@ -49,6 +50,7 @@ mod sys;
 
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
+pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::Home;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// From the bottom up. Those on one line do not use one another.
 const LAYERS: &[&[&str]] = &[
-    &["refusal", "signals", "slots", "split", "fork"],
+    &["refusal", "signals", "slots", "split", "fork", "cache_hint"],
     &["sys", "device"],
     &["buffer", "file"],
     &["op"],

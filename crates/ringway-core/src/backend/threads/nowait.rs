@@ -1,5 +1,6 @@
 //! Transfers that do not wait: what can be answered at once needs no thread.
 
+use crate::cache_hint::CacheHint;
 use crate::op::{Raw, Shape};
 
 /// What became of a try.
@@ -31,14 +32,10 @@ pub(crate) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
 /// is shared out to the threads.
 const BUDGET: u64 = 1 << 20;
 
-/// Reads of storage that are worth a try, because what they want may be in the page cache.
-///
-/// A hit costs one system call and no thread; a miss costs one for nothing. So after some misses in a row fewer and
-/// fewer are tried, until there is a hit again.
+/// Reads of storage that are tried in the page cache, as long as that pays.
 #[derive(Debug, Default)]
 pub(super) struct Cached {
-    misses: u32,
-    skip: u32,
+    hint: CacheHint,
     budget: u64,
 }
 
@@ -57,18 +54,16 @@ impl Cached {
             (Raw::Readv(readv), Shape::Vector(len)) if readv.offset != crate::op::CURSOR => len,
             _ => return None,
         };
-        if self.skip > 0 {
-            self.skip -= 1;
+        if !self.hint.is_worth_a_try() {
             return None;
         }
         self.budget = self.budget.checked_sub(len)?;
         // A short read may be the end of the file, or of what is cached.
         if len > 0 && attempt(raw, calls) == Try::Done(len as i64) {
-            self.misses = 0;
+            self.hint.hit();
             return Some(len as i64);
         }
-        self.misses = (self.misses + 1).min(12);
-        self.skip = (1 << self.misses) >> 4;
+        self.hint.miss();
         None
     }
 }
