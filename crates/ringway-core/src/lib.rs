@@ -48,6 +48,7 @@ mod slots;
 mod split;
 mod sys;
 
+#[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
 pub use cache_hint::CacheHint;

@@ -1,8 +1,11 @@
 //! Backends: how operations reach the kernel. They only carry operations; what an operation is stands in
 //! [`crate::op`], and its life is the queue's business ([`crate::slots`]).
 
+#[cfg(feature = "testing")]
 pub(crate) mod faulty;
+pub(crate) mod idle;
 pub(crate) mod kaio;
+#[cfg(feature = "testing")]
 pub(crate) mod null;
 pub(crate) mod threads;
 pub(crate) mod uring;

@@ -202,6 +202,7 @@ macro_rules! operations {
             }
 
             /// The one with this name.
+            #[cfg(feature = "testing")]
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 [$(Self::$name,)*].into_iter().find(|kind| kind.name() == name)
             }

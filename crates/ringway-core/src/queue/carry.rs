@@ -32,6 +32,7 @@ impl Asks {
     pub(super) fn for_backend(explanation: &Explanation) -> Self {
         match explanation.backend {
             BackendKind::Uring if !explanation.granted.contains(&Feature::IoPoll) => Self::Nothing,
+            #[cfg(feature = "testing")]
             BackendKind::Null => Self::Nothing,
             BackendKind::Threads => Self::OfFiles,
             BackendKind::Uring | BackendKind::Kaio => Self::OfDescriptors,
@@ -237,7 +238,9 @@ impl Queue {
                 }
             }
             // The one keeps it itself (or the threads do, when it has to go there), the other needs no time.
-            BackendKind::Uring | BackendKind::Null => {}
+            BackendKind::Uring => {}
+            #[cfg(feature = "testing")]
+            BackendKind::Null => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use super::flight::{Ending, Flight};
 use super::{BackendKind, OpId, Queue};
 use crate::backend::Backend;
-use crate::backend::null::Null;
+use crate::backend::idle::Idle;
 use crate::op::{Held, Shape};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, State, Token};
@@ -160,7 +160,9 @@ impl Queue {
         let feature = match self.explanation.backend {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
-            BackendKind::Threads | BackendKind::Null => Feature::Threads,
+            BackendKind::Threads => Feature::Threads,
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Feature::Threads,
         };
         self.explanation.refusals.push(Refusal {
             feature,
@@ -185,7 +187,7 @@ impl Queue {
 
     /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.
     fn end_main(&mut self, until: Instant) {
-        let nothing: Box<dyn Backend> = Box::new(Null::new());
+        let nothing: Box<dyn Backend> = Box::<Idle>::default();
         let main = std::mem::replace(&mut *self.main, nothing);
         let over = main.end(until, &mut self.events);
         self.ended = true;
