@@ -1,6 +1,6 @@
 //! An open file that operations can share and keep.
 
-use crate::device::{self, DirectIo};
+use crate::device::{DirectIo, FileFacts};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -21,8 +21,7 @@ struct Inner {
     /// Closed with the last holder.
     owned: bool,
     traits: OnceLock<Traits>,
-    direct_io: OnceLock<DirectIo>,
-    largest_request: OnceLock<Option<u32>>,
+    facts: OnceLock<FileFacts>,
 }
 
 impl Drop for Inner {
@@ -100,9 +99,7 @@ impl File {
     }
 
     fn make(fd: RawFd, owned: bool) -> Self {
-        let inner =
-            Inner { fd, owned, traits: OnceLock::new(), direct_io: OnceLock::new(), largest_request: OnceLock::new() };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(Inner { fd, owned, traits: OnceLock::new(), facts: OnceLock::new() }) }
     }
 
     /// A way back to this file for as long as somebody holds it.
@@ -122,14 +119,20 @@ impl File {
     }
 
     /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1), else the
-    /// device's block size. Asked once; the first call blocks for a system call or a few files of sysfs.
+    /// device's block size. Asked once; the first call blocks for a system call, or for a file of sysfs too if no other
+    /// file on the device has asked.
     pub fn direct_io(&self) -> DirectIo {
-        *self.inner.direct_io.get_or_init(|| device::direct_alignment(self.as_fd()))
+        self.facts().direct
     }
 
-    /// Bytes of the largest request that the device below takes undivided; `None` where there is none.
+    /// Bytes of the largest request that the device below takes undivided; `None` where there is none. Asked once for
+    /// all files that are open on the device: the first call blocks for a system call and a file of sysfs.
     pub fn largest_request(&self) -> Option<u32> {
-        *self.inner.largest_request.get_or_init(|| device::largest_request(self.as_fd()))
+        self.facts().device.as_ref()?.largest_request()
+    }
+
+    fn facts(&self) -> &FileFacts {
+        self.inner.facts.get_or_init(|| FileFacts::of(self.as_fd()))
     }
 
     /// True when the file was opened with `O_DIRECT`.

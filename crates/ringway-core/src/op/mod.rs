@@ -95,6 +95,9 @@ impl At {
 /// The offset that stands for the file's own position.
 pub const CURSOR: u64 = u64::MAX;
 
+/// A transfer longer than this is looked at more closely; no device takes less in one request.
+pub(crate) const SURELY_ONE_REQUEST: u64 = 64 << 10;
+
 /// The answer of a positional call on what has no position.
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
 

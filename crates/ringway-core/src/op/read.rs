@@ -1,6 +1,6 @@
 //! Read into one buffer: `pread(2)`, `read(2)`.
 
-use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Shape, answer, call_at, on_file};
+use super::{At, CURSOR, Fault, Form, Held, Operation, Place, SURELY_ONE_REQUEST, Shape, answer, call_at, on_file};
 use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, RawFd};
 ///
 /// The result is the number of bytes read: less than asked for at the end of the file, and for
 /// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the file.
-/// A read longer than the device's largest request is split, and the parts run side by side.
+/// A read longer than the device's largest request is split, and the parts run side by side. What
+/// that request is, the first long direct read of a file asks here, with some short system calls.
 ///
 /// Errors: those of `pread(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`
 /// or a buffer that cannot be written to. On cancel the buffer comes back with the completion, its
@@ -33,6 +34,10 @@ use std::os::fd::{AsRawFd, RawFd};
 pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
     let mut buffer = buffer.into();
     let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
+    if buffer.len() as u64 > SURELY_ONE_REQUEST && file.is_direct() {
+        // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it is made under.
+        file.largest_request();
+    }
     let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: buffer.len(), offset: at.into().raw() };
     Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
 }
