@@ -108,6 +108,13 @@ impl Slab {
         Event { token: Token(event.data), answer: Answer::Result(result) }
     }
 
+    /// Each place is free, queued or with the kernel.
+    fn check(&self, queued: usize) {
+        let places = [self.free.len(), queued, self.in_kernel];
+        assert_eq!(places.iter().sum::<usize>(), self.iocbs.len(), "free, queued, with the kernel: {places:?}");
+        assert!(self.silent.max(self.polls) <= queued + self.in_kernel);
+    }
+
     fn find(&self, token: Token) -> Option<&Iocb> {
         // SAFETY: shared references to iocbs; the kernel writes to them only during `io_submit`.
         self.iocbs.iter().map(|iocb| unsafe { &*iocb.get() }).find(|iocb| iocb.user_data() == token.0)
@@ -274,6 +281,9 @@ impl Backend for Kaio {
             self.pick_up(events)?;
             if !self.queued.is_empty() && events.len() > before {
                 continue; // There is room again.
+            }
+            if cfg!(debug_assertions) {
+                self.slab.check(self.queued.len());
             }
             if over || events.len() >= enough {
                 return Ok(());

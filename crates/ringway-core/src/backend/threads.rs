@@ -209,6 +209,9 @@ impl Backend for Threads {
                 break;
             }
         }
+        if cfg!(debug_assertions) {
+            state.check(self.pending - answered);
+        }
         state.collect(&mut self.events);
         if state.watch_unattended() {
             // Nobody else would call for `enter` in time.

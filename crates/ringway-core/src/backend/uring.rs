@@ -414,8 +414,22 @@ impl Uring {
             self.bell = true;
         }
         let taken = events.len() - before;
+        debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
         self.in_flight -= (taken - expired).min(self.in_flight);
         taken
+    }
+
+    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in flight.
+    fn check(&mut self) {
+        let waiting = self.ring.submission().len();
+        assert!(waiting <= self.unseen.0, "{waiting} entries wait, of {} put in", self.unseen.0);
+        assert!(self.linked.is_empty(), "a chain has no end");
+        let (work, refused) = (self.workers.jobs() as usize, self.refused.len());
+        assert!(
+            work + refused <= self.in_flight,
+            "{work} for workers, {refused} refused, {} in flight",
+            self.in_flight
+        );
     }
 
     /// Before completions are looked for, so that what comes later makes the eventfd readable again.
@@ -565,6 +579,9 @@ impl Backend for Uring {
             self.system_calls += 1;
             // If the kernel has no memory for it now, the entry stays for the next enter.
             let _ = self.ring.submit();
+        }
+        if cfg!(debug_assertions) {
+            self.check();
         }
         Ok(())
     }

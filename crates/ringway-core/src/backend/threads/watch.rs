@@ -101,6 +101,12 @@ impl Watch {
         !self.alarms.is_empty()
     }
 
+    /// Jobs that wait here.
+    pub fn jobs(&self) -> usize {
+        let timeouts = self.due.keys().filter(|alarm| matches!(alarm, Alarm::Timeout(_))).count();
+        self.waiting.values().map(Vec::len).sum::<usize>() + timeouts
+    }
+
     #[cfg(test)]
     pub fn alarms(&self) -> usize {
         assert_eq!(self.alarms.len(), self.due.len());
@@ -368,7 +374,7 @@ fn take_ready(state: &mut State, poll: &libc::pollfd, tries: &mut Vec<Waiting>, 
         } else if waiting.cancelled {
             stay.push(waiting);
         } else if waiting.nowait {
-            state.watch.lend(&job, false);
+            state.take_to_try(&job);
             tries.push(waiting);
         } else if state.watch.in_use(interest) {
             stay.push(waiting);
