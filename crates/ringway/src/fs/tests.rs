@@ -1,8 +1,7 @@
 //! What a failure, a fault or a drop leaves behind, at each step of what has several.
 
 use super::OpenOptions;
-use super::atomic::{New, replace};
-use super::copy::copy_on;
+use super::atomic::New;
 use super::path::stat;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
@@ -86,7 +85,7 @@ fn an_atomic_write_that_is_dropped_leaves_nothing() {
         for polls in (0..60).chain([5_000]) {
             old(dir.path());
             let new = vec![polls as u8; LEN];
-            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), polls);
+            let done = poll_and_drop(engine.fs().write_atomic(&dir.path().join("settings"), new.clone()), polls);
             settle(&engine);
             match check(dir.path(), &new) {
                 true => replaced += 1,
@@ -109,7 +108,7 @@ fn an_atomic_write_that_fails_leaves_nothing() {
             let dir = tempfile::tempdir().unwrap();
             old(dir.path());
             let new = vec![1; LEN];
-            let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+            let result = block_on(engine.fs().write_atomic(&dir.path().join("settings"), new.clone()));
             settle(&engine);
             let replaced = check(dir.path(), &new);
             match result {
@@ -132,7 +131,7 @@ fn each_step_of_an_atomic_write_fails() {
                 let dir = tempfile::tempdir().unwrap();
                 old(dir.path());
                 let new = vec![1; LEN];
-                let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+                let result = block_on(engine.fs().write_atomic(&dir.path().join("settings"), new.clone()));
                 settle(&engine);
                 let replaced = check(dir.path(), &new);
                 match &result {
@@ -165,7 +164,7 @@ fn each_step_of_an_atomic_write_is_never_answered() {
             let dir = tempfile::tempdir().unwrap();
             old(dir.path());
             let new = vec![1; LEN];
-            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), 300);
+            let done = poll_and_drop(engine.fs().write_atomic(&dir.path().join("settings"), new.clone()), 300);
             dropped += usize::from(done.is_none());
             settle(&engine);
             check(dir.path(), &new);
@@ -228,7 +227,7 @@ fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
         let mut whole = 0;
         for polls in (0..20).chain([10_000]) {
             fs::write(&to, OLD).unwrap();
-            let done = poll_and_drop(copy_on(&engine, &from, &to), polls);
+            let done = poll_and_drop(engine.fs().copy(&from, &to), polls);
             settle(&engine);
             let copied = fs::read(&to).unwrap();
             assert!(copied == OLD || content.starts_with(&copied), "{polls} polls: {} bytes", copied.len());

@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::started::Started;
-use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, chunk_for, end_of_chunk, has_offsets};
+use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, checked, chunk_for, end_of_chunk, has_offsets};
 use crate::Block;
 use crate::align::LARGEST_OFFSET;
 use crate::engine::{STEP, go_on, go_on_in_memory};
@@ -337,12 +337,6 @@ impl Reader {
     fn chunk_end(&self, start: u64) -> u64 {
         end_of_chunk(start, self.chunk_size()).min(self.end)
     }
-}
-
-/// An offset that a file can have.
-fn checked(offset: Option<u64>) -> io::Result<u64> {
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "seek to before the beginning or beyond i64::MAX");
-    offset.filter(|offset| *offset <= LARGEST_OFFSET).ok_or_else(outside)
 }
 
 impl fmt::Debug for Reader {

@@ -2,9 +2,9 @@
 //! Each checks what it was answered, so that an `Ok` means that the work was done.
 
 use futures::future::BoxFuture;
-use ringway::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, TryLockError};
+use ringway::fs::{self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, TryLockError};
 use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, Merge};
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -466,6 +466,22 @@ fn streams() -> Vec<Row> {
             writer.sync_all().await?;
             w.has(FAR, b"few")
         }
+        "Writer::write_vectored" grow, |w| {
+            let mut writer = w.file.writer().at(FAR);
+            check(writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+            writer.flush().await?;
+            w.has(FAR, b"onetwo")
+        }
+        "Writer::seek" grow, |w| {
+            let mut writer = w.file.writer();
+            check(writer.seek(SeekFrom::End(0)).await? == (PAGES * PAGE) as u64, "another position")?;
+            writer.write_all(&pattern(1, PAGE)).await?;
+            check(writer.seek(SeekFrom::Start(FAR)).await? == FAR, "another position")?;
+            w.has((PAGES * PAGE) as u64, &pattern(1, PAGE))?;
+            writer.write_all(b"few").await?;
+            writer.flush().await?;
+            w.has(FAR, b"few")
+        }
         "Writer::abandon" Does::NOTHING, |w| {
             w.file.writer().abandon();
             Ok(())
@@ -491,6 +507,7 @@ pub fn paths() -> Vec<Row> {
         }
         "Engine::global" o, |w| { check(Engine::global()?.backend() == w.kind, "another backend") }
         "Engine::open" open, |w| { same(&w.engine.open(w.at("text")).await?.read(0..9).await?, b"text") }
+        "Engine::fs" o, |w| { check(w.engine.fs().exists(w.at("text")).await?, "it is there") }
         "Engine::backend" D::NOTHING, |w| { check(w.engine.backend() == w.kind, "another backend") }
         "Engine::explain" D::NOTHING, |w| { check(!w.engine.explain().to_string().is_empty(), "no explanation") }
         "Engine::stats" D::NOTHING, |w| {
@@ -544,6 +561,55 @@ pub fn paths() -> Vec<Row> {
             fs::write_atomic(w.at("text"), new_bytes()).await?;
             w.unopened("text", LEN)
         }
+        "AtomicFile::create" open, |w| {
+            drop(AtomicFile::create(w.at("new")).await?);
+            w.gone("new")
+        }
+        "Fs::create_atomic" open, |w| {
+            drop(w.engine.fs().create_atomic(w.at("new")).await?);
+            w.gone("new")
+        }
+        "AtomicFile::write_all" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?.chunk(PAGE).write_behind(2);
+            file.write_all(&pattern(1, 5 * PAGE + 5)).await?;
+            file.commit().await?;
+            w.unopened("text", 5 * PAGE + 5)
+        }
+        "AtomicFile::write_vectored" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+            check(file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+            file.commit().await?;
+            w.unopened("text", 6)
+        }
+        "AtomicFile::seek" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+            file.write_all(&new_bytes()).await?;
+            check(file.seek(SeekFrom::End(-1)).await? == LEN as u64 - 1, "another position")?;
+            file.write_all(b"end").await?;
+            file.commit().await?;
+            w.unopened("text", LEN + 2)
+        }
+        "AtomicFile::flush" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+            file.write_all(&new_bytes()).await?;
+            file.flush().await?;
+            check(std::fs::metadata(w.at("text"))?.len() == 4, "seen before it is committed")?;
+            check(rustix::fs::fstat(file.file())?.st_size == LEN as i64, "not written")
+        }
+        "AtomicFile::commit" open.and(D::GROW), |w| {
+            let mut file = AtomicFile::create(w.at("new")).await?;
+            file.write_all(&new_bytes()).await?;
+            file.commit().await?;
+            w.unopened("new", LEN)
+        }
+        "AtomicFile::position" open, |w| {
+            let mut file = AtomicFile::create(w.at("new")).await?;
+            file.write_all(b"few").await?;
+            check(file.position() == 3, "another position")
+        }
+        "AtomicFile::file" open, |w| {
+            check(w.engine.fs().create_atomic(w.at("new")).await?.file().engine().backend() == w.kind, "another file")
+        }
         "fs::copy" open.and(D::GROW), |w| {
             check(fs::copy(w.at("file"), w.at("new")).await? == (PAGES * PAGE) as u64, "another count")?;
             w.unopened("new", PAGES * PAGE)
@@ -596,6 +662,7 @@ pub fn paths() -> Vec<Row> {
             fs::create_dir_all(w.at("new/and/deep")).await?;
             check(std::fs::metadata(w.at("new/and/deep"))?.is_dir(), "no directory")
         }
+        "fs::sync_dir" open, |w| { fs::sync_dir(&w.dir).await }
         "DirBuilder::create" o, |w| {
             DirBuilder::new().mode(0o700).create(w.at("new")).await?;
             check(std::fs::metadata(w.at("new"))?.permissions().mode() & 0o777 == 0o700, "other permissions")
