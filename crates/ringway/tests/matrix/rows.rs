@@ -505,6 +505,14 @@ pub fn paths() -> Vec<Row> {
             drop(Engine::builder());
             Ok(())
         }
+        "EngineBuilder::install_global" o, |w| {
+            // In all situations there is one.
+            match Engine::builder().backend(w.kind).install_global() {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Err(wrong("a second global engine")),
+            }
+        }
         "Engine::global" o, |w| { check(Engine::global()?.backend() == w.kind, "another backend") }
         "Engine::open" open, |w| { same(&w.engine.open(w.at("text")).await?.read(0..9).await?, b"text") }
         "Engine::fs" o, |w| { check(w.engine.fs().exists(w.at("text")).await?, "it is there") }
