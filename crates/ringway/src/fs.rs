@@ -47,7 +47,7 @@ pub use atomic::{AtomicFile, write_atomic};
 pub use copy::copy;
 pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};
 pub use file::{File, FileTimes};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, Resolve};
 pub use path::{
     Fs, canonicalize, exists, hard_link, metadata, read, read_link, read_to_string, remove_dir, remove_file, rename,
     set_permissions, symlink, symlink_metadata, try_exists, write,

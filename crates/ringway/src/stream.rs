@@ -6,6 +6,8 @@
 mod ahead;
 mod behind;
 #[cfg(feature = "futures")]
+mod blocks;
+#[cfg(feature = "futures")]
 mod futures;
 mod reader;
 mod started;
@@ -13,6 +15,8 @@ mod started;
 mod tokio;
 mod writer;
 
+#[cfg(feature = "futures")]
+pub use blocks::Blocks;
 pub use reader::Reader;
 pub use writer::Writer;
 

@@ -6,16 +6,25 @@
 mod common;
 
 use futures::executor::block_on;
-use ringway::fs::DirBuilder;
-use ringway::{BackendKind, Engine};
+use ringway::fs::{DirBuilder, File, OpenOptions, Resolve};
+use ringway::{At, BackendKind, Engine};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 /// Runs a test on each backend, where there is no global engine.
 fn each(test: &str, body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
+    each_after(test, || {}, body);
+}
+
+/// As `each`, with something done to the process before.
+fn each_after(test: &str, before: impl FnOnce(), body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
     let prepare = |command: &mut std::process::Command| _ = command.env("RINGWAY_BACKEND", "none of them");
     common::in_child(test, prepare, || {
+        before();
         assert_eq!(Engine::global().unwrap_err().kind(), io::ErrorKind::InvalidInput);
         for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
             match Engine::builder().backend(kind).shards(1).build() {
@@ -65,6 +74,153 @@ fn every_function_has_its_engine() {
         fs.remove_dir(at("one")).await?;
         fs.remove_dir_all(at("two")).await?;
         assert!(!at("one").exists() && !at("two").exists());
+        Ok(())
+    });
+}
+
+/// What each flag lets through, and with which error it refuses the rest.
+#[test]
+fn paths_lead_only_where_they_may() {
+    each("paths_lead_only_where_they_may", async |engine, dir| {
+        std::fs::create_dir(dir.join("root"))?;
+        std::fs::write(dir.join("root/file"), b"inside")?;
+        std::fs::write(dir.join("file"), b"outside")?;
+        std::os::unix::fs::symlink("file", dir.join("root/link"))?;
+        std::os::unix::fs::symlink("/file", dir.join("root/absolute"))?;
+        std::os::unix::fs::symlink("../file", dir.join("root/out"))?;
+        let root = engine.open(dir.join("root")).await?;
+        let open = async |path: &str, resolve| match OpenOptions::new()
+            .read(true)
+            .in_dir(&root)
+            .resolve(resolve)
+            .open(path)
+            .await
+        {
+            Ok(file) => Ok(file.read(0..9).await?.to_vec()),
+            Err(error) => Err(error),
+        };
+        let inside = b"inside".to_vec();
+        for resolve in [Resolve::BENEATH, Resolve::IN_ROOT, Resolve::NO_SYMLINKS, Resolve::NO_XDEV, Resolve::default()]
+        {
+            assert_eq!(open("file", resolve).await?, inside, "{resolve:?}");
+        }
+        let errno = |result: io::Result<Vec<u8>>| result.unwrap_err().raw_os_error().unwrap();
+        for path in ["../file", "out", "absolute", "/etc/passwd"] {
+            assert_eq!(errno(open(path, Resolve::BENEATH).await), libc::EXDEV, "{path}");
+        }
+        assert_eq!(open("link", Resolve::BENEATH).await?, inside);
+        for path in ["../file", "out", "absolute", "/file", "/../../file"] {
+            assert_eq!(open(path, Resolve::IN_ROOT).await?, inside, "{path}");
+        }
+        assert_eq!(errno(open("link", Resolve::NO_SYMLINKS).await), libc::ELOOP);
+        let mut both = Resolve::BENEATH;
+        both |= Resolve::NO_SYMLINKS;
+        assert_eq!(both, Resolve::NO_SYMLINKS | Resolve::BENEATH);
+        assert_eq!(errno(open("link", both).await), libc::ELOOP);
+        assert_eq!(errno(open("../file", both).await), libc::EXDEV);
+        let magic = format!("/proc/self/fd/{}", root.as_raw_fd());
+        assert_eq!(errno(open(&magic, Resolve::NO_MAGICLINKS).await), libc::ELOOP);
+        assert_eq!(open("link", Resolve::NO_MAGICLINKS).await?, inside);
+        assert_eq!(errno(open("/proc/self/status", Resolve::NO_XDEV).await), libc::EXDEV);
+        assert_eq!(errno(open("file", Resolve::BENEATH | Resolve::IN_ROOT).await), libc::EINVAL);
+        // In the cache of names since it was opened above; another may not be.
+        assert_eq!(open("file", Resolve::CACHED).await?, inside);
+        let mut making = OpenOptions::new();
+        making.write(true).create(true).in_dir(&root).resolve(Resolve::CACHED);
+        assert_eq!(making.open("file").await.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        Ok(())
+    });
+}
+
+/// A kernel before 5.6, or a filter: it is said, and nothing is opened that the flags exclude. Other opens need no openat2.
+fn without_openat2(test: &str, errno: i32) {
+    each_after(
+        test,
+        || common::refuse(&[libc::SYS_openat2], errno),
+        async |engine, dir| {
+            std::fs::write(dir.join("file"), b"text")?;
+            let root = engine.open(dir).await?;
+            let mut options = OpenOptions::new();
+            options.read(true).in_dir(&root);
+            assert_eq!(options.open("file").await?.read(0..9).await?, b"text");
+            options.resolve(Resolve::BENEATH);
+            match options.open("file").await {
+                // (A ring does not pass the filter.)
+                Ok(_) => assert_eq!(engine.backend(), BackendKind::Uring),
+                Err(error) => {
+                    assert_ne!(engine.backend(), BackendKind::Uring);
+                    assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                    assert!(error.to_string().contains("openat2"), "{error}");
+                }
+            }
+            // An error of the path's own is told as it is.
+            let missing = options.open("missing").await.unwrap_err();
+            let expected = match engine.backend() {
+                BackendKind::Uring => io::ErrorKind::NotFound,
+                _ => io::ErrorKind::Unsupported,
+            };
+            assert_eq!(missing.kind(), expected);
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_kernel_without_openat2() {
+    without_openat2("a_kernel_without_openat2", libc::ENOSYS);
+}
+
+#[test]
+fn a_filter_without_openat2() {
+    without_openat2("a_filter_without_openat2", libc::EPERM);
+}
+
+/// The standard library's file comes when no operation of a dropped future holds it any more.
+#[test]
+fn a_file_becomes_one_of_std() {
+    each("a_file_becomes_one_of_std", async |engine, dir| {
+        let path = dir.join("file");
+        std::fs::write(&path, b"0123456789")?;
+        let file = engine.open(&path).await?;
+        file.read_at(vec![0; 3], At::Cursor).await.0?;
+        // Clones and streams hold it.
+        let clone = file.clone();
+        assert_eq!(clone.into_std().await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let reader = file.reader();
+        let file = file.try_into_std().expect_err("the reader holds it");
+        drop(reader);
+        let fd = file.as_raw_fd();
+        let std: std::fs::File = file.try_into().expect("nobody holds it");
+        assert_eq!(std.as_raw_fd(), fd, "it is the same descriptor");
+        assert_eq!(io::Seek::stream_position(&mut &std)?, 3);
+        // And back.
+        let file = File::with_engine(std.into(), engine);
+        assert_eq!(file.read(0..4).await?, b"0123");
+
+        // A read that waits holds the file when its future is dropped, until it has been cancelled.
+        let (reader, mut writer) = io::pipe()?;
+        let pipe = File::with_engine(reader.into(), engine);
+        let mut read = Box::pin(pipe.read_at(vec![0; 10], At::Cursor));
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(read);
+        let mut std = pipe.into_std().await?;
+        assert_eq!(engine.stats().counts.in_flight, 0);
+        // Nothing takes bytes away behind our back.
+        io::Write::write_all(&mut writer, b"all of it")?;
+        drop(writer);
+        assert_eq!(io::read_to_string(&mut std)?, "all of it");
+
+        // Dropped while it waits, it is closed.
+        let (reader, writer) = io::pipe()?;
+        let pipe = File::with_engine(reader.into(), engine);
+        let mut read = Box::pin(pipe.read_at(vec![0; 10], At::Cursor));
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(read);
+        if let Poll::Ready(std) = pin!(pipe.into_std()).poll(&mut Context::from_waker(Waker::noop())) {
+            drop(std?);
+        }
+        let mut hangup = [rustix::event::PollFd::new(&writer, rustix::event::PollFlags::ERR)];
+        assert_eq!(rustix::event::poll(&mut hangup, Some(&rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 }))?, 1);
         Ok(())
     });
 }

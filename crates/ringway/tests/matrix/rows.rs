@@ -1,8 +1,11 @@
 //! Every public function and method of the crate that does I/O, once as a call that works: the rows of the matrix.
 //! Each checks what it was answered, so that an `Ok` means that the work was done.
 
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use ringway::fs::{self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, TryLockError};
+use ringway::fs::{
+    self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve, TryLockError,
+};
 use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, Merge};
 use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
@@ -270,6 +273,19 @@ pub fn files() -> Vec<Row> {
         "File::try_lock" o, |w| { locked(w.file.try_lock().await) }
         "File::try_lock_shared" o, |w| { locked(w.file.try_lock_shared().await) }
         "File::unlock" o, |w| { w.file.unlock().await }
+        "File::try_into_std" D::NOTHING, |w| {
+            let file = w.file.clone().try_into_std().expect_err("there are clones");
+            check(file.engine().backend() == w.kind, "another file")?;
+            let file = w.take(|once| &mut once.single).unwrap();
+            let file = file.try_into_std().map_err(|_| wrong("nobody holds it"))?;
+            check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
+        }
+        "File::into_std" D::NOTHING, |w| {
+            let refused = w.file.clone().into_std().await;
+            check(refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput), "taken from a clone")?;
+            let file = w.take(|once| &mut once.single).unwrap().into_std().await?;
+            check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
+        }
         "File::close" o, |w| { w.take(|once| &mut once.single).unwrap().close().await }
         "File::close, with clones" D::NOTHING, |w| {
             let refused = w.file.clone().close().await;
@@ -440,6 +456,16 @@ fn streams() -> Vec<Row> {
         }
         "Reader::position" Does::NOTHING, |w| { check(w.file.reader().range(5..).position() == 5, "another position") }
         "Reader::file" Does::NOTHING, |w| { check(w.file.reader().file().engine().backend() == w.kind, "another file") }
+        "Reader::blocks" o, |w| {
+            let blocks = w.file.reader().chunk(PAGE).range(7..20_000).blocks();
+            let blocks: Vec<_> = blocks.map_ok(|block| block.to_vec()).try_collect().await?;
+            same(&blocks.concat(), &pattern(7, 20_000 - 7))
+        }
+        "Blocks::into_reader" o, |w| {
+            let mut blocks = w.file.reader().chunk(PAGE).blocks();
+            same(&blocks.try_next().await?.unwrap_or_default(), &pattern(0, PAGE))?;
+            same(&blocks.into_reader().next_block().await?.unwrap_or_default(), &pattern(PAGE as u64, PAGE))
+        }
         "File::writer" Does::NOTHING, |w| { check(w.file.writer().position() == 0, "not at the beginning") }
         "Writer::write_all" grow, |w| {
             let mut writer = w.file.writer().chunk(PAGE).write_behind(2).at(FAR);
@@ -549,7 +575,7 @@ pub fn paths() -> Vec<Row> {
         }
         "OpenOptions::open, in a directory" open, |w| {
             let dir = w.engine.open(&*w.dir).await?;
-            let file = OpenOptions::new().read(true).in_dir(&dir).resolve(libc::RESOLVE_BENEATH).open("full/of").await?;
+            let file = OpenOptions::new().read(true).in_dir(&dir).resolve(Resolve::BENEATH).open("full/of").await?;
             check(file.metadata().await?.is_dir(), "another file")
         }
         "fs::read" open, |w| { same(&fs::read(w.at("file")).await?, &pattern(0, PAGES * PAGE)) }
