@@ -186,9 +186,9 @@ impl Writer {
     ///
     /// Errors: InvalidInput before the beginning, beyond `i64::MAX`, for a file opened for appending, and for a
     /// place that is not aligned on a file opened for direct I/O; ESPIPE for what is neither a file nor a block
-    /// device; those of asking for the length: the position is then what it was. Those of writes are told as
-    /// ever (see [`Writer`]), and the seek takes place before the next byte is taken in, as it does when this
-    /// future is dropped; unless another seek is begun.
+    /// device; those of the flush (see [`Writer`]) and of asking for the length. The position is then what it was.
+    /// Dropped, the seek takes place before the next byte is taken in, unless another one is begun; its error is
+    /// then that call's.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.start_seek(to)?;
         poll_fn(|cx| self.poll_seek(cx)).await
@@ -318,7 +318,7 @@ impl Writer {
     /// Waits for the seek that was begun, if one was; the position.
     pub(super) fn poll_seek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         if self.seek.is_some() {
-            ready!(self.poll_flush(cx))?;
+            ready!(self.poll_flush(cx)).inspect_err(|_| self.seek = None)?;
         }
         if let Some(seek) = &mut self.seek {
             let target = match &mut seek.target {

@@ -1,6 +1,7 @@
 //! Reading: ends, growth, errors, and what a seek costs.
 
 use crate::common::{content, engines, failing, open, open_with, sample, settles};
+use futures::stream::{FusedStream, StreamExt, TryStreamExt};
 use ringway::Engine;
 use ringway::fs::{File, OpenOptions};
 use std::io::{self, SeekFrom, Write};
@@ -183,5 +184,78 @@ async fn a_pipe_is_refused() -> io::Result<()> {
     assert_eq!(reader.reader().next_block().await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
     let writer = File::with_engine(into.into(), &engines()[0]);
     assert_eq!(writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
+    let content = content(1_000_001);
+    let (_dir, path) = sample(&content);
+    for engine in engines() {
+        for direct in [false, true] {
+            for ahead in [0, 3] {
+                let mut blocks = open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
+                let mut read = Vec::new();
+                while let Some(block) = blocks.try_next().await? {
+                    assert!(block.len() <= 4096);
+                    read.extend_from_slice(&block);
+                }
+                assert!(read == content && blocks.is_terminated());
+                assert!(blocks.next().await.is_none());
+                // Dropped in the middle, with some on their way.
+                let mut blocks = open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
+                assert_eq!(blocks.try_next().await?.unwrap(), &content[..4096]);
+                let next = blocks.next();
+                assert!(futures::poll!(std::pin::pin!(next)).is_pending() || !blocks.is_terminated());
+            }
+        }
+        settles(engine);
+    }
+    Ok(())
+}
+
+/// An error is the last item; the reader can go on from there.
+#[tokio::test]
+async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
+    let content = content(400_000);
+    let (_dir, path) = sample(&content);
+    for ahead in [0, 3] {
+        let engine = failing(300);
+        let mut blocks = open(&engine, &path, false).reader().chunk(4096).read_ahead(ahead).blocks();
+        let (mut read, mut errors) = (Vec::new(), 0);
+        loop {
+            match blocks.next().await {
+                Some(Ok(block)) => read.extend_from_slice(&block),
+                None => break,
+                Some(Err(error)) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                    assert!(blocks.is_terminated() && blocks.next().await.is_none());
+                    errors += 1;
+                    let reader = blocks.into_reader();
+                    assert_eq!(reader.position(), read.len() as u64);
+                    blocks = reader.blocks();
+                }
+            }
+        }
+        assert!(read == content && errors > 10, "{errors} errors");
+        drop(blocks);
+        settles(&engine);
+    }
+    Ok(())
+}
+
+/// What was not asked for by the stream is there for the reader: reads ahead are kept.
+#[tokio::test]
+async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
+    let (_dir, path) = sample(&content(1 << 20));
+    let engine = Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
+    let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
+    blocks.try_next().await?;
+    assert_eq!(engine.stats().counts.pushed, 5, "one chunk, and the four behind it");
+    let mut reader = blocks.into_reader();
+    for _ in 1..16 {
+        reader.next_block().await?;
+    }
+    assert_eq!(engine.stats().counts.pushed, 16 + 4, "each chunk once, and what might be behind the end");
     Ok(())
 }
