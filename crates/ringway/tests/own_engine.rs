@@ -224,3 +224,65 @@ fn a_file_becomes_one_of_std() {
         Ok(())
     });
 }
+
+/// Where the file system has no files without a name, or /proc is not there, the new file has a name for the meantime.
+/// It goes with the write, and a forked child leaves it to its parent.
+#[test]
+fn names_for_the_meantime_are_the_writers() {
+    each_after(
+        "names_for_the_meantime_are_the_writers",
+        || common::refuse(&[libc::SYS_faccessat, libc::SYS_faccessat2], libc::ENOSYS),
+        async |engine, dir| {
+            let path = dir.join("file");
+            let entries = || -> Vec<_> {
+                let entries = std::fs::read_dir(dir).unwrap();
+                let mut names: Vec<_> =
+                    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+                names.sort();
+                names
+            };
+            for old in [None, Some("old")] {
+                let before = entries();
+                let mut file = engine.fs().create_atomic(&path).await?.chunk(1);
+                let with_another = entries();
+                assert_eq!(with_another.len(), before.len() + 1);
+                assert!(with_another[0].starts_with(".file.") && with_another[0].ends_with(".tmp"), "{with_another:?}");
+                file.write_all(b"lost").await?;
+                drop(file);
+                assert_eq!(entries(), before);
+                assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), old);
+
+                let mut file = engine.fs().create_atomic(&path).await?;
+                file.write_all(b"old").await?;
+                file.flush().await?;
+                let with_another = entries();
+                let mut file = Some(file);
+                // SAFETY: the child runs on this thread alone, and ends without returning.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: the calls take numbers. This ends a child that hangs.
+                    unsafe { libc::alarm(20) };
+                    drop(file.take());
+                    // SAFETY: likewise; nothing of the parent's is run or written out.
+                    unsafe { libc::_exit(0) };
+                }
+                let mut status = 0;
+                // SAFETY: `status` is valid for writes for the length of the call.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0);
+                assert_eq!(entries(), with_another, "the child has removed its parent's");
+                file.take().unwrap().commit().await?;
+                assert_eq!(entries(), ["file"]);
+                assert_eq!(std::fs::read(&path)?, b"old");
+            }
+            // What cannot be committed goes.
+            let mut file = engine.fs().create_atomic(&path).await?;
+            file.write_all(b"new").await?;
+            std::fs::remove_file(&path)?;
+            std::fs::create_dir(&path)?;
+            assert_eq!(file.commit().await.unwrap_err().kind(), io::ErrorKind::IsADirectory);
+            assert_eq!(entries(), ["file"]);
+            Ok(())
+        },
+    );
+}

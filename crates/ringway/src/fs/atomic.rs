@@ -160,7 +160,8 @@ impl AtomicFile {
         self.replacement.commit().await
     }
 
-    /// What it is written with.
+    /// What it is written with, for the traits.
+    #[cfg(any(feature = "tokio", feature = "futures"))]
     pub(crate) fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }

@@ -66,10 +66,8 @@ macro_rules! written {
             fn poll_seek(self: Pin<&mut Self>, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
                 let $this = self.get_mut();
                 let writer: &mut Writer = $writer;
-                // As with a reader.
-                if writer.seeking() != Some(to) {
-                    writer.start_seek(to)?;
-                }
+                // One that is on its way there is gone on with.
+                writer.start_seek(to)?;
                 Writer::poll_seek(writer, cx)
             }
         }

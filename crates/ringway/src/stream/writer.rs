@@ -68,15 +68,16 @@ pub struct Writer {
 
 /// A seek that was begun: it takes place once all that was taken in has been written.
 struct Seek {
-    to: SeekFrom,
     target: Target,
+    /// The length of the file, which is asked for once all has been written.
+    len: Option<Started<io::Result<u64>>>,
 }
 
 /// Where a seek goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     At(u64),
-    /// So far from the end of the file, whose length is asked for once all has been written.
-    FromEnd(i64, Option<Started<io::Result<u64>>>),
+    FromEnd(i64),
 }
 
 /// A chunk that bytes are collected in.
@@ -301,7 +302,7 @@ impl Writer {
         Poll::Ready(Ok(taken))
     }
 
-    /// Begins a seek, in the place of one that is not over.
+    /// Begins a seek, in the place of another one that is not over.
     pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         self.check_file()?;
         let target = match to {
@@ -309,9 +310,11 @@ impl Writer {
             SeekFrom::Current(distance) => {
                 Target::At(self.checked_target(self.position().checked_add_signed(distance))?)
             }
-            SeekFrom::End(distance) => Target::FromEnd(distance, None),
+            SeekFrom::End(distance) => Target::FromEnd(distance),
         };
-        self.seek = Some(Seek { to, target });
+        if self.seek.as_ref().is_none_or(|seek| seek.target != target) {
+            self.seek = Some(Seek { target, len: None });
+        }
         Ok(())
     }
 
@@ -321,28 +324,21 @@ impl Writer {
             ready!(self.poll_flush(cx)).inspect_err(|_| self.seek = None)?;
         }
         if let Some(seek) = &mut self.seek {
-            let target = match &mut seek.target {
-                Target::At(offset) => Ok(*offset),
-                Target::FromEnd(distance, len) => {
-                    let len = len.get_or_insert_with(|| {
+            let target = match seek.target {
+                Target::At(offset) => Ok(offset),
+                Target::FromEnd(distance) => {
+                    let len = seek.len.get_or_insert_with(|| {
                         let file = self.file.clone();
                         Started::early(async move { Ok(file.metadata().await?.len()) })
                     });
-                    ready!(len.poll(cx))
-                        .map(|len| len.checked_add_signed(*distance))
-                        .and_then(|target| self.checked_target(target))
+                    let len = ready!(len.poll(cx));
+                    len.and_then(|len| self.checked_target(len.checked_add_signed(distance)))
                 }
             };
             self.seek = None;
             self.go_on_at(target?);
         }
         Poll::Ready(Ok(self.position()))
-    }
-
-    /// The seek that has been begun and is not over.
-    #[cfg(feature = "futures")]
-    pub(super) fn seeking(&self) -> Option<SeekFrom> {
-        self.seek.as_ref().map(|seek| seek.to)
     }
 
     /// An offset to go on at.
