@@ -50,7 +50,7 @@
 //! |---|---|---|
 //! | `tokio` | yes | tokio's I/O driver picks up completions; `AsyncRead`, `AsyncWrite`, `AsyncSeek` of tokio |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
-//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; [`Reader::blocks`] as a `Stream` |
+//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
 //! | `tracing` | no | a span for each operation |
 
 #![cfg(target_os = "linux")]

@@ -156,7 +156,7 @@ impl OpenOptions {
     ///     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(()), // no openat2(2) here
     ///     opened => opened?,
     /// };
-    /// # assert_eq!(file.read(..9).await?, b"hello");
+    /// # assert_eq!(file.read(0..9).await?, b"hello");
     /// assert!(served.open("../elsewhere").await.is_err());
     /// # Ok(()) }
     /// ```
