@@ -102,11 +102,12 @@ impl Engine {
     }
 
     /// The engine that is used where none is named; made at the first need, with the defaults of
-    /// [`EngineBuilder`], unless [`install_global`](EngineBuilder::install_global) has made it before, and never
-    /// closed.
+    /// [`EngineBuilder`], unless [`install_global`](EngineBuilder::install_global) has made it
+    /// before, and never closed.
     ///
-    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`], and the next call tries
-    /// again; ECHILD in a fork of the process that the global engine belongs to.
+    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`], and
+    /// the next call tries again; ECHILD in a fork of the process that the global engine belongs
+    /// to.
     pub fn global() -> io::Result<&'static Self> {
         match Self::existing() {
             Some(known) => known,

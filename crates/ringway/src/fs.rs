@@ -1,8 +1,8 @@
 //! Files and paths: what [`std::fs`] has, without blocking.
 //!
-//! [`File`] has everything that is done with an open file; the functions here take paths, and answer
-//! as those of [`std::fs`] with the same names do. They use the global engine; [`Engine::fs`](crate::Engine::fs)
-//! has them on another one.
+//! [`File`] has everything that is done with an open file; the functions here take paths, and
+//! answer as those of [`std::fs`] with the same names do. They use the global engine;
+//! [`Engine::fs`](crate::Engine::fs) has them on another one.
 //!
 //! Most of this is operations of the kernel's, which are cancelled when their future is dropped. What
 //! neither io_uring nor Linux AIO has an operation for ([`read_dir`], [`remove_dir_all`],

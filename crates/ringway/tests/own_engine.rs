@@ -1,5 +1,5 @@
-//! Functions on paths go through the engine that they are given. The global one cannot be made in these
-//! tests, so that whatever asks for it fails.
+//! Functions on paths go through the engine that they are given. The global one cannot be made in
+//! these tests, so that whatever asks for it fails.
 
 #[path = "../../ringway-core/tests/common/mod.rs"]
 #[allow(dead_code, reason = "the other suites use the rest")]
@@ -132,7 +132,8 @@ fn paths_lead_only_where_they_may() {
     });
 }
 
-/// A kernel before 5.6, or a filter: it is said, and nothing is opened that the flags exclude. Other opens need no openat2.
+/// A kernel before 5.6, or a filter: it is said, and nothing is opened that the flags exclude.
+/// Other opens need no openat2.
 fn without_openat2(test: &str, errno: i32) {
     each_after(
         test,
@@ -225,8 +226,8 @@ fn a_file_becomes_one_of_std() {
     });
 }
 
-/// Where the file system has no files without a name, or /proc is not there, the new file has a name for the meantime.
-/// It goes with the write, and a forked child leaves it to its parent.
+/// Where the file system has no files without a name, or /proc is not there, the new file has a
+/// name for the meantime. It goes with the write, and a forked child leaves it to its parent.
 #[test]
 fn names_for_the_meantime_are_the_writers() {
     each_after(

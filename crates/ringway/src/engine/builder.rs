@@ -33,10 +33,11 @@ pub enum Reaping {
 
 /// What an engine is to be. From [`Engine::builder`].
 ///
-/// What the program does not choose the environment may: `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` and `RINGWAY_POOL` stand
-/// for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and [`pool`](Self::pool), for every engine of the program,
-/// the global one included. Empty is as not set; a value that cannot be used is an error of [`build`](Self::build) that
-/// names the variable. What the program does choose stands, and its variable is not looked at.
+/// What the program does not choose the environment may: `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` and
+/// `RINGWAY_POOL` stand for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and
+/// [`pool`](Self::pool), for every engine of the program, the global one included. Empty is as not
+/// set; a value that cannot be used is an error of [`build`](Self::build) that names the variable.
+/// What the program does choose stands, and its variable is not looked at.
 ///
 /// ```
 /// use ringway::{BackendKind, Engine};
@@ -50,7 +51,7 @@ pub enum Reaping {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "an engine is made by `build`"]
+#[must_use = "an engine is made by `build` or `install_global`"]
 pub struct EngineBuilder {
     options: Options,
     shards: Option<usize>,
@@ -154,8 +155,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes of lent memory that are kept for the next read when they come back. Without it `RINGWAY_POOL` decides, a
-    /// number of bytes, or of KiB, MiB or GiB with `k`, `m` or `g` behind it; and without that it is 32 MiB.
+    /// Bytes of lent memory that are kept for the next read when they come back. Without it
+    /// `RINGWAY_POOL` decides, a number of bytes, or of KiB, MiB or GiB with `k`, `m` or `g` behind
+    /// it; and without that it is 32 MiB.
     pub fn pool(mut self, bytes: usize) -> Self {
         self.pool = Some(bytes);
         self
@@ -192,8 +194,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Makes the engine, as [`build`](Self::build) does, to be the [`global`](Engine::global) one: that which every
-    /// function and every file uses that names none. It must not be there yet, so this belongs to the beginning of `main`.
+    /// Makes the engine, as [`build`](Self::build) does, to be the [`global`](Engine::global) one:
+    /// that which every function and every file uses that names none. It must not be there yet, so
+    /// this belongs to the beginning of `main`.
     ///
     /// ```
     /// use ringway::Engine;
@@ -205,8 +208,9 @@ impl EngineBuilder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `build`, after which there is no global engine still; AlreadyExists where there is one already, be it
-    /// installed or made at the first need; ECHILD where it is that of the process this one was forked from.
+    /// Errors: those of `build`, after which there is no global engine still; AlreadyExists where
+    /// there is one already, be it installed or made at the first need; ECHILD where it is that of
+    /// the process this one was forked from.
     pub fn install_global(&self) -> io::Result<&'static Engine> {
         let taken = || {
             let text = "the global engine is there already: install one before anything uses it";
@@ -222,9 +226,9 @@ impl EngineBuilder {
 
     /// Makes the engine. Blocks for some system calls, a real read for each shard among them.
     ///
-    /// Errors: EINVAL for numbers out of range, or a value that `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL`
-    /// cannot have; the errno of a refusal when a backend was forced; EMFILE, and EAGAIN for a thread that cannot be
-    /// started.
+    /// Errors: EINVAL for numbers out of range, or a value that `RINGWAY_BACKEND`,
+    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL` cannot have; the errno of a refusal when a backend was
+    /// forced; EMFILE, and EAGAIN for a thread that cannot be started.
     pub fn build(&self) -> io::Result<Engine> {
         let count = self.shards.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);

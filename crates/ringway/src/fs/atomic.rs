@@ -65,13 +65,13 @@ impl Fs<'_> {
 /// A file's new content, written piece by piece, which takes the old one's place when it is
 /// [committed](Self::commit), and never if it is dropped before.
 ///
-/// It is [`write_atomic`] for content that is made while it is written, and everything said there holds:
-/// at any moment, and after a power cut, the path has the old content or the new, and nothing is left
-/// beside it. Others do not see the new file before the commit.
+/// It is [`write_atomic`] for content that is made while it is written, and everything said there
+/// holds: at any moment, and after a power cut, the path has the old content or the new, and
+/// nothing is left beside it. Others do not see the new file before the commit.
 ///
-/// It is written as by a [`Writer`](crate::Writer): bytes are collected into chunks, which are written
-/// behind. It is tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`), and those of `futures-io`
-/// (feature `futures`); their `shutdown` and `close` flush, and do not commit.
+/// It is written as by a [`Writer`](crate::Writer): bytes are collected into chunks, which are
+/// written behind. It is tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`), and those of
+/// `futures-io` (feature `futures`); their `shutdown` and `close` flush, and do not commit.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -96,11 +96,12 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins a new content for the file at this path, which need not exist yet. The permissions are those
-    /// that [`write_atomic`] gives; [`file`](Self::file) can be given others.
+    /// Starts the new content of the file at this path, which need not exist yet. The permissions
+    /// are those that [`write_atomic`] gives; [`file`](Self::file) can be given others.
     ///
-    /// Errors: InvalidInput for a path that names no file, or something else than one; IsADirectory; those
-    /// of `open(2)`: the directory has to be readable, to be synced. Dropped, nothing is left.
+    /// Errors: InvalidInput for a path that names no file, or something else than one;
+    /// IsADirectory; those of `open(2)`: the directory has to be readable, to be synced. Dropped,
+    /// nothing is left.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         Engine::global()?.fs().create_atomic(path).await
     }
@@ -110,14 +111,16 @@ impl AtomicFile {
         Self { writer: self.writer.chunk(bytes), ..self }
     }
 
-    /// How many chunks may be on their way while the next is collected, as [`Writer::write_behind`].
+    /// How many chunks may be on their way while the next is collected, as
+    /// [`Writer::write_behind`].
     pub fn write_behind(self, chunks: usize) -> Self {
         Self { writer: self.writer.write_behind(chunks), ..self }
     }
 
     /// Takes all these bytes in, as [`Writer::write_all`].
     ///
-    /// Errors: those of earlier writes; see [`Writer`]. They may be tried again: the next call does.
+    /// Errors: those of earlier writes; see [`Writer`]. They may be tried again: the next call
+    /// does.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.write_all(bytes).await
     }
@@ -127,13 +130,14 @@ impl AtomicFile {
         self.writer.write_vectored(bytes).await
     }
 
-    /// Goes on at another place of the new content, as [`Writer::seek`]: to fill in a header, for example.
+    /// Goes on at another place of the new content, as [`Writer::seek`]: to fill in a header, for
+    /// example.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.writer.seek(to).await
     }
 
-    /// Waits until all that was taken in has been written to the new file. [`commit`](Self::commit) does it
-    /// too; but its errors are final, and those of this can be tried again.
+    /// Waits until all that was taken in has been written to the new file. [`commit`](Self::commit)
+    /// does it too; but its errors are final, and those of this can be tried again.
     pub async fn flush(&mut self) -> io::Result<()> {
         self.writer.flush().await
     }
@@ -143,17 +147,18 @@ impl AtomicFile {
         self.writer.position()
     }
 
-    /// The new file, which can only be written: to allocate room for it, or to change its permissions.
+    /// The new file, which can only be written: to allocate room for it, or to change its
+    /// permissions.
     pub fn file(&self) -> &File {
         &self.replacement.file
     }
 
-    /// Puts the new content in the place of the old: writes what has been taken in, syncs the file, gives it
-    /// its name, and syncs the directory.
+    /// Puts the new content in the place of the old: writes what has been taken in, syncs the file,
+    /// gives it its name, and syncs the directory.
     ///
-    /// Errors: those of `write(2)`, `fsync(2)`, `rename(2)`. The old content is kept then, and the new one is
-    /// gone, unless only the last step, syncing the directory, failed. Dropped, the old content is kept, or
-    /// the new is there.
+    /// Errors: those of `write(2)`, `fsync(2)`, `rename(2)`. The old content is kept then, and the
+    /// new one is gone, unless only the last step, syncing the directory, failed. Dropped, the old
+    /// content is kept, or the new is there.
     pub async fn commit(mut self) -> io::Result<()> {
         self.writer.flush().await?;
         drop(self.writer);
@@ -199,7 +204,8 @@ impl Replacement {
         let Self { file, new, name, dir } = self;
         file.sync_all().await?;
         drop(file);
-        // One call, which runs to its end once it has begun: a future that is dropped leaves no name behind.
+        // One call, which runs to its end once it has begun: a future that is dropped leaves no
+        // name behind.
         dir.engine().call(move || new.take_name(&name)).await?;
         dir.sync_all().await
     }

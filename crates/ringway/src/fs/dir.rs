@@ -35,11 +35,11 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().create_dir_all(path).await
 }
 
-/// Writes a directory's entries to the device: `fsync(2)` of the directory. What was made in it, renamed
-/// or removed before this is so after a power cut too.
+/// Writes a directory's entries to the device: `fsync(2)` of the directory. What was made in it,
+/// renamed or removed before this is so after a power cut too.
 ///
-/// It is the last step of a durable change of names: the directory of each new, renamed or removed name
-/// is synced; a file's own [`sync_all`](File::sync_all) does not sync its name.
+/// It is the last step of a durable change of names: the directory of each new, renamed or removed
+/// name is synced; a file's own [`sync_all`](File::sync_all) does not sync its name.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,8 +52,8 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `open(2)`: the directory has to be readable; NotADirectory; those of `fsync(2)`,
-/// which are told once. Dropped, it may be synced all the same.
+/// Errors: those of `open(2)`: the directory has to be readable; NotADirectory; those of
+/// `fsync(2)`, which are told once. Dropped, it may be synced all the same.
 pub async fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().sync_dir(path).await
 }

@@ -254,11 +254,11 @@ impl File {
         }
     }
 
-    /// The standard library's file, if nobody else holds this one; otherwise the file as it is. Does not block, and
-    /// nothing is changed: position, flags and locks are what they were.
+    /// The standard library's file, if nobody else holds this one; otherwise the file as it is.
+    /// Does not block, and nothing is changed: position, flags and locks are what they were.
     ///
-    /// Clones hold it, and so do streams, and operations whose futures were dropped, until the kernel has let go of
-    /// them: [`into_std`](Self::into_std) waits for those.
+    /// Clones hold it, and so do streams, and operations whose futures were dropped, until the
+    /// kernel has let go of them: [`into_std`](Self::into_std) waits for those.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -276,12 +276,13 @@ impl File {
         core.into_fd().map(Into::into).map_err(|core| Self::new(core, engine))
     }
 
-    /// As [`try_into_std`](Self::try_into_std), once no operation holds it any more: waits, without blocking, for those
-    /// whose futures were dropped, so that none of them reads, writes or moves the position later. One that cannot be
-    /// cancelled and never ends makes this wait for ever.
+    /// As [`try_into_std`](Self::try_into_std), once no operation holds it any more: waits, without
+    /// blocking, for those whose futures were dropped, so that none of them reads, writes or moves
+    /// the position later. One that cannot be cancelled and never ends makes this wait for ever.
     ///
-    /// Errors: InvalidInput while there are clones or streams of it; ESHUTDOWN when the engine's backend has failed,
-    /// and ECHILD in a fork, while operations hold it. After an error, and dropped, it is closed with its last holder.
+    /// Errors: InvalidInput while there are clones or streams of it; ESHUTDOWN when the engine's
+    /// backend has failed, and ECHILD in a fork, while operations hold it. After an error, and
+    /// dropped, it is closed with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
         let left = |_| invalid("into_std: clones or streams of the file are left");
         let Inner { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;

@@ -35,27 +35,29 @@ pub struct OpenOptions {
 /// What a path may lead through when it is opened: the `RESOLVE_*` flags of `openat2(2)`, for
 /// [`OpenOptions::resolve`]. They are combined with `|`.
 ///
-/// The kernel applies them to every step of the path at once, so that nobody can change it meanwhile. They take
-/// kernel 5.6, and a seccomp filter that allows `openat2(2)`: without it, opening fails with
-/// [`Unsupported`](io::ErrorKind::Unsupported), and never opens what the flags exclude.
+/// The kernel applies them to every step of the path at once, so that nobody can change it
+/// meanwhile. They take kernel 5.6, and a seccomp filter that allows `openat2(2)`: without it,
+/// opening fails with [`Unsupported`](io::ErrorKind::Unsupported), and never opens what the flags
+/// exclude.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Resolve(u64);
 
 impl Resolve {
-    /// The path must not lead out of the directory that it begins at: no `..` above it, no path or symbolic link that
-    /// begins at the root. Otherwise the error is EXDEV.
+    /// The path must not lead out of the directory that it begins at: no `..` above it, no path or
+    /// symbolic link that begins at the root. Otherwise the error is EXDEV.
     pub const BENEATH: Self = Self(ResolveFlags::BENEATH.bits());
-    /// The directory that the path begins at is its root: `..` stops there, and so do paths and symbolic links that
-    /// begin at the root. Not with [`BENEATH`](Self::BENEATH) (EINVAL).
+    /// The directory that the path begins at is its root: `..` stops there, and so do paths and
+    /// symbolic links that begin at the root. Not with [`BENEATH`](Self::BENEATH) (EINVAL).
     pub const IN_ROOT: Self = Self(ResolveFlags::IN_ROOT.bits());
-    /// No symbolic link anywhere in the path (ELOOP); [`nofollow`](OpenOptions::nofollow) looks at its end alone.
+    /// No symbolic link anywhere in the path (ELOOP); [`nofollow`](OpenOptions::nofollow) looks at
+    /// its end alone.
     pub const NO_SYMLINKS: Self = Self(ResolveFlags::NO_SYMLINKS.bits());
     /// No link such as those of `/proc/self/fd`, which lead to files rather than to paths (ELOOP).
     pub const NO_MAGICLINKS: Self = Self(ResolveFlags::NO_MAGICLINKS.bits());
     /// No mount point may be crossed, in either direction (EXDEV).
     pub const NO_XDEV: Self = Self(ResolveFlags::NO_XDEV.bits());
-    /// Only what the kernel finds in its cache of names (5.12); otherwise the error is EAGAIN, after some tries.
-    /// Not for opens that make or empty a file (EAGAIN).
+    /// Only what the kernel finds in its cache of names (5.12); otherwise the error is EAGAIN,
+    /// after some tries. Not for opens that make or empty a file (EAGAIN).
     pub const CACHED: Self = Self(ResolveFlags::CACHED.bits());
 }
 
@@ -180,9 +182,9 @@ impl OpenOptions {
 
     /// Opens it. Opening a FIFO waits for its other end; but for reading, io_uring opens it at once.
     ///
-    /// Errors: those of `openat2(2)`; Unsupported where that is not there and [`resolve`](Self::resolve) takes it;
-    /// InvalidInput for contradictions and for a path with a NUL byte. Dropped, nothing is left open,
-    /// though a file may have been made.
+    /// Errors: those of `openat2(2)`; Unsupported where that is not there and
+    /// [`resolve`](Self::resolve) takes it; InvalidInput for contradictions and for a path with a
+    /// NUL byte. Dropped, nothing is left open, though a file may have been made.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = match (&self.engine, &self.dir) {
             (Some(engine), _) => engine.clone(),
@@ -202,7 +204,8 @@ impl OpenOptions {
         Ok(File::new(file, engine))
     }
 
-    /// Says it where an open failed for want of `openat2(2)`: without [`resolve`](Self::resolve) it is not needed.
+    /// Explains an open that failed because `openat2(2)` is missing, which only
+    /// [`resolve`](Self::resolve) needs.
     fn explain(&self, error: io::Error) -> io::Error {
         let is_refused = || {
             let opened = openat2(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
@@ -212,7 +215,8 @@ impl OpenOptions {
         if self.resolve == Resolve::default() || !matches!(errno, Some(Errno::NOSYS | Errno::PERM)) || !is_refused() {
             return error;
         }
-        let text = format!("OpenOptions::resolve takes openat2(2): kernel 5.6, and a filter that allows it ({error})");
+        let text =
+            format!("OpenOptions::resolve needs openat2(2): kernel 5.6, and a seccomp filter that allows it ({error})");
         io::Error::new(io::ErrorKind::Unsupported, text)
     }
 

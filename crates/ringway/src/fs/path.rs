@@ -1,5 +1,5 @@
-//! What is done with paths: the functions of [`std::fs`], without blocking, on the global engine and,
-//! as methods of [`Fs`], on another one.
+//! What is done with paths: the functions of [`std::fs`], without blocking, on the global engine
+//! and, as methods of [`Fs`], on another one.
 
 use super::{OpenOptions, outcome};
 use crate::Engine;
@@ -11,8 +11,8 @@ use std::fs::Permissions;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The functions of [`fs`](super) on one engine, from [`Engine::fs`]: each method is the function of the
-/// same name, with the same answers and errors, but for the engine.
+/// The functions of [`fs`](super) on one engine, from [`Engine::fs`]: each method is the function
+/// of the same name, with the same answers and errors, but for the engine.
 ///
 /// ```
 /// use ringway::Engine;

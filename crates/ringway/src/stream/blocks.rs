@@ -7,12 +7,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A file's blocks, one after the other, as a [`Stream`]. From [`Reader::blocks`]; with the feature `futures`.
+/// A file's blocks, one after the other, as a [`Stream`]. From [`Reader::blocks`]; with the feature
+/// `futures`.
 ///
-/// It gives what [`Reader::next_block`] gives, without a copy, and reads ahead as the reader does. It ends at the end of
-/// the file, or behind an error, which is its last item.
+/// It gives what [`Reader::next_block`] gives, without a copy, and reads ahead as the reader does.
+/// It ends at the end of the file, or behind an error, which is its last item.
 ///
-/// Dropping it cancels what it has on its way; a call that waits for its next item may be dropped, and nothing is lost.
+/// Dropping it cancels what it has on its way; a call that waits for its next item may be dropped,
+/// and nothing is lost.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Blocks {

@@ -15,10 +15,11 @@ use std::task::{Context, Poll, ready};
 
 /// Reads a file in order, some chunks ahead of who consumes it. From [`File::reader`].
 ///
-/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy, and so does the stream of its `blocks`
-/// (feature `futures`). For everything else it is tokio's
-/// `AsyncRead`, `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`). It has
-/// a position of its own, so readers of one file are independent of each other; it needs no task and no `BufReader`.
+/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy, and so does the
+/// stream of its `blocks` (feature `futures`). For everything else it is tokio's `AsyncRead`,
+/// `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`).
+/// It has a position of its own, so readers of one file are independent of each other; it needs no
+/// task and no `BufReader`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -16,9 +16,10 @@ use std::task::{Context, Poll, ready};
 
 /// Writes a file in order, while the caller makes what comes next. From [`File::writer`].
 ///
-/// Bytes are collected into chunks; a full chunk is written at its offset while the next is collected.
-/// [`seek`](Self::seek) goes on elsewhere in the file. It is tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`),
-/// and those of `futures-io` (feature `futures`); what it needs in any case it has itself.
+/// Bytes are collected into chunks; a full chunk is written at its offset while the next is
+/// collected. [`seek`](Self::seek) goes on elsewhere in the file. It is tokio's `AsyncWrite` and
+/// `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`); what it needs in
+/// any case it has itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -144,8 +145,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes in as many of these bytes, one slice after the other, as the current chunk has room for; how many
-    /// that was. Waits as [`write_all`](Self::write_all) does.
+    /// Takes in as many of these bytes, one slice after the other, as the current chunk has room
+    /// for; how many that was. Waits as [`write_all`](Self::write_all) does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -166,9 +167,9 @@ impl Writer {
         poll_fn(|cx| self.poll_write_vectored(cx, bytes)).await
     }
 
-    /// Writes what was taken in, as [`flush`](Self::flush) does, and goes on at another place of the file; the
-    /// new [`position`](Self::position). Beyond the end of the file the gap reads as zeroes once it is written
-    /// behind.
+    /// Writes what was taken in, as [`flush`](Self::flush) does, and goes on at another place of
+    /// the file; the new [`position`](Self::position). Beyond the end of the file the gap reads as
+    /// zeroes once it is written behind.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -185,11 +186,11 @@ impl Writer {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: InvalidInput before the beginning, beyond `i64::MAX`, for a file opened for appending, and for a
-    /// place that is not aligned on a file opened for direct I/O; ESPIPE for what is neither a file nor a block
-    /// device; those of the flush (see [`Writer`]) and of asking for the length. The position is then what it was.
-    /// Dropped, the seek takes place before the next byte is taken in, unless another one is begun; its error is
-    /// then that call's.
+    /// Errors: InvalidInput before the beginning, beyond `i64::MAX`, for a file opened for
+    /// appending, and for a place that is not aligned on a file opened for direct I/O; ESPIPE for
+    /// what is neither a file nor a block device; those of the flush (see [`Writer`]) and of asking
+    /// for the length. The position is then what it was. Dropped, the seek takes place before the
+    /// next byte is taken in, unless another one is begun; its error is then that call's.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.start_seek(to)?;
         poll_fn(|cx| self.poll_seek(cx)).await
@@ -226,7 +227,8 @@ impl Writer {
         }
     }
 
-    /// How many bytes, counted from where it began or last went on by a [`seek`](Self::seek), are known to have been written without a gap.
+    /// How many bytes, counted from where it began or last went on by a [`seek`](Self::seek), are
+    /// known to have been written without a gap.
     pub fn written(&self) -> u64 {
         self.behind.done() - self.start
     }

@@ -78,7 +78,8 @@ fn futures_copy() -> io::Result<()> {
     Ok(())
 }
 
-/// Whatever writes to a tokio or a futures writer can write to an atomic one, which is given back to be committed.
+/// Whatever writes to a tokio or a futures writer can write to an atomic one, which is given back
+/// to be committed.
 #[tokio::test]
 async fn an_atomic_file_is_a_writer() -> io::Result<()> {
     let content = content(300_003);

@@ -197,7 +197,8 @@ async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
         let engine = failing(500);
         let mut writer = open(&engine, &path, direct).writer().chunk(4096).write_behind(2);
         let mut errors = 0;
-        // Back to front, in pieces of two blocks, each at its own place: a failed call is made again.
+        // Back to front, in pieces of two blocks, each at its own place: a failed call is made
+        // again.
         for at in (0..60_000).step_by(8192).rev() {
             let piece = &content[at..content.len().min(at + 8192)];
             for to in [SeekFrom::Start(at as u64), SeekFrom::Current(0)] {
@@ -283,7 +284,8 @@ async fn a_gap_reads_as_zeroes() -> io::Result<()> {
     Ok(())
 }
 
-/// Slices are taken in one after the other, as far as there is room, and none is lost with an error.
+/// Slices are taken in one after the other, as far as there is room, and none is lost with an
+/// error.
 #[tokio::test]
 async fn slices_are_taken_in_together() -> io::Result<()> {
     let content = content(50_000);

@@ -1,4 +1,5 @@
-//! The global engine is made once, and before its first use the program and the environment say what it is to be.
+//! The global engine is made once, and before its first use the program and the environment say
+//! what it is to be.
 
 use crate::common::in_child;
 use crate::process::forked;
