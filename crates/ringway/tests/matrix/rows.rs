@@ -462,7 +462,7 @@ fn streams() -> Vec<Row> {
             same(&blocks.concat(), &pattern(7, 20_000 - 7))
         }
         "Blocks::into_reader" o, |w| {
-            let mut blocks = w.file.reader().chunk(PAGE).blocks();
+            let mut blocks = w.file.reader().chunk(PAGE).read_ahead(0).blocks();
             same(&blocks.try_next().await?.unwrap_or_default(), &pattern(0, PAGE))?;
             same(&blocks.into_reader().next_block().await?.unwrap_or_default(), &pattern(PAGE as u64, PAGE))
         }
