@@ -102,23 +102,32 @@ impl Engine {
     }
 
     /// The engine that is used where none is named; made at the first need, with the defaults of
-    /// [`EngineBuilder`], and never closed.
+    /// [`EngineBuilder`], unless [`install_global`](EngineBuilder::install_global) has made it
+    /// before, and never closed.
     ///
-    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`]; the next call tries again.
+    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`], and
+    /// the next call tries again; ECHILD in a fork of the process that the global engine belongs
+    /// to.
     pub fn global() -> io::Result<&'static Self> {
-        #[cfg(test)]
-        if let Some(engine) = crate::faults::global() {
-            return Ok(engine);
-        }
-        match GLOBAL.get() {
-            Some(engine) if engine.inner.home.is_here() => Ok(engine),
-            // In a fork of the process it was made in, it is the parent's.
-            Some(_) => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
+        match Self::existing() {
+            Some(known) => known,
             None => {
                 let engine = Self::builder().build()?;
                 Ok(GLOBAL.get_or_init(|| engine))
             }
         }
+    }
+
+    /// The global engine, if it has been made.
+    fn existing() -> Option<io::Result<&'static Self>> {
+        #[cfg(test)]
+        if let Some(engine) = crate::faults::global() {
+            return Some(Ok(engine));
+        }
+        let engine = GLOBAL.get()?;
+        // In a fork of the process it was made in, it is the parent's.
+        let forked = || io::Error::from_raw_os_error(Reason::Forked.errno());
+        Some(if engine.inner.home.is_here() { Ok(engine) } else { Err(forked()) })
     }
 
     /// How operations reach the kernel.

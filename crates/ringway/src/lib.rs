@@ -50,7 +50,7 @@
 //! |---|---|---|
 //! | `tokio` | yes | tokio's I/O driver picks up completions; `AsyncRead`, `AsyncWrite`, `AsyncSeek` of tokio |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
-//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io` |
+//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
 //! | `tracing` | no | a span for each operation |
 
 #![cfg(target_os = "linux")]
@@ -80,6 +80,8 @@ pub use ranges::Merge;
 pub use ringway_core::FaultPlan;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SqPoll};
+#[cfg(feature = "futures")]
+pub use stream::Blocks;
 pub use stream::{Reader, Writer};
 
 /// The programs in the README compile and run.

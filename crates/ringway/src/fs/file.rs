@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// An open file. Clones share it, and any number of operations may be on their way at once, from any task and any runtime.
 ///
@@ -253,6 +253,50 @@ impl File {
         }
     }
 
+    /// The standard library's file, if nobody else holds this one; otherwise the file as it is.
+    /// Does not block, and nothing is changed: position, flags and locks are what they were.
+    ///
+    /// Clones hold it, and so do streams, and operations whose futures were dropped, until the
+    /// kernel has let go of them: [`into_std`](Self::into_std) waits for those.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// let clone = file.clone();
+    /// let file = file.try_into_std().expect_err("the clone holds it");
+    /// drop(clone);
+    /// let file: std::fs::File = file.try_into_std().expect("nobody holds it");
+    /// # drop(file);
+    /// # Ok(()) }
+    /// ```
+    pub fn try_into_std(self) -> Result<std::fs::File, Self> {
+        let Inner { core, engine, .. } = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
+        core.into_fd().map(Into::into).map_err(|core| Self::new(core, engine))
+    }
+
+    /// As [`try_into_std`](Self::try_into_std), once no operation holds it any more: waits, without
+    /// blocking, for those whose futures were dropped, so that none of them reads, writes or moves
+    /// the position later. One that cannot be cancelled and never ends makes this wait for ever.
+    ///
+    /// Errors: InvalidInput while there are clones or streams of it; ESHUTDOWN when the engine's
+    /// backend has failed, and ECHILD in a fork, while operations hold it. After an error, and
+    /// dropped, it is closed with its last holder.
+    pub async fn into_std(self) -> io::Result<std::fs::File> {
+        let left = |_| invalid("into_std: clones or streams of the file are left");
+        let Inner { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            core = match core.into_fd() {
+                Ok(fd) => return Ok(fd.into()),
+                Err(held) => held,
+            };
+            // An operation that nobody waits for tells nobody when it ends.
+            nothing(Flight::new(&engine.inner, Turn::Now(Lane::Call), op::timeout(pause)).await)?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
     /// True for what has offsets and answers by itself; false for pipes, sockets and terminals.
     pub(crate) fn is_storage(&self) -> bool {
         self.core().is_storage()
@@ -298,6 +342,8 @@ impl File {
     }
 }
 
+/// Between two looks whether operations still hold a file.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const AT_EMPTY_PATH: i32 = rustix::fs::AtFlags::EMPTY_PATH.bits() as i32;
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 /// Wait for what is being written, write, and wait for that.
@@ -343,6 +389,15 @@ fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
     };
     let seconds = seconds.ok_or_else(|| invalid("a time that the kernel cannot express"))?;
     Ok(Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() })
+}
+
+/// As [`File::try_into_std`].
+impl TryFrom<File> for std::fs::File {
+    type Error = File;
+
+    fn try_from(file: File) -> Result<Self, File> {
+        file.try_into_std()
+    }
 }
 
 impl AsFd for File {
