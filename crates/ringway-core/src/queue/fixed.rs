@@ -78,7 +78,7 @@ impl Queue {
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
         self.here(Feature::FixedBuffers)?;
         let (start, len) = arena.memory();
-        if self.fixed.memory.iter().any(|registered| registered.start == start.addr()) {
+        if self.backends.fixed.memory.iter().any(|registered| registered.start == start.addr()) {
             return Ok(());
         }
         let span = (LARGEST / arena.block_size()).max(1) * arena.block_size();
@@ -89,7 +89,13 @@ impl Queue {
         // SAFETY: `fixed` keeps the arena, and with it the memory, until after the queue's drop has dropped the backend; blocks
         // that are in flight beyond that are leaked and keep it for ever.
         let first_index = unsafe { self.register(&memory) }?;
-        self.fixed.memory.push(Registered { start: start.addr(), len, first_index, span, _arena: Some(arena.clone()) });
+        self.backends.fixed.memory.push(Registered {
+            start: start.addr(),
+            len,
+            first_index,
+            span,
+            _arena: Some(arena.clone()),
+        });
         Ok(())
     }
 
@@ -109,7 +115,7 @@ impl Queue {
         }
         // SAFETY: the caller keeps the memory.
         let first_index = unsafe { self.register(memory) }?;
-        self.fixed.memory.extend(memory.iter().zip(first_index..).map(|(one, index)| Registered {
+        self.backends.fixed.memory.extend(memory.iter().zip(first_index..).map(|(one, index)| Registered {
             start: one.iov_base.addr(),
             len: one.iov_len,
             first_index: index,
@@ -126,7 +132,7 @@ impl Queue {
     /// The memory must stay mapped for as long as the backend lives.
     unsafe fn register(&mut self, memory: &[libc::iovec]) -> Result<u16, Refusal> {
         // SAFETY: the caller sees to it.
-        let registered = unsafe { self.main.register_buffers(memory) };
+        let registered = unsafe { self.backends.main.register_buffers(memory) };
         let first_index = registered.map_err(|errno| self.refused(Feature::FixedBuffers, errno))?;
         self.grant(Feature::FixedBuffers);
         Ok(first_index)
@@ -138,12 +144,12 @@ impl Queue {
     /// Errors: as for [`register_arena`](Self::register_arena); 64 files at most.
     pub fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
         self.here(Feature::FixedFiles)?;
-        if self.fixed.file(Some(file)).is_some() {
+        if self.backends.fixed.file(Some(file)).is_some() {
             return Ok(());
         }
-        let registered = self.main.register_file(file.as_raw_fd());
+        let registered = self.backends.main.register_file(file.as_raw_fd());
         let index = registered.map_err(|errno| self.refused(Feature::FixedFiles, errno))?;
-        self.fixed.files.push((file.clone(), index));
+        self.backends.fixed.files.push((file.clone(), index));
         self.grant(Feature::FixedFiles);
         Ok(())
     }
@@ -151,36 +157,36 @@ impl Queue {
     /// Ends a file's registration. False if it was not registered, if operations on it are in flight, which may still
     /// name its index, and in a forked child.
     pub fn unregister_file(&mut self, file: &File) -> bool {
-        if !self.home.is_here() {
+        if !self.table.home.is_here() {
             return false;
         }
         let same = |one: &File| one.identity() == file.identity();
-        let in_use = self
-            .slots
-            .keys()
-            .any(|key| self.slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same));
-        let Some(at) = self.fixed.files.iter().position(|(one, _)| same(one)).filter(|_| !in_use) else {
+        let in_use =
+            self.table.slots.keys().any(|key| {
+                self.table.slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same)
+            });
+        let Some(at) = self.backends.fixed.files.iter().position(|(one, _)| same(one)).filter(|_| !in_use) else {
             return false;
         };
-        let (_, index) = self.fixed.files.swap_remove(at);
-        self.main.unregister_file(index);
+        let (_, index) = self.backends.fixed.files.swap_remove(at);
+        self.backends.main.unregister_file(index);
         true
     }
 
     /// A forked child has the ring's descriptor, and would change what is registered for its parent.
     fn here(&self, feature: Feature) -> Result<(), Refusal> {
-        if self.home.is_here() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
+        if self.table.home.is_here() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
 
     fn refused(&mut self, feature: Feature, errno: i32) -> Refusal {
         let refusal = Refusal::new(feature, errno);
-        self.explanation.refusals.push(refusal.clone());
+        self.backends.explanation.refusals.push(refusal.clone());
         refusal
     }
 
     fn grant(&mut self, feature: Feature) {
-        if !self.explanation.granted.contains(&feature) {
-            self.explanation.granted.push(feature);
+        if !self.backends.explanation.granted.contains(&feature) {
+            self.backends.explanation.granted.push(feature);
         }
     }
 }

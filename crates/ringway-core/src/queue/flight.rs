@@ -2,7 +2,8 @@
 //! descriptor that nobody else knows of.
 
 use super::answer::PATIENCE;
-use super::{Completion, OpId};
+use super::{Completion, OpId, Orphan};
+use crate::backend::uring::is_for_worker;
 use crate::error::Error;
 use crate::file::File;
 use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
@@ -18,7 +19,7 @@ const SURELY_ONE_REQUEST: u64 = 64 << 10;
 const LONGEST_PIECE: u64 = 1 << 30;
 
 /// An operation in its slot.
-pub(super) struct Flight {
+pub(super) struct Flight<T = ()> {
     /// Not dropped by itself, so that it can be written in place: when a life ends, what the operation owned has been taken
     /// out of it, or is leaked on purpose.
     pub(super) operation: ManuallyDrop<Operation>,
@@ -41,6 +42,8 @@ pub(super) struct Flight {
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
+    /// Its owner's.
+    pub(super) attachment: T,
 }
 
 /// Why an operation that fails with ECANCELED was meant to.
@@ -56,7 +59,7 @@ pub(super) enum Ending {
     Broken,
 }
 
-impl Default for Flight {
+impl<T: Default> Default for Flight<T> {
     fn default() -> Self {
         Self {
             operation: ManuallyDrop::new(op::nop()),
@@ -72,11 +75,12 @@ impl Default for Flight {
             retries: 0,
             deadline: None,
             result: 0,
+            attachment: T::default(),
         }
     }
 }
 
-impl Flight {
+impl<T: Default> Flight<T> {
     /// A new life, with an operation that has just been put in its place.
     #[inline]
     pub(super) fn begin(&mut self) {
@@ -202,12 +206,23 @@ impl Flight {
         errno == libc::ESPIPE && !self.to_side && self.ending == Ending::Natural
     }
 
-    /// The end of an operation that nobody waits for: a file that it opened is closed.
-    pub(super) fn let_go(&mut self) {
-        self.operation.held = Held::Nothing;
-        if matches!(self.operation.raw, Raw::Open(_)) {
-            drop(Open::opened(self.result));
-        }
+    /// A transfer of storage that a ring has: the device has it, and to cancel it would not end it sooner. (One that a
+    /// kernel worker or a thread of ours makes may not have begun.)
+    pub(super) fn is_with_device(&self) -> bool {
+        let raw = &self.operation.raw;
+        let is_storage = || self.operation.file.as_ref().is_some_and(File::is_storage);
+        !self.to_side && raw.is_transfer() && !is_for_worker(raw) && self.next.is_none() && is_storage()
+    }
+
+    /// Takes out an operation that has not been started.
+    pub(super) fn withdraw(&mut self) -> (Operation, T) {
+        let operation = std::mem::replace(&mut self.operation, ManuallyDrop::new(op::nop()));
+        (ManuallyDrop::into_inner(operation), std::mem::take(&mut self.attachment))
+    }
+
+    /// The end of an operation that nobody waits for.
+    pub(super) fn orphan(&mut self, key: Key) -> Orphan<T> {
+        Orphan { completion: self.complete(key), attachment: std::mem::take(&mut self.attachment) }
     }
 
     #[inline]
