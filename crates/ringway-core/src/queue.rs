@@ -307,7 +307,7 @@ impl Queue {
             return false;
         }
         let given_up = self.table.give_up(id);
-        if matches!(given_up, Some(GivenUp::InFlight(true))) {
+        if matches!(given_up, Some(GivenUp::InFlight)) {
             self.table.cancel(&mut self.backends, id);
         }
         self.table.orphans.clear();
@@ -337,9 +337,10 @@ impl Queue {
     ///
     /// Errors: ECHILD: a forked child.
     pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
-        let given_up = self.table.fail(&mut self.backends, error, wait);
+        self.table.close(&mut self.backends, wait)?;
+        self.table.fail(&mut self.backends, error);
         self.table.orphans.clear();
-        given_up
+        Ok(())
     }
 
     /// Operations that were pushed and whose completions have not been handed out.

@@ -643,6 +643,11 @@ impl Backend for Uring {
             && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
     }
 
+    fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
+        // The thread that submitted such a transfer has given it to the device. (What a worker is to do may not have begun.)
+        !(raw.is_transfer() && is_storage) || is_for_worker(raw)
+    }
+
     fn keeps_deadlines(&self) -> bool {
         true
     }

@@ -140,6 +140,14 @@ impl Backends {
         }
     }
 
+    /// As [`submit`](Self::submit), and waits until something completes, at most until then.
+    pub fn wait(&mut self, until: Instant) -> io::Result<()> {
+        match self.home.is_here() {
+            true => self.enter(1, Some(until)),
+            false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+        }
+    }
+
     /// Enters the backends; events go to `self.events`.
     pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         let beside = self.beside();

@@ -4,6 +4,7 @@ use super::flight::{Ending, Flight};
 use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
 use crate::backend::null::Null;
+use crate::file::File;
 use crate::op::{Held, Shape};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, State, Token};
@@ -58,6 +59,11 @@ impl<T: Default> Table<T> {
                 } else if let Some(round) = flight.progress.stop() {
                     return self.settle(key, round);
                 }
+                // Nobody waits for it, and when the kernel is done with it is all the same.
+                let is_storage = || flight.operation.file.as_ref().is_some_and(File::is_storage);
+                if flight.abandoned && !self.closed && !backends.main.ends_by_cancel(&flight.operation.raw, is_storage()) {
+                    return;
+                }
                 let mixed = !flight.progress.is_single();
                 let to_side = flight.to_side;
                 for number in flight.progress.numbers() {
@@ -78,31 +84,51 @@ impl<T: Default> Table<T> {
 
     /// As [`Queue::close`](super::Queue::close). Operations that have not been started stay as they are.
     pub fn close(&mut self, backends: &mut Backends, wait: Duration) -> io::Result<usize> {
-        self.assert_pair(backends);
         if !self.home.is_here() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
+        let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
+        self.begin_close(backends);
+        while self.goes_on_closing(backends, until) {
+            let waited = backends.wait(until);
+            self.waited(backends, waited, until);
+        }
+        Ok(self.unfinished())
+    }
+
+    /// The beginning of [`close`](Self::close), for a table under a lock: starts no more operations, and cancels all
+    /// that is in flight. It is followed by [`Backends::wait`] without the lock, and [`waited`](Self::waited), for as long as
+    /// [`goes_on_closing`](Self::goes_on_closing) says so.
+    pub fn begin_close(&mut self, backends: &mut Backends) {
         self.closed = true;
         self.cancel_all(backends);
-        let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
-        loop {
-            // Abandoned operations are waited for too, though nobody will be handed their completions.
-            let left = self.slots.in_flight() - self.ready - self.new;
-            if left == 0 || backends.ended || Instant::now() >= until {
-                return Ok(left);
-            }
-            self.carry(backends);
-            let entered = backends.enter(1, Some(until));
-            self.sort_out(backends);
-            if entered.is_err() {
-                self.end_main(backends, until);
-            }
+    }
+
+    /// Something is in flight that is worth waiting for.
+    pub fn goes_on_closing(&mut self, backends: &mut Backends, until: Instant) -> bool {
+        if self.unfinished() == 0 || backends.ended || Instant::now() >= until {
+            return false;
+        }
+        self.carry(backends);
+        true
+    }
+
+    /// What [`Backends::wait`] came to. A backend that cannot be entered is ended.
+    pub fn waited(&mut self, backends: &mut Backends, waited: io::Result<()>, until: Instant) {
+        self.sort_out(backends);
+        if waited.is_err() {
+            self.end_main(backends, until);
         }
     }
 
-    /// As [`Queue::give_up`](super::Queue::give_up).
-    pub fn fail(&mut self, backends: &mut Backends, error: &io::Error, wait: Duration) -> io::Result<()> {
-        self.close(backends, wait)?;
+    /// Operations that were started and are not done. Abandoned ones count, though nobody is handed their completions.
+    fn unfinished(&self) -> usize {
+        self.slots.in_flight() - self.ready - self.new
+    }
+
+    /// Answers everything, after a close that followed an error of the backend as a whole: see
+    /// [`Queue::give_up`](super::Queue::give_up).
+    pub fn fail(&mut self, backends: &mut Backends, error: &io::Error) {
         let feature = match backends.explanation.backend {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
@@ -126,7 +152,6 @@ impl<T: Default> Table<T> {
             self.leaks = true;
             self.finish(key, -i64::from(libc::EIO));
         }
-        Ok(())
     }
 
     /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.

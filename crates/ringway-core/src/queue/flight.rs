@@ -3,7 +3,6 @@
 
 use super::answer::PATIENCE;
 use super::{Completion, OpId, Orphan};
-use crate::backend::uring::is_for_worker;
 use crate::error::Error;
 use crate::file::File;
 use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
@@ -204,14 +203,6 @@ impl<T: Default> Flight<T> {
     /// What has no offsets ignores one that is named. io_uring sees to that for a pipe and not for a socket; the threads do for both.
     pub(super) fn is_to_go_without_an_offset(&self, errno: i32) -> bool {
         errno == libc::ESPIPE && !self.to_side && self.ending == Ending::Natural
-    }
-
-    /// A transfer of storage that a ring has: the device has it, and to cancel it would not end it sooner. (One that a
-    /// kernel worker or a thread of ours makes may not have begun.)
-    pub(super) fn is_with_device(&self) -> bool {
-        let raw = &self.operation.raw;
-        let is_storage = || self.operation.file.as_ref().is_some_and(File::is_storage);
-        !self.to_side && raw.is_transfer() && !is_for_worker(raw) && self.next.is_none() && is_storage()
     }
 
     /// Takes out an operation that has not been started.

@@ -77,9 +77,8 @@ pub enum GivenUp<T> {
     New(Operation, T),
     /// It was over.
     Done(Completion, T),
-    /// It is in flight, and will be among the [orphans](Table::orphans). True: to [cancel](Table::cancel) it may end it
-    /// sooner; else the device has it, and will complete it by itself.
-    InFlight(bool),
+    /// It is in flight, and will be among the [orphans](Table::orphans); to [cancel](Table::cancel) it may end it sooner.
+    InFlight,
 }
 
 impl<T: Default> Table<T> {
@@ -248,6 +247,11 @@ impl<T: Default> Table<T> {
         self.slots.deliver(id.0, |flight| flight.complete(id.0))
     }
 
+    /// It has not been started; `None` when it is over.
+    pub fn is_new(&self, id: OpId) -> Option<bool> {
+        self.slots.state(id.0).map(|state| state == State::New)
+    }
+
     /// An operation's owner does not wait for it any more.
     pub fn give_up(&mut self, id: OpId) -> Option<GivenUp<T>> {
         let key = id.0;
@@ -266,8 +270,7 @@ impl<T: Default> Table<T> {
         if !std::mem::replace(&mut flight.abandoned, true) {
             self.abandoned += 1;
         }
-        let with_device = self.backend == BackendKind::Uring && in_table == State::Carried && flight.is_with_device();
-        Some(GivenUp::InFlight(!with_device))
+        Some(GivenUp::InFlight)
     }
 
     /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may be the program's own.

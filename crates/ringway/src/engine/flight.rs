@@ -1,27 +1,23 @@
 //! The future of operations on their way: pushed when first polled, given up when dropped.
 
-use super::Inner;
-use super::shard::{Shard, Turn};
+use super::{Inner, coop};
+use super::shard::{Group, Outcome, Refused};
+use super::submission::Turn;
 use super::trace::Trace;
-use super::waiters::{Few, Key, Outcome, Refused};
 use ringway_core::{Operation, Reason, op};
+use smallvec::SmallVec;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// What is pushed together and waited for together: an operation, or any number of them.
 pub(crate) trait Load: Unpin {
     /// What became of it.
     type Outcome;
 
-    fn put(self, waiting: &mut Few<Operation>);
+    fn operations(self) -> impl Iterator<Item = Operation>;
 
-    /// What became of it, if all of it is over; else the waker is kept.
-    fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Self::Outcome>;
-
-    /// What a forked child is told; `None`: what it pushed is its parent's.
-    fn forked(load: Option<Self>) -> Self::Outcome
-    where
-        Self: Sized;
+    /// What became of it, from what became of each of its operations.
+    fn outcome(outcomes: SmallVec<[Outcome; 1]>) -> Self::Outcome;
 
     fn trace(&self) -> Trace;
 }
@@ -29,16 +25,14 @@ pub(crate) trait Load: Unpin {
 impl Load for Operation {
     type Outcome = Outcome;
 
-    fn put(self, waiting: &mut Few<Operation>) {
-        waiting.push(self);
+    #[inline]
+    fn operations(self) -> impl Iterator<Item = Operation> {
+        std::iter::once(self)
     }
 
-    fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Outcome> {
-        shard.take_one(key, waker)
-    }
-
-    fn forked(load: Option<Self>) -> Outcome {
-        Err(Box::new(Refused { reason: Reason::Forked, operation: load.unwrap_or_else(op::nop) }))
+    #[inline]
+    fn outcome(mut outcomes: SmallVec<[Outcome; 1]>) -> Outcome {
+        outcomes.pop().unwrap_or_else(|| forked(op::nop()))
     }
 
     fn trace(&self) -> Trace {
@@ -49,21 +43,22 @@ impl Load for Operation {
 impl Load for Vec<Operation> {
     type Outcome = Vec<Outcome>;
 
-    fn put(self, waiting: &mut Few<Operation>) {
-        waiting.extend(self);
+    fn operations(self) -> impl Iterator<Item = Operation> {
+        self.into_iter()
     }
 
-    fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Vec<Outcome>> {
-        shard.take_all(key, waker)
-    }
-
-    fn forked(load: Option<Self>) -> Vec<Outcome> {
-        load.into_iter().flatten().map(|operation| Load::forked(Some(operation))).collect()
+    fn outcome(outcomes: SmallVec<[Outcome; 1]>) -> Vec<Outcome> {
+        outcomes.into_vec()
     }
 
     fn trace(&self) -> Trace {
         self.first().map_or(Trace::none(), |first| Trace::new(first.kind(), self.len()))
     }
+}
+
+/// What a forked child is told: its parent has the queue.
+fn forked(operation: Operation) -> Outcome {
+    Err(Box::new(Refused { reason: Reason::Forked, operation }))
 }
 
 /// Operations on their way, each with its own result.
@@ -84,7 +79,7 @@ enum Stage<L> {
     /// Its operations are in this shard.
     Pushed {
         shard: usize,
-        key: Key,
+        group: Group,
     },
     Over,
 }
@@ -95,27 +90,42 @@ impl<'a, L: Load> Flight<'a, L> {
         Self { engine, turn, stage: Stage::New(load), trace }
     }
 
-    fn advance(&mut self, cx: &Context<'_>) -> Poll<L::Outcome> {
-        let (shard, key) = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::New(load) if !self.engine.is_here() => return Poll::Ready(L::forked(Some(load))),
-            Stage::Pushed { .. } if !self.engine.is_here() => return Poll::Ready(L::forked(None)),
-            Stage::New(load) => {
-                let (shard, key, entered) = self.engine.push(self.turn, cx, |waiting| load.put(waiting));
-                if !entered {
-                    self.stage = Stage::Pushed { shard, key };
-                    return Poll::Pending;
+    #[inline]
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Outcome> {
+        if !self.engine.is_here() {
+            return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::New(load) => L::outcome(load.operations().map(forked).collect()),
+                // What it pushed is its parent's.
+                Stage::Pushed { group, .. } => {
+                    std::mem::forget(group);
+                    L::outcome(SmallVec::new())
                 }
-                (shard, key)
+                Stage::Over => panic!("a future was polled after it was ready"),
+            });
+        }
+        if let Stage::New(_) = self.stage {
+            // A file system in memory answers at once, and others are to run too.
+            std::task::ready!(coop::may_go_on(cx));
+            let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else { unreachable!() };
+            let (shard, pushed) = self.engine.push(self.turn, cx, load.operations());
+            if let Some(own) = pushed.own {
+                coop::went_on(cx);
+                return Poll::Ready(L::outcome(SmallVec::from_buf([Ok(own)])));
             }
-            Stage::Pushed { shard, key } => (shard, key),
-            Stage::Over => panic!("a future was polled after it was ready"),
+            self.stage = Stage::Pushed { shard, group: pushed.group };
+            if !pushed.look {
+                return Poll::Pending;
+            }
+        }
+        let Stage::Pushed { shard, group } = &mut self.stage else {
+            panic!("a future was polled after it was ready");
         };
-        match L::take(&self.engine.shards[shard], key, cx.waker()) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                self.stage = Stage::Pushed { shard, key };
-                Poll::Pending
+        match self.engine.shards[*shard].take(group, cx.waker()) {
+            Some(outcomes) => {
+                self.stage = Stage::Over;
+                Poll::Ready(L::outcome(outcomes))
             }
+            None => Poll::Pending,
         }
     }
 }
@@ -131,10 +141,10 @@ impl<L: Load> Future for Flight<'_, L> {
 
 impl<L: Load> Drop for Flight<'_, L> {
     fn drop(&mut self) {
-        if let Stage::Pushed { shard, key } = self.stage
+        if let Stage::Pushed { shard, group } = &self.stage
             && self.engine.is_here()
         {
-            self.engine.shards[shard].give_up(key);
+            self.engine.shards[*shard].give_up(group);
         }
     }
 }
