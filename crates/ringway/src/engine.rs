@@ -230,9 +230,7 @@ impl Inner {
             Reaping::ByHand => Place::ByHand,
             Reaping::Thread => Place::Elsewhere,
             #[cfg(feature = "tokio")]
-            Reaping::Automatic | Reaping::Runtime => {
-                reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime)
-            }
+            Reaping::Automatic | Reaping::Runtime => reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime),
             #[cfg(not(feature = "tokio"))]
             Reaping::Automatic | Reaping::Runtime => Place::Elsewhere,
         }

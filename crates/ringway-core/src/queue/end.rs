@@ -61,7 +61,10 @@ impl<T: Default> Table<T> {
                 }
                 // Nobody waits for it, and when the kernel is done with it is all the same.
                 let is_storage = || flight.operation.file.as_ref().is_some_and(File::is_storage);
-                if flight.abandoned && !self.closed && !backends.main.ends_by_cancel(&flight.operation.raw, is_storage()) {
+                if flight.abandoned
+                    && !self.closed
+                    && !backends.main.ends_by_cancel(&flight.operation.raw, is_storage())
+                {
                     return;
                 }
                 let mixed = !flight.progress.is_single();

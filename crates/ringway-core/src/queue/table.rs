@@ -267,6 +267,8 @@ impl<T: Default> Table<T> {
             return Some(GivenUp::Done(orphan.completion, orphan.attachment));
         }
         let flight = self.slots.get_mut(key)?;
+        // The short way is for those that somebody waits for.
+        flight.make_intricate(in_table == State::Carried);
         if !std::mem::replace(&mut flight.abandoned, true) {
             self.abandoned += 1;
         }

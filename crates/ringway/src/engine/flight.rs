@@ -1,9 +1,9 @@
 //! The future of operations on their way: pushed when first polled, given up when dropped.
 
-use super::{Inner, coop};
 use super::shard::{Group, Outcome, Refused};
 use super::submission::Turn;
 use super::trace::Trace;
+use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
 use smallvec::SmallVec;
 use std::pin::Pin;

@@ -594,8 +594,13 @@ impl State {
             }
         }
         let given_up = self.table.give_up(id)?;
-        if matches!(given_up, GivenUp::InFlight) {
-            self.cancels.push(id);
+        match &given_up {
+            GivenUp::InFlight => self.cancels.push(id),
+            // The combiner has not come to it yet.
+            GivenUp::Done(_, waiter) if !waiter.has_left => {
+                leave(&mut self.pace, &mut self.now, id, waiter, Instant::now());
+            }
+            GivenUp::New(..) | GivenUp::Done(..) => {}
         }
         Some(given_up)
     }
@@ -693,6 +698,7 @@ impl State {
                 recorder.latency(now.get_or_insert_with(Instant::now).saturating_duration_since(pushed));
             }
             leave(&mut self.pace, &mut self.now, id, waiter, begun);
+            waiter.has_left = true;
             let lead = waiter.lead.unwrap_or(id);
             let Some(waiter) = self.table.attachment(lead) else { continue };
             waiter.missing -= 1;

@@ -48,6 +48,8 @@ pub(crate) struct Waiter {
     pub(crate) turn: Turn,
     /// A member of a chain that is not its last: the last one takes the room of all.
     pub(crate) is_chained: bool,
+    /// It is done, and its room is free.
+    pub(crate) has_left: bool,
     /// When it was pushed, if that is recorded.
     pub(crate) begun: Option<Instant>,
     before: Option<OpId>,
@@ -56,7 +58,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     pub(crate) fn new(turn: Turn, lead: Option<OpId>, missing: u32, begun: Option<Instant>) -> Self {
-        Self { waker: None, lead, missing, turn, is_chained: false, begun, before: None, behind: None }
+        Self { waker: None, lead, missing, turn, is_chained: false, has_left: false, begun, before: None, behind: None }
     }
 }
 
