@@ -449,6 +449,18 @@ mod tests {
     }
 
     #[test]
+    #[should_panic = "free, queued, with the kernel: [3, 0, 0]"]
+    fn a_lost_place_is_noticed() {
+        let mut slab = Slab::new(4);
+        let place = slab.take(Iocb::default().data(1)).unwrap();
+        slab.check(1);
+        slab.put_back(place);
+        slab.check(0);
+        slab.take(Iocb::default().data(1));
+        slab.check(0);
+    }
+
+    #[test]
     fn what_is_written_is_read_and_synced() {
         let Some(file) = direct_file(0) else { return };
         both_ways(8, |mut kaio| {

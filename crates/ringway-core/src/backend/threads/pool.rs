@@ -867,6 +867,14 @@ mod tests {
     use super::*;
 
     #[test]
+    #[should_panic = "1 jobs are pending"]
+    fn a_lost_job_is_noticed() {
+        let shared = Shared::new(1, 1, Duration::ZERO);
+        shared.lock().check(0);
+        shared.lock().check(1);
+    }
+
+    #[test]
     fn calls_hang_when_none_of_them_ends() {
         let mut calls = Calls::default();
         let [first, second] = [calls.begin(), calls.begin()];
