@@ -34,6 +34,7 @@
 
 mod backend;
 mod buffer;
+mod cache_hint;
 pub mod device;
 mod error;
 mod file;
@@ -45,9 +46,12 @@ pub mod refusal;
 mod signals;
 mod slots;
 mod split;
+mod sys;
 
+#[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
+pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::Home;

@@ -28,7 +28,6 @@
 //! ([`try_lock`](File::try_lock)).
 
 mod atomic;
-mod cache;
 mod copy;
 mod dir;
 mod file;

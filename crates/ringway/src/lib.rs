@@ -76,10 +76,10 @@ pub use block::Block;
 pub use buffer::IoBuffer;
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use ranges::Merge;
+#[cfg(feature = "testing")]
+pub use ringway_core::FaultPlan;
 pub use ringway_core::op::{Advice, At, Metadata};
-pub use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll,
-};
+pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SqPoll};
 pub use stream::{Reader, Writer};
 
 /// The programs in the README compile and run.

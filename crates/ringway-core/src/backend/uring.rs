@@ -4,11 +4,11 @@
 
 mod workers;
 
-use super::eventfd::{EventFd, drain, wait_readable};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::op::{CURSOR, Cancel, Place, Raw, Side};
+use crate::op::{CURSOR, Cancel, Place, Raw, Side, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
+use crate::sys::eventfd::{EventFd, drain, wait_readable};
 use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::cell::UnsafeCell;
@@ -421,8 +421,22 @@ impl Uring {
             self.bell = true;
         }
         let taken = events.len() - before;
+        debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
         self.in_flight -= (taken - expired).min(self.in_flight);
         taken
+    }
+
+    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in flight.
+    fn check(&mut self) {
+        let waiting = self.ring.submission().len();
+        assert!(waiting <= self.unseen.0, "{waiting} entries wait, of {} put in", self.unseen.0);
+        assert!(self.linked.is_empty(), "a chain has no end");
+        let (work, refused) = (self.workers.jobs() as usize, self.refused.len());
+        assert!(
+            work + refused <= self.in_flight,
+            "{work} for workers, {refused} refused, {} in flight",
+            self.in_flight
+        );
     }
 
     /// Before completions are looked for, so that what comes later makes the eventfd readable again.
@@ -575,6 +589,9 @@ impl Backend for Uring {
             self.system_calls += 1;
             // If the kernel has no memory for it now, the entry stays for the next enter.
             let _ = self.ring.submit();
+        }
+        if cfg!(debug_assertions) {
+            self.check();
         }
         Ok(())
     }
@@ -789,17 +806,6 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
-}
-
-/// Buffered transfers from so many bytes on are left to the kernel's workers.
-const BY_WORKER: u64 = 64 << 10;
-
-/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage. Through the page cache whoever
-/// enters would copy what is there, and start the device for the rest page by page: a thread that has other things to do would stay
-/// in the kernel for a millisecond; and for as long as the device takes where the write is to be durable. Any other short
-/// transfer costs less than a worker does.
-pub(crate) fn is_for_worker(raw: &Raw) -> bool {
-    raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
 }
 
 /// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call

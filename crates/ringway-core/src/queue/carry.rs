@@ -4,10 +4,9 @@
 use super::fixed::Fixed;
 use super::flight::{Ending, Flight};
 use super::{BackendKind, Backends, Explanation, Table};
-use crate::backend::uring::is_for_worker;
-use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::file::{File, Traits};
-use crate::op::{CURSOR, Kind, Operation, Raw};
+use crate::backend::{Answer, Backend, Event, Job, NoRoom};
+use crate::file::{File, FileKind, Traits};
+use crate::op::{CURSOR, Kind, Operation, Raw, is_for_worker};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use std::os::fd::IntoRawFd;
@@ -31,6 +30,7 @@ impl Asks {
     pub(super) fn for_backend(explanation: &Explanation) -> Self {
         match explanation.backend {
             BackendKind::Uring if !explanation.granted.contains(&Feature::IoPoll) => Self::Nothing,
+            #[cfg(feature = "testing")]
             BackendKind::Null => Self::Nothing,
             BackendKind::Threads => Self::OfFiles,
             BackendKind::Uring | BackendKind::Kaio => Self::OfDescriptors,
@@ -238,7 +238,9 @@ impl<T: Default> Table<T> {
                 }
             }
             // The one keeps it itself (or the threads do, when it has to go there), the other needs no time.
-            BackendKind::Uring | BackendKind::Null => {}
+            BackendKind::Uring => {}
+            #[cfg(feature = "testing")]
+            BackendKind::Null => {}
         }
     }
 }

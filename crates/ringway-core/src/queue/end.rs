@@ -3,7 +3,7 @@
 use super::flight::{Ending, Flight};
 use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
-use crate::backend::null::Null;
+use crate::backend::idle::Idle;
 use crate::file::File;
 use crate::op::{Held, Shape};
 use crate::refusal::{Feature, Refusal, errno_of};
@@ -135,7 +135,9 @@ impl<T: Default> Table<T> {
         let feature = match backends.explanation.backend {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
-            BackendKind::Threads | BackendKind::Null => Feature::Threads,
+            BackendKind::Threads => Feature::Threads,
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Feature::Threads,
         };
         backends.explanation.refusals.push(Refusal {
             feature,
@@ -159,7 +161,7 @@ impl<T: Default> Table<T> {
 
     /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.
     fn end_main(&mut self, backends: &mut Backends, until: Instant) {
-        let nothing: Box<dyn Backend> = Box::new(Null::new());
+        let nothing: Box<dyn Backend> = Box::<Idle>::default();
         let main = std::mem::replace(&mut *backends.main, nothing);
         let over = main.end(until, &mut backends.events);
         backends.ended = true;

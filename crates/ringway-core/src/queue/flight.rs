@@ -5,15 +5,13 @@ use super::answer::PATIENCE;
 use super::{Completion, OpId, Orphan};
 use crate::error::Error;
 use crate::file::File;
-use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
+use crate::op::{self, Held, Kind, Open, Operation, Raw, SURELY_ONE_REQUEST, Shape};
 use crate::slots::Key;
 use crate::split::{Piece, Progress, Round};
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
-/// A transfer longer than this is looked at more closely; no device takes less in one request.
-const SURELY_ONE_REQUEST: u64 = 64 << 10;
 /// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
 const LONGEST_PIECE: u64 = 1 << 30;
 

@@ -1,15 +1,17 @@
 //! What a queue is to be, and how a backend is chosen for it.
 
 use super::{Backends, Queue, Table, halves};
+#[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
+#[cfg(feature = "testing")]
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
 use crate::backend::uring::{Settings, Uring};
-use crate::backend::{Answer, Backend, FileKind, Job};
+use crate::backend::{Answer, Backend, Job};
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
-use crate::file::File;
+use crate::file::{File, FileKind};
 use crate::op;
 use crate::probe::sample::{PAGE, Sample, pages};
 use crate::refusal::{Feature, Refusal, errno_of};
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 /// How operations reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BackendKind {
     /// io_uring.
     Uring,
@@ -30,8 +33,9 @@ pub enum BackendKind {
     Kaio,
     /// Threads that make blocking calls.
     Threads,
-    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and benchmarks;
-    /// only code chooses it, never the environment.
+    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and benchmarks, with the
+    /// feature `testing`; only code chooses it, never the environment.
+    #[cfg(feature = "testing")]
     Null,
 }
 
@@ -42,6 +46,7 @@ impl BackendKind {
             Self::Uring => "uring",
             Self::Kaio => "kaio",
             Self::Threads => "threads",
+            #[cfg(feature = "testing")]
             Self::Null => "null",
         }
     }
@@ -57,7 +62,7 @@ impl FromStr for BackendKind {
     type Err = String;
 
     /// The name of a backend that does what it is asked: text comes from the environment and from users,
-    /// and so [`Null`](Self::Null) is chosen in code alone.
+    /// and so `Null` is chosen in code alone.
     fn from_str(name: &str) -> Result<Self, String> {
         [Self::Uring, Self::Kaio, Self::Threads]
             .into_iter()
@@ -103,6 +108,7 @@ pub struct Options {
     threads: u32,
     sync_threads: u32,
     strict: bool,
+    #[cfg(feature = "testing")]
     faults: Option<FaultPlan>,
     close_wait: Duration,
 }
@@ -123,6 +129,7 @@ impl Default for Options {
             threads: 64,
             sync_threads: 4,
             strict: false,
+            #[cfg(feature = "testing")]
             faults: None,
             close_wait: Duration::from_secs(5),
         }
@@ -234,7 +241,8 @@ impl Options {
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them.
+    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
@@ -353,17 +361,21 @@ impl Options {
                     .map_err(|error| Refusal::new(Feature::Threads, errno_of(&error)))?;
                 Made::new(Box::new(threads))
             }
-            BackendKind::Null => Made::new(Box::new(Null::new())),
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Made::new(Box::<Null>::default()),
         };
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
-            BackendKind::Threads | BackendKind::Null => Feature::Threads,
+            BackendKind::Threads => Feature::Threads,
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Feature::Threads,
         };
         // Threads make plain system calls: there is nothing to try, and they need no descriptor.
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio) && !made.granted.contains(&Feature::IoPoll) {
             real_read(&mut *made.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
+        #[cfg(feature = "testing")]
         if let Some(plan) = &self.faults {
             let faulty = Faulty::new(made.backend, plan.clone())
                 .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;

@@ -5,7 +5,9 @@ use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
 use super::{ByHand, Engine, Inner, Padded};
 use crate::pool::Pool;
-use ringway_core::{Arena, BackendKind, FaultPlan, Home, Options, SqPoll};
+#[cfg(feature = "testing")]
+use ringway_core::FaultPlan;
+use ringway_core::{Arena, BackendKind, Home, Options, SqPoll};
 use rustix::event::epoll;
 use std::io;
 use std::sync::Arc;
@@ -170,7 +172,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them.
+    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.options = self.options.faults(plan);
         self

@@ -1,13 +1,12 @@
 //! An open file, and what is done with it besides reading and writing.
 
-use super::cache::Cache;
 use super::outcome::{invalid, metadata, nothing};
 use super::{OpenOptions, outcome};
 use crate::Engine;
 use crate::engine::{Flight, Lane, Outcome, Turn};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
-use ringway_core::{File as CoreFile, Operation};
+use ringway_core::{CacheHint, File as CoreFile, Operation};
 use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, flock, futimens};
 use std::fs::{Permissions, TryLockError};
 use std::io;
@@ -41,7 +40,7 @@ pub struct File {
 #[derive(Debug)]
 struct Inner {
     core: CoreFile,
-    cache: Cache,
+    cache: CacheHint,
     /// `RWF_DSYNC` was refused.
     no_dsync: AtomicBool,
     engine: Engine,
@@ -49,7 +48,7 @@ struct Inner {
 
 impl File {
     pub(super) fn new(core: CoreFile, engine: Engine) -> Self {
-        Self { inner: Arc::new(Inner { core, cache: Cache::default(), no_dsync: AtomicBool::new(false), engine }) }
+        Self { inner: Arc::new(Inner { core, cache: CacheHint::default(), no_dsync: AtomicBool::new(false), engine }) }
     }
 
     /// Opens a file for reading, with the global engine. For anything else there is [`OpenOptions`].
@@ -272,7 +271,7 @@ impl File {
         self.inner.no_dsync.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn cache(&self) -> &Cache {
+    pub(super) fn cache(&self) -> &CacheHint {
         &self.inner.cache
     }
 

@@ -69,6 +69,11 @@ impl Workers {
         }
     }
 
+    /// Jobs in flight that a worker may have to do.
+    pub fn jobs(&self) -> u32 {
+        self.jobs
+    }
+
     /// True while all workers may be busy: then a tick is to come.
     pub fn are_few(&self) -> bool {
         self.limit.is_some_and(|limit| self.jobs >= limit && limit < MOST)
