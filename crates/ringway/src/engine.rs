@@ -27,7 +27,7 @@ use crate::thread;
 use reactor::Place;
 use reactor::manual::Alarm;
 use reactor::thread::Reaper;
-use ringway_core::{BackendKind, Counts, Explanation, Home, Operation, Reason};
+use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
 use shard::{Pushed, Shard};
 use std::fmt;
 use std::io;
@@ -192,11 +192,17 @@ impl Inner {
     }
 
     /// Takes a future's operations in, submits them if it is time, and sees to it that somebody picks up what
-    /// completes. In which shard.
+    /// completes. In which shard. `own`: what became of one operation, if that is known already.
     #[inline]
-    fn push(&self, turn: Turn, cx: &Context<'_>, operations: impl Iterator<Item = Operation>) -> (usize, Pushed) {
+    fn push(
+        &self,
+        turn: Turn,
+        cx: &Context<'_>,
+        operations: impl Iterator<Item = Operation>,
+        own: &mut Option<Completion>,
+    ) -> (usize, Pushed) {
         let index = self.here();
-        let pushed = self.shards[index].push(turn, self.place(), cx.waker(), operations);
+        let pushed = self.shards[index].push(turn, self.place(), cx.waker(), operations, own);
         #[cfg(feature = "tokio")]
         if let Some(id) = pushed.unattended {
             self.attend(index, id);

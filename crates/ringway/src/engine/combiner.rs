@@ -3,9 +3,8 @@
 //! engine's thread or the program.
 
 use super::reactor::Place;
-use super::shard::{Shard, State, drop_all, wake_all};
+use super::shard::{Own, Round, Shard, State, drop_all, wake_all};
 use super::sync::{AtomicU8, Ordering};
-use ringway_core::{Completion, OpId};
 use std::sync::MutexGuard;
 use std::sync::atomic::AtomicBool;
 
@@ -32,38 +31,27 @@ pub(crate) struct Combiner {
 #[derive(Debug)]
 pub(crate) struct Passage<'a>(Option<&'a Combiner>);
 
-/// What a thread's rounds came to.
-#[derive(Default)]
-pub(crate) struct Combined {
-    /// Futures that were woken.
-    pub(crate) woken: usize,
-    /// What became of the combining future's own operation.
-    pub(crate) own: Option<Completion>,
-}
-
 impl Shard {
     /// Makes rounds for all, until nobody asks for another or this thread has made the most. `state`: the lock, if it is
-    /// held already; `own`: the one operation of the future that combines; `comes_back`: the caller will do this again
-    /// when the tasks that it wakes have run.
+    /// held already; `comes_back`: the caller will do this again when the tasks that it wakes have run. How many futures
+    /// were woken.
     pub(super) fn combine<'a>(
         &'a self,
         mut passage: Passage<'a>,
         mut state: Option<MutexGuard<'a, State>>,
         place: Place,
-        own: Option<OpId>,
+        mut own: Option<Own<'_>>,
         comes_back: bool,
-    ) -> Combined {
-        let mut combined = Combined::default();
-        let mut submitted = 0;
+    ) -> usize {
+        let mut round = Round::default();
+        let mut woken = 0;
         for number in 1.. {
-            let round = self.round(state.take(), place, own, comes_back);
+            self.round(state.take(), place, &mut own, comes_back, &mut round);
             let left = passage.leave();
-            combined.own = round.own.or(combined.own);
-            combined.woken += round.wakers.len();
-            submitted += round.submitted;
+            woken += round.wakers.len();
             // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
-            drop_all(round.orphans);
-            wake_all(round.wakers);
+            drop_all(&mut round.orphans);
+            wake_all(&mut round.wakers);
             let again = match left {
                 Ok(()) if !round.more => break,
                 // What completed made room, or a group.
@@ -71,9 +59,10 @@ impl Shard {
                 // A thread has found it taken.
                 Err(passage) => Some(passage),
             };
+            let goes_on = number < MOST_ROUNDS && round.submitted < MOST_OPERATIONS && !round.enough;
             match again {
                 None => break,
-                Some(again) if number < MOST_ROUNDS && submitted < MOST_OPERATIONS && !round.enough => passage = again,
+                Some(again) if goes_on => passage = again,
                 // The others go on without this thread: whoever comes next, and at the latest the engine's.
                 Some(again) => {
                     self.combiner.left_over.store(true, Ordering::Release);
@@ -83,7 +72,7 @@ impl Shard {
                 }
             }
         }
-        combined
+        woken
     }
 
     /// Makes the rounds that another thread has left over, if any.

@@ -1,11 +1,10 @@
 //! The future of operations on their way: pushed when first polled, given up when dropped.
 
-use super::shard::{Group, Outcome, Refused};
+use super::shard::{Group, Outcome, Outcomes, Refused};
 use super::submission::Turn;
 use super::trace::Trace;
 use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
-use smallvec::SmallVec;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -16,8 +15,11 @@ pub(crate) trait Load: Unpin {
 
     fn operations(self) -> impl Iterator<Item = Operation>;
 
-    /// What became of it, from what became of each of its operations.
-    fn outcome(outcomes: SmallVec<[Outcome; 1]>) -> Self::Outcome;
+    /// What became of it, from what became of its one operation.
+    fn one(outcome: Outcome) -> Self::Outcome;
+
+    /// The same, of each of its operations.
+    fn all(outcomes: Outcomes) -> Self::Outcome;
 
     fn trace(&self) -> Trace;
 }
@@ -31,7 +33,12 @@ impl Load for Operation {
     }
 
     #[inline]
-    fn outcome(mut outcomes: SmallVec<[Outcome; 1]>) -> Outcome {
+    fn one(outcome: Outcome) -> Outcome {
+        outcome
+    }
+
+    #[inline]
+    fn all(mut outcomes: Outcomes) -> Outcome {
         outcomes.pop().unwrap_or_else(|| forked(op::nop()))
     }
 
@@ -47,7 +54,11 @@ impl Load for Vec<Operation> {
         self.into_iter()
     }
 
-    fn outcome(outcomes: SmallVec<[Outcome; 1]>) -> Vec<Outcome> {
+    fn one(outcome: Outcome) -> Vec<Outcome> {
+        vec![outcome]
+    }
+
+    fn all(outcomes: Outcomes) -> Vec<Outcome> {
         outcomes.into_vec()
     }
 
@@ -68,6 +79,8 @@ fn forked(operation: Operation) -> Outcome {
 pub(crate) struct Flight<'a, L: Load> {
     engine: &'a Inner,
     turn: Turn,
+    /// Bytes that may be copied while it is submitted.
+    copies: usize,
     stage: Stage<L>,
     trace: Trace,
 }
@@ -87,30 +100,38 @@ enum Stage<L> {
 impl<'a, L: Load> Flight<'a, L> {
     pub(crate) fn new(engine: &'a Inner, turn: Turn, load: L) -> Self {
         let trace = load.trace();
-        Self { engine, turn, stage: Stage::New(load), trace }
+        Self { engine, turn, copies: 0, stage: Stage::New(load), trace }
+    }
+
+    /// So many bytes may be copied while it is submitted: it gives way to other tasks now and then.
+    #[inline]
+    pub(crate) fn copies(mut self, copies: usize) -> Self {
+        self.copies = copies;
+        self
     }
 
     #[inline]
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Outcome> {
         if !self.engine.is_here() {
             return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::New(load) => L::outcome(load.operations().map(forked).collect()),
+                Stage::New(load) => L::all(load.operations().map(forked).collect()),
                 // What it pushed is its parent's.
                 Stage::Pushed { group, .. } => {
                     std::mem::forget(group);
-                    L::outcome(SmallVec::new())
+                    L::all(Outcomes::new())
                 }
                 Stage::Over => panic!("a future was polled after it was ready"),
             });
         }
         if let Stage::New(_) = self.stage {
             // A file system in memory answers at once, and others are to run too.
-            std::task::ready!(coop::may_go_on(cx));
+            std::task::ready!(if self.copies > 0 { coop::go_on(cx, self.copies) } else { coop::may_go_on(cx) });
             let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else { unreachable!() };
-            let (shard, pushed) = self.engine.push(self.turn, cx, load.operations());
-            if let Some(own) = pushed.own {
+            let mut own = None;
+            let (shard, pushed) = self.engine.push(self.turn, cx, load.operations(), &mut own);
+            if let Some(own) = own {
                 coop::went_on(cx);
-                return Poll::Ready(L::outcome(SmallVec::from_buf([Ok(own)])));
+                return Poll::Ready(L::one(Ok(own)));
             }
             self.stage = Stage::Pushed { shard, group: pushed.group };
             if !pushed.look {
@@ -123,7 +144,7 @@ impl<'a, L: Load> Flight<'a, L> {
         match self.engine.shards[*shard].take(group, cx.waker()) {
             Some(outcomes) => {
                 self.stage = Stage::Over;
-                Poll::Ready(L::outcome(outcomes))
+                Poll::Ready(L::all(outcomes))
             }
             None => Poll::Pending,
         }

@@ -73,6 +73,9 @@ pub(crate) struct Refused {
     pub(crate) operation: Operation,
 }
 
+/// What became of all operations of one future, in their order.
+pub(crate) type Outcomes = SmallVec<[Outcome; 1]>;
+
 /// The operations of one future, each in its slot, or refused.
 pub(crate) type Group = SmallVec<[Result<OpId, Box<Refused>>; 1]>;
 
@@ -117,6 +120,8 @@ pub(crate) struct State {
     paced: Pending,
     /// Those whose turn is now, by their [`Lane`].
     now: [Now; LANES.len()],
+    /// Operations in all of these.
+    in_lanes: usize,
     /// Operations whose futures have gone, to be cancelled.
     cancels: Vec<OpId>,
     pace: Pace,
@@ -152,7 +157,7 @@ pub(super) struct Ring {
     failing: Option<Instant>,
 }
 
-/// What a round of the combiner came to.
+/// What the rounds of a combiner leave to be done without a lock, and what a round came to.
 #[derive(Default)]
 pub(super) struct Round {
     /// There is already reason for another.
@@ -164,15 +169,17 @@ pub(super) struct Round {
     pub(super) wakers: Vec<Waker>,
     /// To be dropped.
     pub(super) orphans: Vec<Orphan<Waiter>>,
-    /// What became of the one operation of the future that made the round.
-    pub(super) own: Option<Completion>,
+}
+
+/// The one operation of the future that combines, and where its completion goes.
+pub(super) struct Own<'a> {
+    pub(super) id: OpId,
+    pub(super) completion: &'a mut Option<Completion>,
 }
 
 /// What a push came to.
 pub(crate) struct Pushed {
     pub(crate) group: Group,
-    /// What became of a future's one operation, if that is known already.
-    pub(crate) own: Option<Completion>,
     /// It may be worth a look at the results.
     pub(crate) look: bool,
     /// The runtime that polls the future, if its I/O driver is still to be asked to pick up completions.
@@ -218,6 +225,7 @@ impl Shard {
                 table,
                 paced: Pending::default(),
                 now: LANES.map(lane),
+                in_lanes: 0,
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize, MOST_STUCK as usize),
                 flush: false,
@@ -245,29 +253,28 @@ impl Shard {
         place: Place,
         waker: &Waker,
         operations: impl Iterator<Item = Operation>,
+        own: &mut Option<Completion>,
     ) -> Pushed {
         let mut state = self.state();
-        let group = state.insert(turn, operations);
-        let own = group.iter().find_map(|one| one.as_ref().ok().copied());
+        let (group, lead) = state.insert(turn, operations);
         let mut pushed = Pushed {
             group,
-            own: None,
-            look: own.is_none(),
+            look: lead.is_none(),
             #[cfg(feature = "tokio")]
             unattended: state.reapers.is_new(place),
         };
         state.reapers.attend(place);
-        let Some(own) = own else { return pushed };
+        let Some(lead) = lead else { return pushed };
         let is_due = state.is_due(place);
-        let alone = (pushed.group.len() == 1).then_some(own);
         match if is_due { self.combiner.enter() } else { None } {
             Some(passage) => {
-                pushed.own = self.combine(passage, Some(state), place, alone, false).own;
+                let own = (pushed.group.len() == 1).then_some(Own { id: lead, completion: own });
+                self.combine(passage, Some(state), place, own, false);
                 pushed.look = true;
             }
             None => {
                 // (If it is due, whoever combines goes round again.)
-                state.set_waker(own, waker);
+                state.set_waker(lead, waker);
                 let holds_back = !is_due && state.holds_back();
                 drop(state);
                 if holds_back {
@@ -284,7 +291,7 @@ impl Shard {
     }
 
     /// The results of all of a group, in their order, if all are there; else the waker is kept.
-    pub(crate) fn take(&self, group: &mut Group, waker: &Waker) -> Option<SmallVec<[Outcome; 1]>> {
+    pub(crate) fn take(&self, group: &mut Group, waker: &Waker) -> Option<Outcomes> {
         let (taken, before) = self.state().take(group, waker);
         // Without the lock: it may own anything.
         drop(before);
@@ -309,14 +316,14 @@ impl Shard {
 
     /// Moves the shard along, if nobody is at it; else whoever is does it again. How many futures were woken.
     pub(crate) fn turn(&self, place: Place) -> usize {
-        self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, false).woken)
+        self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, false))
     }
 
     /// As [`turn`](Self::turn), by a reaper that will call this again when the tasks that it wakes have run, if it wakes more than one.
     #[cfg(feature = "tokio")]
     pub(crate) fn reap(&self, place: Place) -> usize {
         self.state().promise = None;
-        self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, true).woken)
+        self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, true))
     }
 
     /// Submits all that there is room for and takes what has completed, whatever the pace and whoever has promised what. How many
@@ -336,23 +343,24 @@ impl Shard {
         self.flush()
     }
 
-    /// One round of the combiner: submits, and takes what has completed. `own` is the first operation of the future that
-    /// combines: it is not woken, but looks for itself.
+    /// One round of the combiner: submits, and takes what has completed.
     pub(super) fn round(
         &self,
         state: Option<MutexGuard<'_, State>>,
         place: Place,
-        own: Option<OpId>,
+        own: &mut Option<Own<'_>>,
         comes_back: bool,
-    ) -> Round {
+        round: &mut Round,
+    ) {
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
-        let mut round = Round::default();
         let mut state = state.unwrap_or_else(|| self.state());
         state.turns += 1;
         let begun = Instant::now();
-        (round.submitted, round.enough) = state.submit(&mut ring.backends, place, begun);
-        ring.recorder.batch(round.submitted);
+        let (submitted, enough) = state.submit(&mut ring.backends, place, begun);
+        round.submitted += submitted;
+        round.enough = enough;
+        ring.recorder.batch(submitted);
         let mut failing = false;
         let mut state = loop {
             drop(state);
@@ -378,7 +386,7 @@ impl Shard {
             }
             state.table.carry(&mut ring.backends);
         };
-        state.hand_out(&mut ring.recorder, own, begun, &mut round);
+        state.hand_out(&mut ring.recorder, own, begun, round);
         if state.expected(place) == 0 {
             round.wakers.append(&mut state.deferred);
         }
@@ -395,7 +403,6 @@ impl Shard {
         if holds_back {
             self.alarm.watch();
         }
-        round
     }
 
     /// The backend has failed for good: answers all that is in flight, and takes no more.
@@ -502,8 +509,7 @@ impl Shard {
     /// Operations counted; and how many of those in flight have not been started.
     pub(crate) fn counts(&self) -> (Counts, usize) {
         let state = self.state();
-        let now: usize = state.now.iter().map(|now| now.pending.len()).sum();
-        (state.table.counts(), state.paced.len() + now)
+        (state.table.counts(), state.paced.len() + state.in_lanes)
     }
 
     /// What the queue has done, and what was recorded of it.
@@ -538,9 +544,9 @@ impl Drop for Shard {
 }
 
 impl State {
-    /// Puts a future's operations into slots, and at the end of their list.
+    /// Puts a future's operations into slots, and at the end of their list. The lead is the first that was not refused.
     #[inline]
-    fn insert(&mut self, turn: Turn, operations: impl Iterator<Item = Operation>) -> Group {
+    fn insert(&mut self, turn: Turn, operations: impl Iterator<Item = Operation>) -> (Group, Option<OpId>) {
         let begun = self.table.counts().pushed.is_multiple_of(SAMPLE).then(Instant::now);
         let mut group = Group::new();
         let mut lead = None;
@@ -549,7 +555,10 @@ impl State {
                 Ok(id) => {
                     match turn {
                         Turn::Paced => self.paced.push(&mut self.table, id),
-                        Turn::Now(lane) => self.now[lane as usize].pending.push(&mut self.table, id),
+                        Turn::Now(lane) => {
+                            self.now[lane as usize].pending.push(&mut self.table, id);
+                            self.in_lanes += 1;
+                        }
                     }
                     let lead = *lead.get_or_insert(id);
                     self.table.attachment(lead).into_iter().for_each(|lead| lead.missing += 1);
@@ -558,7 +567,7 @@ impl State {
                 Err((reason, operation)) => group.push(Err(Box::new(Refused { reason, operation }))),
             }
         }
-        group
+        (group, lead)
     }
 
     /// Keeps a group's waker, unless it has one that wakes the same task. Gives back what is to be dropped without the lock.
@@ -570,7 +579,7 @@ impl State {
     }
 
     /// As [`Shard::take`]; with a waker that is to be dropped without the lock.
-    fn take(&mut self, group: &mut Group, waker: &Waker) -> (Option<SmallVec<[Outcome; 1]>>, Option<Waker>) {
+    fn take(&mut self, group: &mut Group, waker: &Waker) -> (Option<Outcomes>, Option<Waker>) {
         let lead = group.iter().find_map(|one| one.as_ref().ok().copied());
         if let Some(lead) = lead
             && self.table.attachment(lead).is_some_and(|lead| lead.missing > 0)
@@ -590,7 +599,10 @@ impl State {
         if let Some((true, turn)) = self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.turn)) {
             match turn {
                 Turn::Paced => self.paced.remove(&mut self.table, id),
-                Turn::Now(lane) => self.now[lane as usize].pending.remove(&mut self.table, id),
+                Turn::Now(lane) => {
+                    self.now[lane as usize].pending.remove(&mut self.table, id);
+                    self.in_lanes -= 1;
+                }
             }
         }
         let given_up = self.table.give_up(id)?;
@@ -608,7 +620,7 @@ impl State {
     /// Whether it is time to submit, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
         self.reapers.closed && self.paced.len() > 0
-            || self.now.iter().any(|now| now.pending.len().min(now.room.left()) > 0)
+            || self.in_lanes > 0 && self.now.iter().any(|now| now.pending.len().min(now.room.left()) > 0)
             || self.pace.is_due(self.paced.len(), self.expected(place))
     }
 
@@ -620,7 +632,7 @@ impl State {
             Some(_) if ready > 0 || !self.deferred.is_empty() => Some(WaitsFor::Promise),
             _ if ready > 0 => Some(WaitsFor::Group),
             _ if is_blocked(&self.paced, &self.pace.room) => Some(WaitsFor::Room),
-            _ if self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => Some(WaitsFor::Room),
+            _ if self.in_lanes > 0 && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => Some(WaitsFor::Room),
             _ => None,
         }
     }
@@ -650,7 +662,7 @@ impl State {
             self.table.cancel(backends, id);
         }
         let mut submitted = 0;
-        for lane in &mut self.now {
+        for lane in self.now.iter_mut().filter(|_| self.in_lanes > 0) {
             while lane.room.left() > 0
                 && submitted < MOST_SUBMITTED
                 && let Some(id) = lane.pending.pop(&mut self.table)
@@ -658,6 +670,7 @@ impl State {
                 submitted += start(&mut self.table, lane, id, now);
             }
         }
+        self.in_lanes -= submitted;
         if std::mem::take(&mut self.flush)
             || self.reapers.closed
             || self.pace.is_due(self.paced.len(), self.expected(place))
@@ -684,8 +697,8 @@ impl State {
     }
 
     /// Sees to what is done, in a round that has begun then.
-    fn hand_out(&mut self, recorder: &mut Recorder, own: Option<OpId>, begun: Instant, round: &mut Round) {
-        std::mem::swap(&mut round.orphans, self.table.orphans());
+    fn hand_out(&mut self, recorder: &mut Recorder, own: &mut Option<Own<'_>>, begun: Instant, round: &mut Round) {
+        round.orphans.append(self.table.orphans());
         for orphan in &round.orphans {
             leave(&mut self.pace, &mut self.now, orphan.completion.id, &orphan.attachment, begun);
         }
@@ -705,8 +718,10 @@ impl State {
             if waiter.missing == 0 {
                 self.deferred.extend(waiter.waker.take());
             }
-            if own == Some(id) {
-                round.own = self.table.take(id);
+            if let Some(own) = own
+                && own.id == id
+            {
+                *own.completion = self.table.take(id);
             }
         }
         self.pickups += u64::from(any);
@@ -763,15 +778,15 @@ fn leave(pace: &mut Pace, lanes: &mut [Now], id: OpId, waiter: &Waiter, now: Ins
 }
 
 /// Drops them all, even if a buffer of the program's own panics.
-pub(super) fn drop_all(orphans: Vec<Orphan<Waiter>>) {
-    for orphan in orphans {
+pub(super) fn drop_all(orphans: &mut Vec<Orphan<Waiter>>) {
+    for orphan in orphans.drain(..) {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
     }
 }
 
 /// Wakes them all, even if one of them panics: what one task does harms no other.
-pub(super) fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
+pub(super) fn wake_all(wakers: &mut Vec<Waker>) {
+    for waker in wakers.drain(..) {
         // The panic has been told of by the panic hook.
         let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
@@ -798,7 +813,7 @@ mod tests {
         let before = shard.seen();
         assert_eq!(shard.progress(before), Progress::Still);
         let read = op::read(&end, Buffer::from(vec![0]), At::Cursor);
-        let mut pushed = shard.push(Turn::Now(Lane::Wait), Place::ByHand, Waker::noop(), [read].into_iter());
+        let mut pushed = shard.push(Turn::Now(Lane::Wait), Place::ByHand, Waker::noop(), [read].into_iter(), &mut None);
         writer.write_all(b"x")?;
         poll(&mut [PollFd::new(&shard.readable, PollFlags::IN)], Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?;
         assert_eq!(shard.progress(before), Progress::Late);
