@@ -56,7 +56,10 @@ pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::Home;
 pub use op::{OpenOptions, Operation};
-pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, SqPoll, Stats};
+pub use queue::{
+    BackendKind, Backends, Completion, Completions, Explanation, GivenUp, OpId, Options, Orphan, Queue, SqPoll, Stats,
+    Table,
+};
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;

@@ -11,6 +11,8 @@ use std::time::Instant;
 pub(crate) struct Idle {
     /// What [`Backend::poll_fd`] gave out.
     eventfd: Option<EventFd>,
+    /// It has been signalled and not been drained.
+    is_signalled: bool,
     watched: Option<RawFd>,
 }
 
@@ -21,7 +23,9 @@ impl Backend for Idle {
 
     /// Waits for the watched eventfd and for `until`; without either it does not wait, for nothing would ever come.
     fn enter(&mut self, want: usize, until: Option<Instant>, _: &mut Vec<Event>) -> io::Result<()> {
-        if let Some(eventfd) = &self.eventfd {
+        if std::mem::take(&mut self.is_signalled)
+            && let Some(eventfd) = &self.eventfd
+        {
             eventfd.drain();
         }
         match self.watched {
@@ -46,8 +50,11 @@ impl Backend for Idle {
 
     #[inline]
     fn wake(&mut self) {
-        if let Some(eventfd) = &self.eventfd {
+        if !self.is_signalled
+            && let Some(eventfd) = &self.eventfd
+        {
             eventfd.signal();
+            self.is_signalled = true;
         }
     }
 

@@ -94,6 +94,11 @@ pub(crate) trait Backend: Send {
     /// Asks that a job be cancelled, if that is still possible; its event comes all the same.
     fn cancel(&mut self, token: Token);
 
+    /// Whether a cancel may end this operation before it is carried out; else the device has it.
+    fn ends_by_cancel(&self, _raw: &Raw, _is_storage: bool) -> bool {
+        true
+    }
+
     /// The descriptor that becomes readable when there may be events, from this call on.
     fn poll_fd(&mut self) -> io::Result<RawFd>;
 

@@ -1,6 +1,6 @@
 //! What a queue is to be, and how a backend is chosen for it.
 
-use super::Queue;
+use super::{Backends, Queue, Table, halves};
 #[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
@@ -262,6 +262,21 @@ impl Options {
     /// Errors: [`BuildError::Refused`] when a forced backend is refused, or anything at all in strict mode;
     /// [`BuildError::Invalid`] for numbers out of range, or a name that `RINGWAY_BACKEND` cannot have.
     pub fn build(&self) -> Result<Queue, BuildError> {
+        let made = self.make_best()?;
+        Ok(Queue::assemble(made.backend, made.ring_fd, self, made.explanation))
+    }
+
+    /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds any number of operations,
+    /// started or not; [`in_flight`](Self::in_flight) is how many should be started at a time.
+    ///
+    /// Blocks, and fails, as [`build`](Self::build).
+    pub fn build_halves<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
+        let made = self.make_best()?;
+        Ok(halves(made.backend, made.ring_fd, self, made.explanation, MAX_SLOTS))
+    }
+
+    /// The best backend that is to be had.
+    fn make_best(&self) -> Result<Best, BuildError> {
         self.check()?;
         let forced = match (self.backend, std::env::var(VARIABLE)) {
             (Some(backend), _) => Some(backend),
@@ -285,7 +300,7 @@ impl Options {
                     if let Some(refusal) = explanation.refusals.first().filter(|_| self.strict) {
                         return Err(BuildError::Refused(refusal.clone()));
                     }
-                    return Ok(Queue::assemble(made.backend, made.ring_fd, self, explanation));
+                    return Ok(Best { backend: made.backend, ring_fd: made.ring_fd, explanation });
                 }
                 Err(refusal) if self.strict => return Err(BuildError::Refused(refusal)),
                 Err(refusal) => explanation.refusals.push(refusal),
@@ -384,7 +399,6 @@ impl Options {
             single_issuer: self.single_issuer,
             eventfd: self.eventfd,
             io_wq_workers: self.io_wq_workers,
-            slots: self.in_flight,
         };
         let mut uring = Uring::new(&settings)?;
         let mut refused = None;
@@ -420,6 +434,13 @@ impl Options {
         .map(|(_, feature)| Refusal::new(feature, libc::EOPNOTSUPP))
         .collect()
     }
+}
+
+/// A backend, and how it was chosen.
+struct Best {
+    backend: Box<dyn Backend>,
+    ring_fd: Option<i32>,
+    explanation: Explanation,
 }
 
 struct Made {

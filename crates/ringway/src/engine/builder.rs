@@ -1,6 +1,7 @@
 //! What an engine is to be.
 
-use super::reaper::{Alarm, Reaper};
+use super::reactor::manual::Alarm;
+use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
 use super::{ByHand, Engine, GLOBAL, Inner, Padded};
 use crate::pool::Pool;
@@ -262,8 +263,8 @@ impl EngineBuilder {
                 arena => arena?,
             };
             for shard in shards.iter() {
-                // A refusal is kept in the queue's explanation, and the blocks are buffers like any other.
-                let _ = shard.with_queue(|queue| queue.register_arena(&arena));
+                // Where it is refused, the blocks are buffers like any other.
+                shard.register(&arena);
             }
             pool = pool.with_arena(arena);
         }

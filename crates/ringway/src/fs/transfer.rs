@@ -4,7 +4,7 @@ use super::File;
 use super::outcome::{invalid, nothing, transfer, vectored};
 use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
-use crate::engine::{Flight, Lane, Outcome, STEP, Turn, go_on, go_on_in_memory};
+use crate::engine::{Flight, Lane, STEP, Turn, go_on, go_on_in_memory};
 use ringway_core::op::{self, At, Vectored};
 use ringway_core::{Buffer, Operation, Reason};
 use std::future::poll_fn;
@@ -98,9 +98,9 @@ impl File {
             }
             buffer = back;
         }
-        self.gives_way(len as usize).await;
         let chain = vec![op::write(self.core(), buffer, at).exact(), op::fdatasync(self.core())];
-        let mut outcomes = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).await.into_iter();
+        let flight = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain);
+        let mut outcomes = flight.copies(self.copied(len as usize)).await.into_iter();
         // A forked child has no results: its parent has.
         let (Some(write), Some(sync)) = (outcomes.next(), outcomes.next()) else {
             let forked = io::Error::from_raw_os_error(Reason::Forked.errno());
@@ -167,16 +167,13 @@ impl File {
     }
 
     /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is submitted.
-    pub(super) async fn fly(&self, operation: Operation, len: usize) -> Outcome {
-        self.gives_way(len).await;
-        Flight::new(&self.engine().inner, self.turn(), operation).await
+    pub(super) fn fly(&self, operation: Operation, len: usize) -> Flight<'_, Operation> {
+        Flight::new(&self.engine().inner, self.turn(), operation).copies(self.copied(len))
     }
 
-    /// Lets other tasks run now and then, before `len` bytes are submitted that may be copied then: not those of direct I/O.
-    async fn gives_way(&self, len: usize) {
-        if !self.is_direct() && self.is_storage() {
-            poll_fn(|cx| go_on(cx, len.min(STEP))).await;
-        }
+    /// How many of `len` bytes may be copied while they are submitted: none of direct I/O.
+    fn copied(&self, len: usize) -> usize {
+        if self.is_direct() || !self.is_storage() { 0 } else { len.min(STEP) }
     }
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {
