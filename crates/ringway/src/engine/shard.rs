@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -352,9 +352,8 @@ impl Shard {
         comes_back: bool,
         round: &mut Round,
     ) {
-        let mut ring = lock(&self.ring);
+        let (mut ring, mut state) = self.both(state);
         let ring = &mut *ring;
-        let mut state = state.unwrap_or_else(|| self.state());
         state.turns += 1;
         let begun = Instant::now();
         let (submitted, enough) = state.submit(&mut ring.backends, place, begun);
@@ -403,6 +402,18 @@ impl Shard {
         if holds_back {
             self.alarm.watch();
         }
+    }
+
+    /// Both locks. The ring's comes first, and is only tried by a thread that has the other.
+    fn both<'a>(&'a self, state: Option<MutexGuard<'a, State>>) -> (MutexGuard<'a, Ring>, MutexGuard<'a, State>) {
+        if let Some(state) = state {
+            match self.ring.try_lock() {
+                Ok(ring) => return (ring, state),
+                Err(TryLockError::Poisoned(ring)) => return (ring.into_inner(), state),
+                Err(TryLockError::WouldBlock) => drop(state),
+            }
+        }
+        (lock(&self.ring), self.state())
     }
 
     /// The backend has failed for good: answers all that is in flight, and takes no more.
@@ -632,7 +643,9 @@ impl State {
             Some(_) if ready > 0 || !self.deferred.is_empty() => Some(WaitsFor::Promise),
             _ if ready > 0 => Some(WaitsFor::Group),
             _ if is_blocked(&self.paced, &self.pace.room) => Some(WaitsFor::Room),
-            _ if self.in_lanes > 0 && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => Some(WaitsFor::Room),
+            _ if self.in_lanes > 0 && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => {
+                Some(WaitsFor::Room)
+            }
             _ => None,
         }
     }
@@ -820,6 +833,36 @@ mod tests {
         shard.flush();
         assert_eq!(shard.progress(before), Progress::Moving);
         assert!(shard.take(&mut pushed.group, Waker::noop()).is_some());
+        Ok(())
+    }
+
+    /// Whoever looks at the statistics takes the locks in the other order than a future that submits.
+    #[test]
+    fn statistics_hold_up_nobody() -> io::Result<()> {
+        let shard = Arc::new(Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)?);
+        let (over, ends) = std::sync::mpsc::channel();
+        let spawn = |work: fn(&Shard)| {
+            let (shard, over) = (shard.clone(), over.clone());
+            std::thread::spawn(move || {
+                (0..20_000).for_each(|_| work(&shard));
+                over.send(())
+            })
+        };
+        let _submits = spawn(|shard| {
+            let mut own = None;
+            let nop = [op::nop()].into_iter();
+            let mut pushed = shard.push(Turn::Paced, Place::ByHand, Waker::noop(), nop, &mut own);
+            while own.is_none() && shard.take(&mut pushed.group, Waker::noop()).is_none() {
+                shard.turn(Place::ByHand);
+            }
+        });
+        let _looks = spawn(|shard| {
+            shard.recorded(|stats, _| assert!(stats.counts.pushed >= stats.counts.delivered));
+            shard.explain();
+        });
+        for _ in 0..2 {
+            ends.recv_timeout(Duration::from_secs(60)).expect("they wait for one another");
+        }
         Ok(())
     }
 }
