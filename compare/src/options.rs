@@ -71,6 +71,13 @@ pub struct Options {
 pub enum Command {
     /// Names the contestants, and what was chosen for each.
     List,
+    /// One contestant does so many operations of a row, and no more: for callgrind, perf and strace.
+    Count {
+        contestant: String,
+        /// The row's words, such as null,128,1w.
+        row: String,
+        operations: u64,
+    },
     /// One measurement, told as JSON: what the program starts itself for.
     #[command(hide = true)]
     Run { assignment: String },
