@@ -30,14 +30,18 @@ impl Contestant for Floor {
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let runtime = tasks::runtime(job)?;
-        let asleep = Arc::new(Group { asleep: Mutex::default(), size: (job.shape.readers / 8).max(1) });
+        let Shape { work, block, readers, .. } = job.shape;
+        let group = Arc::new(Mutex::new(Group { asleep: Vec::new(), size: (readers / 8).max(1), tasks: readers }));
         for reader in job.readers() {
-            let (asleep, tally, shape) = (asleep.clone(), reader.tally(), job.shape);
+            let (member, tally) = (Member(group.clone()), reader.tally());
             let operate = async move |buffer, _| {
-                tasks::timed(shape, tally, asleep.sleep()).await;
-                Some((Ok(shape.block), buffer))
+                match work {
+                    Work::Polls => tasks::timed(tally, member.sleep()).await,
+                    _ => member.sleep().await,
+                }
+                Some((Ok(block), buffer))
             };
-            runtime.spawn(tasks::blocks(reader, Buffer::new(shape.block), operate));
+            runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
         }
         job.measure()
     }
@@ -45,11 +49,26 @@ impl Contestant for Floor {
 
 /// Tasks that sleep, until there are so many.
 struct Group {
-    asleep: Mutex<Vec<Waker>>,
+    asleep: Vec<Waker>,
     size: usize,
+    /// All that there are.
+    tasks: usize,
 }
 
 impl Group {
+    /// Those to wake: all that sleep, if they are so many, or no other task is left.
+    fn whole(&mut self) -> Vec<Waker> {
+        if self.asleep.len() < self.size.min(self.tasks) {
+            return Vec::new();
+        }
+        std::mem::replace(&mut self.asleep, Vec::with_capacity(self.size))
+    }
+}
+
+/// A task's place among them.
+struct Member(Arc<Mutex<Group>>);
+
+impl Member {
     /// Until the group is whole.
     async fn sleep(&self) {
         let mut woken = false;
@@ -58,16 +77,26 @@ impl Group {
                 return Poll::Ready(());
             }
             woken = true;
-            let mut asleep = self.asleep.lock().expect("no task panics");
-            asleep.push(cx.waker().clone());
-            if asleep.len() == self.size {
-                let group = std::mem::replace(&mut *asleep, Vec::with_capacity(self.size));
-                drop(asleep);
-                group.into_iter().for_each(Waker::wake);
-            }
+            let whole = {
+                let mut group = self.0.lock().expect("no task panics");
+                group.asleep.push(cx.waker().clone());
+                group.whole()
+            };
+            whole.into_iter().for_each(Waker::wake);
             Poll::Pending
         })
         .await;
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let whole = {
+            let mut group = self.0.lock().expect("no task panics");
+            group.tasks -= 1;
+            group.whole()
+        };
+        whole.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -68,11 +68,15 @@ impl Contestant for Ringway {
                     tasks::submitted(&runtime, reader, buffer(job.shape.block), start);
                 }
                 Work::Puts => drop(runtime.spawn(puts(reader, file))),
-                _ => {
-                    let (shape, tally) = (job.shape, reader.tally());
+                Work::Polls => {
+                    let tally = reader.tally();
                     let operate = async move |buffer, offset| {
-                        Some(tasks::timed(shape, tally, operate(&file, work, buffer, offset)).await)
+                        Some(tasks::timed(tally, operate(&file, work, buffer, offset)).await)
                     };
+                    runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate));
+                }
+                _ => {
+                    let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
                     tasks::start(&runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
                 }
             }

@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{POLLS_WORKERS, RANGES, Shape, Work};
+use crate::shape::{POLLS_WORKERS, RANGES, Work};
 use crate::tally::{self, Tally};
 use crate::usage;
 use std::future::poll_fn;
@@ -30,11 +30,8 @@ pub fn runtime(job: &Job) -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// The future, with each of its polls timed where the row wants that.
-pub async fn timed<F: Future>(shape: Shape, tally: &Tally, future: F) -> F::Output {
-    if shape.work != Work::Polls {
-        return future.await;
-    }
+/// The future, with each of its polls timed.
+pub async fn timed<F: Future>(tally: &Tally, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
         let (begun, cpu) = (Instant::now(), usage::of_thread());
