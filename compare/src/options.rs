@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The same file I/O on ringway, on its peers and without any of them, in turn.
 ///
-/// Without options: the rows that have a target, in about six minutes.
+/// Without options: the rows that have a target, in about ten minutes.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Options {

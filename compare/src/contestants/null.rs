@@ -145,3 +145,30 @@ fn push_and_reap(mut queue: Queue, file: &File, depth: usize, mut reader: Reader
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_group_shrinks_with_the_tasks_that_are_left() {
+        const TASKS: usize = 5;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let group = Arc::new(Mutex::new(Group { asleep: Vec::new(), size: 4, tasks: TASKS }));
+        runtime.block_on(async {
+            let task = |times| {
+                let member = Member(group.clone());
+                tokio::spawn(async move {
+                    for _ in 0..times {
+                        member.sleep().await;
+                    }
+                })
+            };
+            for task in (0..TASKS).map(task).collect::<Vec<_>>() {
+                tokio::time::timeout(Duration::from_secs(60), task).await.expect("a task sleeps for ever").unwrap();
+            }
+        });
+        assert_eq!(group.lock().unwrap().tasks, 0);
+    }
+}

@@ -6,8 +6,8 @@ use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::shape::{RANGES, Work};
-use ringway::{AlignedBuffer, BackendKind, Engine};
 use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, BackendKind, Engine};
 use std::io;
 use std::sync::Arc;
 
@@ -18,8 +18,7 @@ pub struct Ringway {
     backend: Option<BackendKind>,
 }
 
-pub const BEST: Ringway =
-    Ringway { name: RINGWAY, about: "multi-thread tokio; ringway::fs::File", backend: None };
+pub const BEST: Ringway = Ringway { name: RINGWAY, about: "multi-thread tokio; ringway::fs::File", backend: None };
 
 pub const KAIO: Ringway =
     Ringway { name: RINGWAY_KAIO, about: "the same on the kaio backend", backend: Some(BackendKind::Kaio) };
@@ -65,7 +64,7 @@ impl Contestant for Ringway {
                         let file = file.clone();
                         async move { Some(operate(&file, work, buffer, offset).await) }
                     };
-                    tasks::submitted(&runtime, reader, buffer(job.shape.block), start);
+                    tasks::submitted(runtime, reader, buffer(job.shape.block), start);
                 }
                 Work::Puts => drop(runtime.spawn(puts(reader, file))),
                 Work::Polls => {
@@ -77,7 +76,7 @@ impl Contestant for Ringway {
                 }
                 _ => {
                     let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                    tasks::start(&runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
+                    tasks::start(runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
                 }
             }
         }

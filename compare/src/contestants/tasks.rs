@@ -21,13 +21,16 @@ const COMPUTING: Duration = Duration::from_millis(20);
 pub type Done<B> = Option<(io::Result<usize>, B)>;
 
 /// tokio as the row wants it: with its defaults, unless the row says how many workers.
-pub fn runtime(job: &Job) -> io::Result<Runtime> {
-    let workers = match job.shape.work {
-        Work::Null { workers } => workers,
-        Work::Polls => POLLS_WORKERS,
-        _ => return Runtime::new(),
-    };
-    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+///
+/// It lives as long as the process: dropping it would wait for a task that never gives way, which is to be reported.
+pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    match job.shape.work {
+        Work::Null { workers } => _ = builder.worker_threads(workers),
+        Work::Polls => _ = builder.worker_threads(POLLS_WORKERS),
+        _ => {}
+    }
+    Ok(Box::leak(Box::new(builder.enable_all().build()?)))
 }
 
 /// The future, with each of its polls timed.
@@ -85,12 +88,8 @@ pub fn start(runtime: &Runtime, job: &'static Job, reader: impl Future<Output = 
 }
 
 /// A reader whose every read is begun by a task that computes next, and is awaited by a task on another worker.
-pub fn submitted<B, F>(
-    runtime: &Runtime,
-    reader: Reader,
-    buffer: B,
-    start: impl FnMut(B, u64) -> F + Send + 'static,
-) where
+pub fn submitted<B, F>(runtime: &Runtime, reader: Reader, buffer: B, start: impl FnMut(B, u64) -> F + Send + 'static)
+where
     B: Send + 'static,
     F: Future<Output = Done<B>> + Send + 'static,
 {
@@ -109,25 +108,30 @@ async fn begin_and_compute<B, F>(
 ) where
     F: Future<Output = Done<B>>,
 {
-    while let Some((mut reader, buffer)) = received(&mut done).await {
-        if !reader.begin() {
-            return;
+    while let Some((mut reader, mut buffer)) = received(&mut done).await {
+        while reader.begin() {
+            let mut read = Box::pin(start(buffer, reader.offset()));
+            // Begins it; seldom it is done by then.
+            let begun = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+            let Poll::Ready(done) = begun else {
+                let sent = to_other.send((reader, read));
+                spin(COMPUTING);
+                match sent {
+                    Ok(()) => break,
+                    Err(_) => return,
+                }
+            };
+            let Some((result, back)) = done else { return };
+            reader.end(result);
+            buffer = back;
         }
-        let mut read = Box::pin(start(buffer, reader.offset()));
-        // Begins it. One that is ready at once did not wait for the device, and is no use here.
-        let is_ready = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await;
-        if is_ready {
-            return reader.job().fail("a read was ready at once".into());
-        }
-        if to_other.send((reader, read)).is_err() {
-            return;
-        }
-        spin(COMPUTING);
     }
 }
 
-async fn finish<B, F>(mut begun: mpsc::UnboundedReceiver<(Reader, Pin<Box<F>>)>, to_busy: mpsc::UnboundedSender<(Reader, B)>)
-where
+async fn finish<B, F>(
+    mut begun: mpsc::UnboundedReceiver<(Reader, Pin<Box<F>>)>,
+    to_busy: mpsc::UnboundedSender<(Reader, B)>,
+) where
     F: Future<Output = Done<B>>,
 {
     while let Some((mut reader, read)) = received(&mut begun).await {

@@ -23,7 +23,8 @@ fn width(heading: &[String], lines: &[Vec<String>], column: usize) -> usize {
 fn line(cells: &[String], widths: &[usize], text_columns: usize) -> String {
     let mut text = String::new();
     for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        let _ = if column < text_columns { write!(text, "| {cell:<width$} ") } else { write!(text, "| {cell:>width$} ") };
+        let _ =
+            if column < text_columns { write!(text, "| {cell:<width$} ") } else { write!(text, "| {cell:>width$} ") };
     }
     text + "|\n"
 }

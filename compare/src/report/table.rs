@@ -101,7 +101,9 @@ fn longest_polls(turns: &[Figures]) -> Option<String> {
         value(Median::of(polls.iter().map(|polls| of(polls)[index])), significant)
     };
     let three = |of| format!("{}, {} and {} µs", median(0, of), median(1, of), median(2, of));
-    let text = || format!("polls of {} CPU time, of {} wall time (p99.9, p99.99, longest)", three(|p| p.cpu), three(|p| p.wall));
+    let text = || {
+        format!("polls of {} CPU time, of {} wall time (p99.9, p99.99, longest)", three(|p| p.cpu), three(|p| p.wall))
+    };
     (!polls.is_empty()).then(text)
 }
 

@@ -86,18 +86,12 @@ fn targets() -> Vec<Target> {
     let direct = |readers| Shape::reads(4 * KIB, true, readers);
     want(
         direct(128),
-        &[
-            (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)),
-            (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.0)),
-        ],
+        &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)), (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.0))],
     );
     for readers in [1000, 100_000] {
         want(
             direct(readers),
-            &[
-                (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.5)),
-                (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)),
-            ],
+            &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.5)), (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25))],
         );
     }
     want(direct(100_000), &[(CpuPerOp, Ratio(BARE), AtMost(1.4))]);
@@ -129,10 +123,7 @@ fn targets() -> Vec<Target> {
             want(cached(block, readers), &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.3))]);
         }
     }
-    want(
-        Shape::ranges(),
-        &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.2)), (CpuPerOp, Ratio(BARE), AtMost(1.3))],
-    );
+    want(Shape::ranges(), &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.2)), (CpuPerOp, Ratio(BARE), AtMost(1.3))]);
     for shape in suite::streams() {
         want(
             shape,
@@ -206,7 +197,7 @@ fn line(target: &Target, row: &Row) -> Vec<String> {
         Ratio(to) => format!("{who}{name} vs {to}"),
         Above(to) => format!("{who}{name} above {to}"),
     };
-    let spread = if let Above(_) = measure { value(measured.map(spread_of), &number) } else { value_spread(measured) };
+    let spread = if let Above(_) = measure { value(measured.map(spread_of), number) } else { value_spread(measured) };
     vec![shape.to_string(), figure, verdict.into(), bound.text(number), value(measured, number), spread]
 }
 
@@ -219,6 +210,29 @@ fn spread_of(median: Median) -> Median {
 fn fastest_runtime(row: &Row) -> Option<&'static str> {
     let runtimes = contestants::ALL.iter().filter(|contestant| contestant.is_runtime());
     let ratio = |name| Some((name, row.ratio(RINGWAY, name, Metric::OpsPerSecond)?));
-    let slowest = runtimes.filter_map(|runtime| ratio(runtime.name())).min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
+    let slowest =
+        runtimes.filter_map(|runtime| ratio(runtime.name())).min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
     slowest.map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_of_rows_in_which_both_contestants_take_part() {
+        let rows = suite::main_rows();
+        for Target { shape, contestant, measure, .. } in targets() {
+            assert!(rows.contains(&shape), "{shape} is no row that runs unasked");
+            let against = match measure {
+                Value => None,
+                Ratio(to) | Above(to) => Some(to),
+            };
+            for name in [contestant].into_iter().chain(against) {
+                let takes_part = contestants::concerns(&shape, name)
+                    && contestants::by_name(name).is_some_and(|contestant| contestant.leaves_out(&shape).is_none());
+                assert!(takes_part, "{name} takes no part in: {shape}");
+            }
+        }
+    }
 }
