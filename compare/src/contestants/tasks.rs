@@ -109,21 +109,26 @@ async fn begin_and_compute<B, F>(
     F: Future<Output = Done<B>>,
 {
     while let Some((mut reader, mut buffer)) = received(&mut done).await {
-        while reader.begin() {
+        loop {
+            if !reader.begin() {
+                return;
+            }
             let mut read = Box::pin(start(buffer, reader.offset()));
-            // Begins it; seldom it is done by then.
-            let begun = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
-            let Poll::Ready(done) = begun else {
-                let sent = to_other.send((reader, read));
-                spin(COMPUTING);
-                match sent {
-                    Ok(()) => break,
-                    Err(_) => return,
+            match poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+                Poll::Pending => {
+                    if to_other.send((reader, read)).is_err() {
+                        return;
+                    }
+                    spin(COMPUTING);
+                    break;
                 }
-            };
-            let Some((result, back)) = done else { return };
-            reader.end(result);
-            buffer = back;
+                // Seldom the device is as quick as that.
+                Poll::Ready(Some((result, back))) => {
+                    reader.end(result);
+                    buffer = back;
+                }
+                Poll::Ready(None) => return,
+            }
         }
     }
 }
