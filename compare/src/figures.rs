@@ -34,7 +34,7 @@ pub struct Latency {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Polls {
     pub wall: [f64; 3],
-    /// Processor time of the thread that polled. Wall time counts those who had the processor meanwhile, too.
+    /// Processor time of the polling thread. Wall time includes other threads' turns.
     pub cpu: [f64; 3],
 }
 

@@ -168,7 +168,7 @@ impl Job {
         self.figures(usage, seconds, all_begun.elapsed().as_secs_f64(), first_half, others)
     }
 
-    /// Waits until all readers have done their operations: all of them count, and so does what they cost at the beginning.
+    /// Waits until all readers have done their operations. The cost of the beginning counts, too.
     fn count(&self) -> anyhow::Result<Figures> {
         let (usage, opened) = (Usage::now(), Instant::now());
         self.wait_until_all(&self.ended, Duration::MAX)?;

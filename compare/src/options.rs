@@ -71,7 +71,7 @@ pub struct Options {
 pub enum Command {
     /// Names the contestants, and what was chosen for each.
     List,
-    /// One contestant does so many operations of a row, and no more: for callgrind, perf and strace.
+    /// Runs one contestant for a number of operations: for callgrind, perf and strace.
     Count {
         contestant: String,
         /// The row's words, such as null,128,1w.

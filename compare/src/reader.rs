@@ -41,8 +41,7 @@ impl Reader {
 
     /// Begins an operation, unless it is time to stop.
     pub fn begin(&mut self) -> bool {
-        // Where no disk is waited for, a read takes not much longer than looking at the clock twice: then one in eight is
-        // looked at.
+        // Without a disk, a read takes hardly longer than two looks at the clock: one in eight is timed.
         let shape = self.job.shape;
         let waits = shape.direct && !shape.work.is_null();
         let timed = !shape.work.is_stream() && (waits || self.offsets.draw().is_multiple_of(8));

@@ -1,4 +1,4 @@
-//! Group commit as one writes it oneself: a thread writes the records of all who wait, and syncs once for all of them.
+//! Group commit without a library: one thread writes all pending records, then syncs once.
 
 use super::{Contestant, GROUP_COMMIT, tasks};
 use crate::figures::Figures;

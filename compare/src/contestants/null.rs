@@ -1,4 +1,4 @@
-//! The limits of the rows on the null backend: what is left of ringway without its engine, and without a runtime.
+//! The limits of the rows on the null backend: the runtime without ringway, and the queue alone.
 
 use super::{Contestant, FLOOR, QUEUE, tasks};
 use crate::buffer::Buffer;

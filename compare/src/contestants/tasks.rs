@@ -22,7 +22,7 @@ pub type Done<B> = Option<(io::Result<usize>, B)>;
 
 /// tokio as the row wants it: with its defaults, unless the row says how many workers.
 ///
-/// It lives as long as the process: dropping it would wait for a task that never gives way, which is to be reported.
+/// Never dropped: that would wait for a task that never gives way, which is to be reported.
 pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     match job.shape.work {
@@ -87,7 +87,8 @@ pub fn start(runtime: &Runtime, job: &'static Job, reader: impl Future<Output = 
     }
 }
 
-/// A reader whose every read is begun by a task that computes next, and is awaited by a task on another worker.
+/// A reader of which each read is submitted by a task that computes next, and awaited by a task
+/// on another worker.
 pub fn submitted<B, F>(runtime: &Runtime, reader: Reader, buffer: B, start: impl FnMut(B, u64) -> F + Send + 'static)
 where
     B: Send + 'static,

@@ -201,7 +201,7 @@ fn line(target: &Target, row: &Row) -> Vec<String> {
     vec![shape.to_string(), figure, verdict.into(), bound.text(number), value(measured, number), spread]
 }
 
-/// The spread of a difference, as a number of its own: a share of what may be next to nothing says little.
+/// The spread of a difference, as an absolute number.
 fn spread_of(median: Median) -> Median {
     Median { value: (median.value * median.spread).abs(), spread: 0.0 }
 }
