@@ -38,7 +38,7 @@ bench: ## which way of doing I/O suits this machine, in about a minute; ARGS="..
 # Twice: tokio's own io_uring wants a build of its own, so that the other contestants have plain tokio.
 COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
 PEERS := $(abspath $(TARGET))/compare
-compare: ## ringway beside its peers and beside a bare ring, in about six minutes; ARGS="..." for `compare`
+compare: ## ringway beside its peers and beside a bare ring, in about ten minutes; ARGS="..." for `compare`
 	@$(SETUP) rust cc
 	$(CARGO) $(COMPARE) $(PEERS)
 	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring --features tokio-io-uring

@@ -1,9 +1,9 @@
 //! The parent: row after row, round after round, one contestant after the other.
 
 use crate::child;
-use crate::contestants::{self, Contestant, RINGWAY, SPAWN_BLOCKING, TOKIO_FS};
+use crate::contestants::{self, Contestant};
 use crate::figures::{Figures, Median, Metric};
-use crate::job::Assignment;
+use crate::job::{Assignment, Job};
 use crate::options::Options;
 use crate::report;
 use crate::scratch::Scratch;
@@ -13,13 +13,17 @@ use anyhow::Context;
 use serde::Serialize;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Duration;
 
 /// What is written to; small, for no more of it is written than the disk takes.
 const WRITE_SIZE: u64 = 256 << 20;
+const NULL_SIZE: u64 = 1 << 20;
 /// What is measured at least for each reader, and for each KiB that it reads, so that most have their turn.
 const A_READER: Duration = Duration::from_micros(20);
 const A_KIB: Duration = Duration::from_nanos(500);
+/// What is measured where there is a read every 20 ms only.
+const FEW_READS: Duration = Duration::from_secs(1);
 /// Where that makes turns long, there are fewer of them.
 const LONG: Duration = Duration::from_secs(1);
 const LONG_ROUNDS: u32 = 3;
@@ -48,9 +52,18 @@ impl Row {
     /// The median of the ratios of two contestants' turns that followed each other, so that a disk that changes its pace
     /// changes it for both.
     pub fn ratio(&self, of: &str, to: &str, metric: Metric) -> Option<Median> {
+        self.compared(of, to, metric, |of, to| of / to)
+    }
+
+    /// The median of their differences.
+    pub fn difference(&self, of: &str, to: &str, metric: Metric) -> Option<Median> {
+        self.compared(of, to, metric, |of, to| of - to)
+    }
+
+    fn compared(&self, of: &str, to: &str, metric: Metric, how: fn(f64, f64) -> f64) -> Option<Median> {
         let (of, to) = (self.entry(of)?, self.entry(to)?);
-        let ratios = of.turns.iter().zip(&to.turns).map(|(of, to)| Some(metric.of(of)? / metric.of(to)?));
-        Median::of(ratios.collect::<Option<Vec<f64>>>()?)
+        let compared = of.turns.iter().zip(&to.turns).map(|(of, to)| Some(how(metric.of(of)?, metric.of(to)?)));
+        Median::of(compared.collect::<Option<Vec<f64>>>()?)
     }
 }
 
@@ -75,6 +88,22 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     report::closing(&rows, &too_large, options)
 }
 
+/// Does so many operations of one row with one contestant, in this process.
+pub fn count(options: &Options, contestant: &str, row: &str, operations: u64) -> anyhow::Result<()> {
+    let contestant =
+        contestants::by_name(contestant).with_context(|| format!("there is no contestant {contestant}"))?;
+    let shape = suite::row(row)?;
+    let mut arena = Arena::new(options, &[shape])?;
+    let scratch = arena.scratch(shape.work)?;
+    scratch.prepare(shape.is_cached())?;
+    let (file, size) = (scratch.path(), scratch.size());
+    let assignment = Assignment { operations: Some(operations), ..arena.assignment(contestant, shape, &file, size) };
+    let figures = contestant.run(Job::new(assignment))?;
+    println!("{} operations, {:?}", figures.operations, figures.usage);
+    // What is still in flight goes with the process.
+    process::exit(0);
+}
+
 fn contestants(names: &[String]) -> anyhow::Result<Vec<&'static dyn Contestant>> {
     if names.is_empty() {
         return Ok(contestants::ALL.to_vec());
@@ -83,31 +112,54 @@ fn contestants(names: &[String]) -> anyhow::Result<Vec<&'static dyn Contestant>>
     names.iter().map(find).collect()
 }
 
+/// What a scratch file is for.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Use {
+    Read,
+    Write,
+    /// Opened, and never read.
+    Null,
+    Sum,
+}
+
+impl Use {
+    fn of(work: Work) -> Self {
+        match work {
+            Work::Read | Work::Ranges | Work::Cold | Work::Busy | Work::BlockOn | Work::Submitted => Self::Read,
+            Work::Write | Work::Puts => Self::Write,
+            Work::Null { .. } | Work::Polls => Self::Null,
+            Work::Sum | Work::Timer | Work::Small => Self::Sum,
+        }
+    }
+}
+
 /// What the rows have in common.
 struct Arena<'a> {
     options: &'a Options,
     program: PathBuf,
     read: Option<Scratch>,
     write: Option<Scratch>,
+    null: Option<Scratch>,
     sum: Option<Scratch>,
 }
 
 impl<'a> Arena<'a> {
     fn new(options: &'a Options, shapes: &[Shape]) -> anyhow::Result<Self> {
-        let wanted = |works: &[Work], bytes| {
-            let any = shapes.iter().any(|shape| works.contains(&shape.work));
+        let wanted = |what: Use, bytes| {
+            let any = shapes.iter().any(|shape| Use::of(shape.work) == what);
             any.then(|| {
                 eprintln!("a scratch file of {}", size(bytes));
                 Scratch::new(&options.scratch, bytes)
             })
+            .transpose()
         };
         Ok(Self {
             options,
             program: env::current_exe()?,
-            read: wanted(&[Work::Read, Work::Ranges, Work::Cold, Work::Busy, Work::BlockOn], options.size)
-                .transpose()?,
-            write: wanted(&[Work::Write], WRITE_SIZE).transpose()?,
-            sum: wanted(&[Work::Sum, Work::Timer, Work::Small], options.sum_size).transpose()?,
+            read: wanted(Use::Read, options.size)?,
+            write: wanted(Use::Write, WRITE_SIZE)?,
+            null: wanted(Use::Null, NULL_SIZE)?,
+            sum: wanted(Use::Sum, options.sum_size)?,
         })
     }
 
@@ -115,14 +167,14 @@ impl<'a> Arena<'a> {
         eprintln!("{shape}");
         let mut left_out = Vec::new();
         let mut part = Vec::new();
-        for contestant in wanted {
+        for contestant in wanted.iter().filter(|contestant| contestants::concerns(&shape, contestant.name())) {
             match self.leaves_out(*contestant, &shape) {
                 Some(why) => left_out.push((contestant.name(), why)),
                 None => part.push((*contestant, Vec::new())),
             }
         }
         let scratch = self.scratch(shape.work)?;
-        scratch.prepare(!shape.direct && shape.work != Work::Cold)?;
+        scratch.prepare(shape.is_cached())?;
         let (file, size) = (scratch.path(), scratch.size());
         let rounds = self.rounds(shape);
         for round in 1..=rounds {
@@ -145,20 +197,15 @@ impl<'a> Arena<'a> {
         if contestant.needs_tokio_io_uring() && self.options.tokio_io_uring.is_none() {
             return Some("wants a second build of this program (--tokio-io-uring)".into());
         }
-        if shape.work.is_stream() && ![RINGWAY, TOKIO_FS].contains(&contestant.name()) {
-            return Some("this row compares streams on plain tokio".into());
-        }
-        if shape.work.is_busy() && ![RINGWAY, SPAWN_BLOCKING].contains(&contestant.name()) {
-            return Some("this row compares readers on plain tokio".into());
-        }
         contestant.leaves_out(shape)
     }
 
     fn scratch(&mut self, work: Work) -> anyhow::Result<&mut Scratch> {
-        let scratch = match work {
-            Work::Read | Work::Ranges | Work::Cold | Work::Busy | Work::BlockOn => &mut self.read,
-            Work::Write => &mut self.write,
-            Work::Sum | Work::Timer | Work::Small => &mut self.sum,
+        let scratch = match Use::of(work) {
+            Use::Read => &mut self.read,
+            Use::Write => &mut self.write,
+            Use::Null => &mut self.null,
+            Use::Sum => &mut self.sum,
         };
         let scratch = scratch.as_mut().context("the row's scratch file")?;
         Ok(scratch)
@@ -173,7 +220,8 @@ impl<'a> Arena<'a> {
 
     fn time(&self, shape: Shape) -> Duration {
         let each = A_READER + A_KIB * (shape.block >> 10) as u32;
-        self.options.time.max(each * shape.readers as u32)
+        let least = if shape.work == Work::Submitted { FEW_READS } else { each * shape.readers as u32 };
+        self.options.time.max(least)
     }
 
     fn rounds(&self, shape: Shape) -> u32 {
@@ -189,6 +237,7 @@ impl<'a> Arena<'a> {
             size,
             warm_up: self.options.warm_up.max(self.time(shape) / 3),
             time: self.time(shape),
+            operations: None,
         }
     }
 }

@@ -11,6 +11,8 @@ pub struct Figures {
     pub usage: Usage,
     /// None where the run was too short for the number of readers.
     pub latency: Option<Latency>,
+    /// Where polls were timed.
+    pub polls: Option<Polls>,
     /// Those that there were: fewer than the shape wants where a contestant cannot have so many.
     pub readers: usize,
     /// Operations of the reader that had fewest, as a share of the mean.
@@ -28,6 +30,14 @@ pub struct Latency {
     pub p99: f64,
 }
 
+/// The longest polls, in microseconds: p99.9, p99.99 and the longest of all.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Polls {
+    pub wall: [f64; 3],
+    /// Processor time of the polling thread. Wall time includes other threads' turns.
+    pub cpu: [f64; 3],
+}
+
 /// A figure of a measurement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Metric {
@@ -38,6 +48,8 @@ pub enum Metric {
     P99,
     SwitchesPerOp,
     VoluntarySwitchesPerOp,
+    /// Processor time of polls: p99.99.
+    LongPolls,
 }
 
 impl Metric {
@@ -50,6 +62,7 @@ impl Metric {
             Self::P50 => figures.latency?.p50,
             Self::P99 => figures.latency?.p99,
             Self::SwitchesPerOp => (usage.voluntary_switches + usage.involuntary_switches) as f64 / operations,
+            Self::LongPolls => figures.polls?.cpu[1],
             Self::VoluntarySwitchesPerOp => usage.voluntary_switches as f64 / operations,
         })
     }

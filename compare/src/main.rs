@@ -28,6 +28,7 @@ fn main() {
             report::list(options.tokio_io_uring.is_some());
             Ok(())
         }
+        Some(Command::Count { contestant, row, operations }) => contest::count(&options, contestant, row, *operations),
         None => contest::run(&options),
     };
     if let Err(error) = done {

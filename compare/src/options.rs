@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The same file I/O on ringway, on its peers and without any of them, in turn.
 ///
-/// Without options: the rows that have a target, in about six minutes.
+/// Without options: the rows that have a target, in about ten minutes.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Options {
@@ -71,6 +71,13 @@ pub struct Options {
 pub enum Command {
     /// Names the contestants, and what was chosen for each.
     List,
+    /// Runs one contestant for a number of operations: for callgrind, perf and strace.
+    Count {
+        contestant: String,
+        /// The row's words, such as null,128,1w.
+        row: String,
+        operations: u64,
+    },
     /// One measurement, told as JSON: what the program starts itself for.
     #[command(hide = true)]
     Run { assignment: String },

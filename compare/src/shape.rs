@@ -32,6 +32,14 @@ pub enum Work {
     Busy,
     /// As `Busy`, by a thread in `block_on`.
     BlockOn,
+    /// As `Busy`, submitted by the task that computes next; a task on another worker awaits it.
+    Submitted,
+    /// One block is read on the null backend, on a tokio with so many workers.
+    Null { workers: usize },
+    /// As `Null`, with 8 workers; the time of each poll is measured.
+    Polls,
+    /// One record is appended to a log and made durable.
+    Puts,
 }
 
 impl Work {
@@ -42,7 +50,17 @@ impl Work {
 
     /// Whether a worker computes beside the readers.
     pub const fn is_busy(self) -> bool {
-        matches!(self, Self::Busy | Self::BlockOn)
+        matches!(self, Self::Busy | Self::BlockOn | Self::Submitted)
+    }
+
+    /// Whether no disk is read: the null backend answers.
+    pub const fn is_null(self) -> bool {
+        matches!(self, Self::Null { .. } | Self::Polls)
+    }
+
+    /// Whether the file is written to.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Puts)
     }
 }
 
@@ -54,6 +72,9 @@ pub enum Order {
     /// Each reader goes through a part of the file of its own.
     Sequential,
 }
+
+/// Workers of the row `Polls`.
+pub const POLLS_WORKERS: usize = 8;
 
 /// One row.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -89,6 +110,26 @@ impl Shape {
         Self { work, ..Self::reads(4 << 10, true, 1) }
     }
 
+    /// Reads on the null backend.
+    pub const fn null(workers: usize, readers: usize) -> Self {
+        Self { work: Work::Null { workers }, ..Self::reads(4 << 10, true, readers) }
+    }
+
+    /// The row of which each poll is timed.
+    pub const fn polls() -> Self {
+        Self { work: Work::Polls, ..Self::reads(4 << 10, true, 1000) }
+    }
+
+    /// Durable puts.
+    pub const fn puts() -> Self {
+        Self { work: Work::Puts, order: Order::Sequential, ..Self::reads(4 << 10, false, 64) }
+    }
+
+    /// Whether the whole file is to be in the page cache before.
+    pub fn is_cached(&self) -> bool {
+        !self.direct && self.work != Work::Cold
+    }
+
     /// What the buffers of all readers take.
     pub const fn buffers(&self) -> usize {
         self.block * self.readers
@@ -106,6 +147,10 @@ impl Shape {
             Work::Cold => return vec!["streams".into(), "cold".into(), self.readers.to_string()],
             Work::Busy => return vec!["busy".into(), "task".into()],
             Work::BlockOn => return vec!["busy".into(), "block_on".into()],
+            Work::Submitted => return vec!["busy".into(), "submitted".into()],
+            Work::Null { workers } => return vec!["null".into(), self.readers.to_string(), format!("{workers}w")],
+            Work::Polls => return vec!["polls".into()],
+            Work::Puts => return vec!["puts".into()],
         };
         let order = match self.order {
             Order::Random => "random",
@@ -133,14 +178,23 @@ impl fmt::Display for Shape {
             Work::Cold => return write!(f, "Lateness of a 2 ms timer beside {} cold streams", self.readers),
             Work::Busy => return write!(f, "4 KiB direct reads in a task beside a busy worker"),
             Work::BlockOn => return write!(f, "4 KiB direct reads in block_on beside a busy worker"),
+            Work::Submitted => return write!(f, "4 KiB direct reads submitted by a busy worker"),
+            Work::Null { workers } => {
+                let (tasks, workers) = (counted(self.readers, "task"), counted(workers, "worker"));
+                return write!(f, "Reads on the null backend, {tasks}, {workers}");
+            }
+            Work::Polls => {
+                let tasks = counted(self.readers, "task");
+                return write!(f, "Longest polls on the null backend, {tasks}, {POLLS_WORKERS} workers");
+            }
+            Work::Puts => return write!(f, "Durable puts of 4 KiB records, {}", counted(self.readers, "task")),
         };
         let cache = match (self.direct, self.work) {
             (true, _) => "direct",
             (false, Work::Write) => "buffered",
             (false, _) => "cached",
         };
-        let tasks = if self.readers == 1 { "task" } else { "tasks" };
-        write!(f, "{} {order} {work}, {cache}, {} {tasks}", size(self.block as u64), grouped(self.readers as u64))
+        write!(f, "{} {order} {work}, {cache}, {}", size(self.block as u64), counted(self.readers, "task"))
     }
 }
 
@@ -155,6 +209,10 @@ pub fn size(bytes: u64) -> String {
 
 fn short_size(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{}m", bytes >> 20) } else { format!("{}k", bytes >> 10) }
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{} {what}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
 }
 
 /// A number with commas between the thousands.

@@ -26,21 +26,43 @@ pub fn chosen(options: &Options) -> anyhow::Result<Rows> {
     Ok((rows, too_large.into_iter().map(why).collect()))
 }
 
+/// The one row that has these words.
+pub fn row(words: &str) -> anyhow::Result<Shape> {
+    let mut rows = every();
+    rows.retain(|row| matches(row, &[words.into()]));
+    ensure!(rows.len() == 1, "{} rows have these words: {words}", rows.len());
+    Ok(rows[0])
+}
+
 /// Those that have a target.
 pub fn main_rows() -> Vec<Shape> {
-    let mut rows: Vec<_> = [1, 128, 1000, 100_000].map(|readers| Shape::reads(4 * KIB, true, readers)).into();
+    let mut rows: Vec<_> = null().collect();
+    rows.push(Shape::polls());
+    rows.extend([1, 32, 128, 1000, 100_000].map(|readers| Shape::reads(4 * KIB, true, readers)));
     for block in [4 * KIB, 64 * KIB, MIB] {
         rows.extend([1, 32].map(|readers| Shape::reads(block, false, readers)));
     }
-    rows.extend([Shape::ranges(), Shape::sum()]);
-    rows.extend(streams());
-    rows.extend(busy());
+    rows.extend(mixed());
     rows
 }
 
+/// What is no plain read or write.
+fn mixed() -> Vec<Shape> {
+    let mut rows = vec![Shape::ranges(), Shape::sum()];
+    rows.extend(streams());
+    rows.extend(busy());
+    rows.push(Shape::puts());
+    rows
+}
+
+/// The null backend: what is left is what the engine and the runtime cost.
+pub fn null() -> impl Iterator<Item = Shape> {
+    [2, 1].into_iter().flat_map(|workers| [1, 32, 128, 1000].map(|readers| Shape::null(workers, readers)))
+}
+
 /// Readers beside a worker that computes.
-pub fn busy() -> [Shape; 2] {
-    [Work::Busy, Work::BlockOn].map(Shape::busy)
+pub fn busy() -> [Shape; 3] {
+    [Work::Busy, Work::BlockOn, Work::Submitted].map(Shape::busy)
 }
 
 /// What runs beside streams.
@@ -50,7 +72,8 @@ pub fn streams() -> [Shape; 4] {
 }
 
 fn every() -> Vec<Shape> {
-    let mut rows = Vec::new();
+    let mut rows: Vec<_> = null().collect();
+    rows.push(Shape::polls());
     for direct in [true, false] {
         for block in [4 * KIB, 64 * KIB, MIB] {
             for order in [Order::Random, Order::Sequential] {
@@ -60,9 +83,7 @@ fn every() -> Vec<Shape> {
         }
         rows.extend(WRITERS.map(|readers| Shape { work: Work::Write, ..Shape::reads(4 * KIB, direct, readers) }));
     }
-    rows.extend([Shape::ranges(), Shape::sum()]);
-    rows.extend(streams());
-    rows.extend(busy());
+    rows.extend(mixed());
     rows
 }
 

@@ -1,6 +1,6 @@
 //! What one reader has done while it was measured.
 
-use crate::figures::Latency;
+use crate::figures::{Latency, Polls};
 use hdrhistogram::Histogram;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,15 +11,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Tally {
     operations: AtomicU64,
     latencies: Mutex<Vec<u64>>,
+    polls: Mutex<Vec<Poll>>,
+}
+
+/// What one poll took, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Poll {
+    pub wall: u64,
+    /// Processor time of the thread.
+    pub cpu: u64,
 }
 
 impl Tally {
     /// One more; in nanoseconds, where it was timed.
     pub fn count(&self, latency: Option<u64>) {
-        self.operations.store(self.operations() + 1, Ordering::Relaxed);
+        self.count_untimed(1);
         if let Some(latency) = latency {
             self.record(latency);
         }
+    }
+
+    /// So many more.
+    pub fn count_untimed(&self, operations: u64) {
+        self.operations.store(self.operations() + operations, Ordering::Relaxed);
+    }
+
+    pub fn poll(&self, poll: Poll) {
+        self.polls.lock().expect("no reader panics").push(poll);
     }
 
     /// The time of what is no operation of the row.
@@ -42,4 +60,20 @@ pub fn latency(tallies: &[Tally]) -> anyhow::Result<Option<Latency>> {
     }
     let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
     Ok((!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99) }))
+}
+
+/// The polls of all readers; none where none was timed.
+pub fn polls(tallies: &[Tally]) -> anyhow::Result<Option<Polls>> {
+    let (mut wall, mut cpu) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
+    for tally in tallies {
+        for poll in tally.polls.lock().expect("no reader panics").iter() {
+            wall.record(poll.wall)?;
+            cpu.record(poll.cpu)?;
+        }
+    }
+    Ok((!wall.is_empty()).then(|| Polls { wall: longest(&wall), cpu: longest(&cpu) }))
+}
+
+fn longest(polls: &Histogram<u64>) -> [f64; 3] {
+    [polls.value_at_quantile(0.999), polls.value_at_quantile(0.9999), polls.max()].map(|poll| poll as f64 / 1000.0)
 }

@@ -55,3 +55,11 @@ pub fn of_machine() -> Option<f64> {
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     Some(busy / per_second as f64)
 }
+
+/// Nanoseconds of processor time that the calling thread has spent.
+pub fn of_thread() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec` into the live value.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

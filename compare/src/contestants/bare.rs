@@ -84,20 +84,23 @@ fn blocks(file: &File, shape: Shape, readers: Vec<Reader>, grouped: bool) -> io:
         slot.reader.begin();
         slot.push(index, shape, file, &submitter, &mut queue)?;
     }
-    loop {
-        wait(&submitter, &mut queue, &mut completions, group)?;
+    let mut at_work = slots.len();
+    while at_work > 0 {
+        wait(&submitter, &mut queue, &mut completions, group.min(at_work))?;
         for completion in completions.by_ref() {
             let index = completion.user_data() as usize;
             let slot = &mut slots[index];
             // An fdatasync says 0; the write before it was whole, or this one would not have been done.
             let bytes = if shape.work == Work::Write { shape.block } else { 0 };
             slot.reader.end(result(&completion).map(|result| bytes + result));
-            if !slot.reader.begin() {
-                return Ok(());
+            if slot.reader.begin() {
+                slot.push(index, shape, file, &submitter, &mut queue)?;
+            } else {
+                at_work -= 1;
             }
-            slot.push(index, shape, file, &submitter, &mut queue)?;
         }
     }
+    Ok(())
 }
 
 impl Slot {

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 /// One block at an offset: read, or written and synced.
 pub fn operate(file: &File, work: Work, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    if work != Work::Write {
+    if !work.writes() {
         return file.read_at(buffer, offset);
     }
     let written = file.write_at(buffer, offset)?;

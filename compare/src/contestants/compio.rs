@@ -1,6 +1,6 @@
 //! compio: a ring and an executor on each thread.
 
-use super::{Contestant, per_core, tasks};
+use super::{COMPIO, Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
@@ -17,7 +17,7 @@ pub struct Compio;
 
 impl Contestant for Compio {
     fn name(&self) -> &'static str {
-        "compio"
+        COMPIO
     }
 
     fn about(&self) -> &'static str {

@@ -4,7 +4,9 @@ mod bare;
 mod blocking;
 mod compio;
 mod glommio;
+mod group_commit;
 mod monoio;
+mod null;
 mod per_core;
 mod ringway;
 mod spawn_blocking;
@@ -17,7 +19,7 @@ mod tokio_uring;
 
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::shape::Shape;
+use crate::shape::{Shape, Work};
 
 /// A way of reading files.
 pub trait Contestant: Sync {
@@ -50,13 +52,22 @@ pub trait Contestant: Sync {
 pub const SPAWN_BLOCKING: &str = "spawn_blocking";
 pub const SPAWN_BLOCKING_ONCE: &str = "spawn_blocking-once";
 pub const BARE: &str = "bare";
+/// The limits on the null backend.
+pub const FLOOR: &str = "floor";
+pub const QUEUE: &str = "queue";
 pub const TOKIO_FS: &str = "tokio-fs";
+pub const COMPIO: &str = "compio";
+pub const GROUP_COMMIT: &str = "group-commit";
 /// Whom the targets are for.
 pub const RINGWAY: &str = "ringway";
+pub const RINGWAY_KAIO: &str = "ringway-kaio";
+pub const RINGWAY_THREADS: &str = "ringway-threads";
 
 /// All of them, in the order of the tables.
 pub static ALL: &[&dyn Contestant] = &[
-    &ringway::Ringway,
+    &ringway::BEST,
+    &ringway::KAIO,
+    &ringway::THREADS,
     &spawn_blocking::EACH,
     &spawn_blocking::ONCE,
     &tokio_fs::POOL,
@@ -68,7 +79,24 @@ pub static ALL: &[&dyn Contestant] = &[
     &bare::TEXTBOOK,
     &bare::GROUPED,
     &threads::Threads,
+    &null::Floor,
+    &null::Alone,
+    &group_commit::GroupCommit,
 ];
+
+/// Whether a row is about this contestant at all.
+pub fn concerns(shape: &Shape, name: &str) -> bool {
+    match shape.work {
+        Work::Timer | Work::Small | Work::Cold => [RINGWAY, TOKIO_FS].contains(&name),
+        Work::Busy | Work::BlockOn | Work::Submitted => {
+            [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING].contains(&name)
+        }
+        Work::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(&name),
+        Work::Polls => [RINGWAY, FLOOR].contains(&name),
+        Work::Puts => [RINGWAY, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
+        _ => ![RINGWAY_KAIO, RINGWAY_THREADS, FLOOR, QUEUE, GROUP_COMMIT].contains(&name),
+    }
+}
 
 /// The one of this name.
 pub fn by_name(name: &str) -> Option<&'static dyn Contestant> {

@@ -1,32 +1,47 @@
 //! ringway on plain tokio: no runtime of its own, no settings.
 
 use super::sum::{self, Check};
-use super::{Contestant, RINGWAY, streams, tasks};
+use super::{Contestant, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::shape::{RANGES, Work};
-use ringway::AlignedBuffer;
 use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, BackendKind, Engine};
 use std::io;
 use std::sync::Arc;
-use tokio::runtime::Runtime;
 
-pub struct Ringway;
+pub struct Ringway {
+    name: &'static str,
+    about: &'static str,
+    /// Otherwise the best that there is.
+    backend: Option<BackendKind>,
+}
+
+pub const BEST: Ringway = Ringway { name: RINGWAY, about: "multi-thread tokio; ringway::fs::File", backend: None };
+
+pub const KAIO: Ringway =
+    Ringway { name: RINGWAY_KAIO, about: "the same on the kaio backend", backend: Some(BackendKind::Kaio) };
+
+pub const THREADS: Ringway =
+    Ringway { name: RINGWAY_THREADS, about: "the same on the threads backend", backend: Some(BackendKind::Threads) };
 
 impl Contestant for Ringway {
     fn name(&self) -> &'static str {
-        RINGWAY
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "multi-thread tokio; ringway::fs::File"
+        self.about
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let (runtime, work) = (Runtime::new()?, job.shape.work);
+        let (runtime, work) = (tasks::runtime(job)?, job.shape.work);
         let mut options = OpenOptions::new();
-        options.read(true).write(work == Work::Write).direct(job.shape.direct);
+        options.read(true).write(work.writes()).direct(job.shape.direct);
+        if let Some(backend) = if work.is_null() { Some(BackendKind::Null) } else { self.backend } {
+            options.engine(&Engine::builder().backend(backend).build()?);
+        }
         let file = Arc::new(runtime.block_on(options.open(&job.file))?);
         if work == Work::Small {
             let file = file.clone();
@@ -44,9 +59,24 @@ impl Contestant for Ringway {
                 Work::Timer | Work::Small | Work::Cold => drop(runtime.spawn(stream(reader, file))),
                 Work::Ranges => drop(runtime.spawn(ranges(reader, file))),
                 Work::Sum => drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?))),
-                Work::Read | Work::Write | Work::Busy | Work::BlockOn => {
+                Work::Submitted => {
+                    let start = move |buffer, offset| {
+                        let file = file.clone();
+                        async move { Some(operate(&file, work, buffer, offset).await) }
+                    };
+                    tasks::submitted(runtime, reader, buffer(job.shape.block), start);
+                }
+                Work::Puts => drop(runtime.spawn(puts(reader, file))),
+                Work::Polls => {
+                    let tally = reader.tally();
+                    let operate = async move |buffer, offset| {
+                        Some(tasks::timed(tally, operate(&file, work, buffer, offset)).await)
+                    };
+                    runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate));
+                }
+                _ => {
                     let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                    tasks::start(&runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
+                    tasks::start(runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
                 }
             }
         }
@@ -67,6 +97,16 @@ async fn operate(file: &File, work: Work, buffer: AlignedBuffer, offset: u64) ->
     }
     let (result, buffer) = file.write_at(buffer, offset).await;
     (file.sync_data().await.and(result), buffer)
+}
+
+async fn puts(mut reader: Reader, file: Arc<File>) {
+    let job = reader.job();
+    let mut record = buffer(job.shape.block);
+    while reader.begin() {
+        let (result, back) = file.write_durable_at(record, job.append(1)).await;
+        record = back;
+        reader.end(result.map(|()| job.shape.block));
+    }
 }
 
 async fn stream(mut reader: Reader, file: Arc<File>) {

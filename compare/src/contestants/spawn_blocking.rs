@@ -59,6 +59,15 @@ impl Contestant for SpawnBlocking {
             let file = file.clone();
             if self.once {
                 runtime.spawn(ranges_at_once(reader, file));
+            } else if work == Work::Puts {
+                let operate = async move |buffer, _| call(&file, work, buffer, job.append(1)).await.ok();
+                runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
+            } else if work == Work::Submitted {
+                let start = move |buffer, offset| {
+                    let call = call(&file, work, buffer, offset);
+                    async { call.await.ok() }
+                };
+                tasks::submitted(&runtime, reader, Buffer::new(block), start);
             } else if work == Work::Ranges {
                 runtime.spawn(tasks::ranges(reader, move |buffer, offset| {
                     let call = call(&file, work, buffer, offset);

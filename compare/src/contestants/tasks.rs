@@ -3,16 +3,48 @@
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{RANGES, Work};
+use crate::shape::{POLLS_WORKERS, RANGES, Work};
+use crate::tally::{self, Tally};
+use crate::usage;
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
 
 /// How long a busy worker computes at a time.
 const COMPUTING: Duration = Duration::from_millis(20);
 
 /// A result, and the buffer back.
 pub type Done<B> = Option<(io::Result<usize>, B)>;
+
+/// tokio as the row wants it: with its defaults, unless the row says how many workers.
+///
+/// Never dropped: that would wait for a task that never gives way, which is to be reported.
+pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    match job.shape.work {
+        Work::Null { workers } => _ = builder.worker_threads(workers),
+        Work::Polls => _ = builder.worker_threads(POLLS_WORKERS),
+        _ => {}
+    }
+    Ok(Box::leak(Box::new(builder.enable_all().build()?)))
+}
+
+/// The future, with each of its polls timed.
+pub async fn timed<F: Future>(tally: &Tally, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let (begun, cpu) = (Instant::now(), usage::of_thread());
+        let polled = future.as_mut().poll(cx);
+        let cpu = usage::of_thread().saturating_sub(cpu);
+        tally.poll(tally::Poll { wall: begun.elapsed().as_nanos() as u64, cpu });
+        polled
+    })
+    .await
+}
 
 /// One block after the other.
 pub async fn blocks<B>(mut reader: Reader, mut buffer: B, mut operate: impl AsyncFnMut(B, u64) -> Done<B>) {
@@ -55,13 +87,90 @@ pub fn start(runtime: &Runtime, job: &'static Job, reader: impl Future<Output = 
     }
 }
 
+/// A reader of which each read is submitted by a task that computes next, and awaited by a task
+/// on another worker.
+pub fn submitted<B, F>(runtime: &Runtime, reader: Reader, buffer: B, start: impl FnMut(B, u64) -> F + Send + 'static)
+where
+    B: Send + 'static,
+    F: Future<Output = Done<B>> + Send + 'static,
+{
+    // One read at a time goes to the other task, and the reader comes back with its buffer.
+    let (to_other, begun) = mpsc::unbounded_channel();
+    let (to_busy, done) = mpsc::unbounded_channel();
+    let _ = to_busy.send((reader, buffer));
+    runtime.spawn(begin_and_compute(start, done, to_other));
+    runtime.spawn(finish(begun, to_busy));
+}
+
+async fn begin_and_compute<B, F>(
+    mut start: impl FnMut(B, u64) -> F,
+    mut done: mpsc::UnboundedReceiver<(Reader, B)>,
+    to_other: mpsc::UnboundedSender<(Reader, Pin<Box<F>>)>,
+) where
+    F: Future<Output = Done<B>>,
+{
+    while let Some((mut reader, mut buffer)) = received(&mut done).await {
+        loop {
+            if !reader.begin() {
+                return;
+            }
+            let mut read = Box::pin(start(buffer, reader.offset()));
+            match poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+                Poll::Pending => {
+                    if to_other.send((reader, read)).is_err() {
+                        return;
+                    }
+                    spin(COMPUTING);
+                    break;
+                }
+                // Seldom the device is as quick as that.
+                Poll::Ready(Some((result, back))) => {
+                    reader.end(result);
+                    buffer = back;
+                }
+                Poll::Ready(None) => return,
+            }
+        }
+    }
+}
+
+async fn finish<B, F>(
+    mut begun: mpsc::UnboundedReceiver<(Reader, Pin<Box<F>>)>,
+    to_busy: mpsc::UnboundedSender<(Reader, B)>,
+) where
+    F: Future<Output = Done<B>>,
+{
+    while let Some((mut reader, read)) = received(&mut begun).await {
+        let Some((result, buffer)) = read.await else { return };
+        reader.end(result);
+        if to_busy.send((reader, buffer)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Looks again and again: a task that were woken would wait behind the one that computes.
+async fn received<T>(from: &mut mpsc::UnboundedReceiver<T>) -> Option<T> {
+    loop {
+        match from.try_recv() {
+            Ok(item) => return Some(item),
+            Err(mpsc::error::TryRecvError::Empty) => tokio::task::yield_now().await,
+            Err(mpsc::error::TryRecvError::Disconnected) => return None,
+        }
+    }
+}
+
+fn spin(time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
 /// Keeps a worker busy.
 async fn compute(job: &'static Job) {
     while !job.is_over() {
-        let until = Instant::now() + COMPUTING;
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
+        spin(COMPUTING);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

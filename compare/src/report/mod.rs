@@ -1,5 +1,6 @@
 //! What is told: a table for each row, then the targets, then files.
 
+mod markdown;
 mod plot;
 mod table;
 mod targets;

@@ -1,23 +1,38 @@
 //! What ringway is to reach, and whether it does.
 
-use super::table::{factor, value};
+use super::markdown;
+use super::table::{factor, significant, switches, value, value_spread};
 use crate::contest::Row;
-use crate::contestants::{self, BARE, RINGWAY, SPAWN_BLOCKING, TOKIO_FS};
+use crate::contestants::{
+    self, BARE, COMPIO, GROUP_COMMIT, QUEUE, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING, TOKIO_FS,
+};
 use crate::figures::{Median, Metric};
-use crate::shape::Shape;
+use crate::shape::{Shape, Work};
 use crate::suite::{self, KIB, MIB};
-use std::fmt::Write;
 
 /// No runtime that owns its threads is to be faster by more than this.
 const SLOWEST: f64 = 1.0 / 1.2;
 
-/// A ratio that is wanted.
+/// A figure that is wanted.
 struct Target {
     shape: Shape,
-    against: &'static str,
+    contestant: &'static str,
     metric: Metric,
+    measure: Measure,
     bound: Bound,
 }
+
+/// What of a figure is held against the bound.
+#[derive(Clone, Copy)]
+enum Measure {
+    /// The figure itself.
+    Value,
+    /// How many times another contestant's it is.
+    Ratio(&'static str),
+    /// By how much it is more than another contestant's.
+    Above(&'static str),
+}
+use Measure::{Above, Ratio, Value};
 
 #[derive(Clone, Copy)]
 enum Bound {
@@ -27,122 +42,197 @@ enum Bound {
 use Bound::{AtLeast, AtMost};
 
 impl Bound {
-    fn holds(self, ratio: f64) -> bool {
+    fn holds(self, measured: f64) -> bool {
         match self {
-            AtLeast(least) => ratio >= least,
-            AtMost(most) => ratio <= most,
+            AtLeast(least) => measured >= least,
+            AtMost(most) => measured <= most,
         }
     }
 
-    fn text(self) -> String {
+    fn text(self, number: impl Fn(f64) -> String) -> String {
         match self {
-            AtLeast(least) => format!(">= {}", factor(least)),
-            AtMost(most) => format!("<= {}", factor(most)),
+            AtLeast(least) => format!(">= {}", number(least)),
+            AtMost(most) => format!("<= {}", number(most)),
         }
     }
 }
 
+type Wanted = (Metric, Measure, Bound);
+
 fn targets() -> Vec<Target> {
-    use Metric::{CpuPerOp, OpsPerSecond, P50, P99};
+    use Metric::{CpuPerOp, LongPolls, OpsPerSecond, P50, P99, SwitchesPerOp};
     let mut targets = Vec::new();
-    let mut want = |shape, wanted: &[(&'static str, Metric, Bound)]| {
-        let target = |&(against, metric, bound)| Target { shape, against, metric, bound };
+    let mut want_of = |contestant, shape, wanted: &[Wanted]| {
+        let target = |&(metric, measure, bound)| Target { shape, contestant, metric, measure, bound };
         targets.extend(wanted.iter().map(target));
     };
+    for shape in suite::null() {
+        let most = match (shape.readers, shape.work) {
+            (1, _) => 0.3,
+            (32, _) => continue,
+            (_, Work::Null { workers: 1 }) => 0.3,
+            _ => 0.5,
+        };
+        want_of(RINGWAY, shape, &[(CpuPerOp, Value, AtMost(most))]);
+    }
+    want_of(QUEUE, Shape::null(1, 32), &[(CpuPerOp, Value, AtMost(0.045))]);
+    for shape in suite::busy() {
+        for contestant in [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS] {
+            want_of(contestant, shape, &[(P50, Ratio(SPAWN_BLOCKING), AtMost(1.5))]);
+        }
+    }
+    let mut want = |shape, wanted: &[Wanted]| want_of(RINGWAY, shape, wanted);
+    want(Shape::polls(), &[(LongPolls, Value, AtMost(100.0))]);
+    let direct = |readers| Shape::reads(4 * KIB, true, readers);
     want(
-        Shape::reads(4 * KIB, true, 128),
-        &[
-            (SPAWN_BLOCKING, CpuPerOp, AtMost(0.25)),
-            (SPAWN_BLOCKING, OpsPerSecond, AtLeast(1.0)),
-            (BARE, CpuPerOp, AtMost(1.3)),
-        ],
+        direct(128),
+        &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)), (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.0))],
     );
     for readers in [1000, 100_000] {
         want(
-            Shape::reads(4 * KIB, true, readers),
-            &[
-                (SPAWN_BLOCKING, OpsPerSecond, AtLeast(1.5)),
-                (SPAWN_BLOCKING, CpuPerOp, AtMost(0.25)),
-                (BARE, CpuPerOp, AtMost(1.4)),
-            ],
+            direct(readers),
+            &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.5)), (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25))],
         );
     }
+    want(direct(100_000), &[(CpuPerOp, Ratio(BARE), AtMost(1.4))]);
+    for readers in [128, 1000] {
+        want(direct(readers), &[(CpuPerOp, Above(BARE), AtMost(0.5)), (CpuPerOp, Ratio(COMPIO), AtMost(1.0))]);
+    }
+    want(direct(32), &[(SwitchesPerOp, Value, AtMost(0.05)), (CpuPerOp, Ratio(COMPIO), AtMost(1.0))]);
     want(
-        Shape::reads(4 * KIB, true, 1),
-        &[(SPAWN_BLOCKING, CpuPerOp, AtMost(0.5)), (SPAWN_BLOCKING, P50, AtMost(1.0)), (BARE, P50, AtMost(1.1))],
+        direct(1),
+        &[
+            (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.5)),
+            (P50, Ratio(SPAWN_BLOCKING), AtMost(1.0)),
+            (P50, Ratio(BARE), AtMost(1.1)),
+            (P50, Ratio(COMPIO), AtMost(1.1)),
+            (CpuPerOp, Ratio(COMPIO), AtMost(1.1)),
+        ],
+    );
+    let cached = |block, readers| Shape::reads(block, false, readers);
+    want(
+        cached(4 * KIB, 1),
+        &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(12.0)), (CpuPerOp, Ratio(BARE), AtMost(1.17))],
     );
     want(
-        Shape::reads(4 * KIB, false, 1),
-        &[(SPAWN_BLOCKING, OpsPerSecond, AtLeast(12.0)), (BARE, OpsPerSecond, AtLeast(0.8))],
-    );
-    want(
-        Shape::reads(4 * KIB, false, 32),
-        &[(SPAWN_BLOCKING, OpsPerSecond, AtLeast(7.0)), (BARE, OpsPerSecond, AtLeast(1.1))],
+        cached(4 * KIB, 32),
+        &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(7.0)), (OpsPerSecond, Ratio(BARE), AtLeast(1.6))],
     );
     for block in [64 * KIB, MIB] {
         for readers in [1, 32] {
-            want(Shape::reads(block, false, readers), &[(SPAWN_BLOCKING, OpsPerSecond, AtLeast(1.3))]);
+            want(cached(block, readers), &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.3))]);
         }
     }
-    want(Shape::ranges(), &[(SPAWN_BLOCKING, CpuPerOp, AtMost(0.2))]);
+    want(Shape::ranges(), &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.2)), (CpuPerOp, Ratio(BARE), AtMost(1.3))]);
     for shape in suite::streams() {
         want(
             shape,
             &[
-                (TOKIO_FS, P50, AtMost(1.0)),
-                (TOKIO_FS, P99, AtMost(1.0)),
-                (TOKIO_FS, OpsPerSecond, AtLeast(1.0)),
-                (TOKIO_FS, CpuPerOp, AtMost(1.0)),
+                (P50, Ratio(TOKIO_FS), AtMost(1.0)),
+                (P99, Ratio(TOKIO_FS), AtMost(1.0)),
+                (OpsPerSecond, Ratio(TOKIO_FS), AtLeast(1.0)),
+                (CpuPerOp, Ratio(TOKIO_FS), AtMost(1.0)),
             ],
         );
     }
-    for shape in suite::busy() {
-        want(shape, &[(SPAWN_BLOCKING, P50, AtMost(1.5))]);
-    }
+    want(
+        Shape::puts(),
+        &[
+            (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.3)),
+            (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(1.0)),
+            (OpsPerSecond, Ratio(GROUP_COMMIT), AtLeast(1.0)),
+        ],
+    );
     targets
 }
 
 /// Every target of the rows that there are.
 pub fn table(rows: &[Row]) -> String {
-    let mut text = "Targets of ringway\n\n".to_string();
-    let _ = writeln!(text, "{:<52} {:<31} {:>9} {:>9} {:>6}", "row", "against", "wanted", "measured", "spread");
-    for Target { shape, against, metric, bound } in targets() {
-        if let Some(row) = rows.iter().find(|row| row.shape == shape) {
-            line(&mut text, &shape, against, metric, bound, row.ratio(RINGWAY, against, metric));
+    let heading = ["row", "figure", "", "wanted", "measured", "±"].map(String::from);
+    let mut lines = Vec::new();
+    for target in targets() {
+        if let Some(row) = rows.iter().find(|row| row.shape == target.shape) {
+            lines.push(line(&target, row));
         }
     }
     for row in rows {
-        if let Some((runtime, ratio)) = fastest_runtime(row) {
-            line(&mut text, &row.shape, runtime, Metric::OpsPerSecond, AtLeast(SLOWEST), Some(ratio));
+        if let Some(runtime) = fastest_runtime(row) {
+            let (metric, measure) = (Metric::OpsPerSecond, Ratio(runtime));
+            let bound = AtLeast(SLOWEST);
+            lines.push(line(&Target { shape: row.shape, contestant: RINGWAY, metric, measure, bound }, row));
         }
     }
-    text
+    format!("### Targets of ringway\n\n{}", markdown::table(&heading, 3, &lines))
 }
 
-fn line(text: &mut String, shape: &Shape, against: &str, metric: Metric, bound: Bound, ratio: Option<Median>) {
-    let metric = match metric {
+fn line(target: &Target, row: &Row) -> Vec<String> {
+    let Target { shape, contestant, metric, measure, bound } = *target;
+    let measured = match measure {
+        Value => row.entry(contestant).and_then(|entry| entry.median(metric)),
+        Ratio(to) => row.ratio(contestant, to, metric),
+        Above(to) => row.difference(contestant, to, metric),
+    };
+    let number = |number: f64| match (measure, metric) {
+        (Ratio(_), _) => factor(number),
+        (_, Metric::SwitchesPerOp) => switches(number),
+        (_, Metric::OpsPerSecond) => significant(number),
+        _ => format!("{} µs", significant(number)),
+    };
+    let verdict = match measured {
+        Some(measured) if bound.holds(measured.value) => "reached",
+        Some(_) => "missed",
+        None => "not measured",
+    };
+    let name = match metric {
         Metric::OpsPerSecond => "ops/s",
         Metric::CpuPerOp => "CPU/op",
+        Metric::P50 => "latency (p50)",
         Metric::P99 => "latency (p99)",
-        _ => "latency (p50)",
+        Metric::SwitchesPerOp | Metric::VoluntarySwitchesPerOp => "context switches/op",
+        Metric::LongPolls => "CPU of polls (p99.99)",
     };
-    let (spread, verdict) = match ratio {
-        Some(ratio) if bound.holds(ratio.value) => (spread(ratio), "reached"),
-        Some(ratio) => (spread(ratio), "missed"),
-        None => ("-".into(), "not measured"),
+    let who = if contestant == RINGWAY { String::new() } else { format!("{contestant}: ") };
+    let figure = match measure {
+        Value => format!("{who}{name}"),
+        Ratio(to) => format!("{who}{name} vs {to}"),
+        Above(to) => format!("{who}{name} above {to}"),
     };
-    let against = format!("{metric} vs {against}");
-    let (shape, wanted, ratio) = (shape.to_string(), bound.text(), value(ratio, factor));
-    let _ = writeln!(text, "{shape:<52} {against:<31} {wanted:>9} {ratio:>9} {spread:>6}  {verdict}");
+    let spread = if let Above(_) = measure { value(measured.map(spread_of), number) } else { value_spread(measured) };
+    vec![shape.to_string(), figure, verdict.into(), bound.text(number), value(measured, number), spread]
 }
 
-fn spread(ratio: Median) -> String {
-    format!("±{:.0}%", 100.0 * ratio.spread)
+/// The spread of a difference, as an absolute number.
+fn spread_of(median: Median) -> Median {
+    Median { value: (median.value * median.spread).abs(), spread: 0.0 }
 }
 
-/// The runtime against which ringway does worst in this row, and how it does.
-fn fastest_runtime(row: &Row) -> Option<(&'static str, Median)> {
+/// The runtime against which ringway does worst in this row.
+fn fastest_runtime(row: &Row) -> Option<&'static str> {
     let runtimes = contestants::ALL.iter().filter(|contestant| contestant.is_runtime());
     let ratio = |name| Some((name, row.ratio(RINGWAY, name, Metric::OpsPerSecond)?));
-    runtimes.filter_map(|runtime| ratio(runtime.name())).min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))
+    let slowest =
+        runtimes.filter_map(|runtime| ratio(runtime.name())).min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
+    slowest.map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_of_rows_in_which_both_contestants_take_part() {
+        let rows = suite::main_rows();
+        for Target { shape, contestant, measure, .. } in targets() {
+            assert!(rows.contains(&shape), "{shape} is no row that runs unasked");
+            let against = match measure {
+                Value => None,
+                Ratio(to) | Above(to) => Some(to),
+            };
+            for name in [contestant].into_iter().chain(against) {
+                let takes_part = contestants::concerns(&shape, name)
+                    && contestants::by_name(name).is_some_and(|contestant| contestant.leaves_out(&shape).is_none());
+                assert!(takes_part, "{name} takes no part in: {shape}");
+            }
+        }
+    }
 }

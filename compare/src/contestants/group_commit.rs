@@ -1,0 +1,60 @@
+//! Group commit without a library: one thread writes all pending records, then syncs once.
+
+use super::{Contestant, GROUP_COMMIT, tasks};
+use crate::figures::Figures;
+use crate::job::Job;
+use crate::shape::Shape;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc;
+use std::thread;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+pub struct GroupCommit;
+
+/// A record, and whom to tell when it is durable.
+type Put = (Vec<u8>, oneshot::Sender<(Result<(), io::ErrorKind>, Vec<u8>)>);
+
+impl Contestant for GroupCommit {
+    fn name(&self) -> &'static str {
+        GROUP_COMMIT
+    }
+
+    fn about(&self) -> &'static str {
+        "multi-thread tokio; a thread of its own appends all records that wait with one write and one sync"
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        let (runtime, file) = (Runtime::new()?, job.open()?);
+        let (sender, puts) = mpsc::channel::<Put>();
+        thread::spawn(move || commit(job, &file, &puts));
+        let Shape { block, .. } = job.shape;
+        for reader in job.readers() {
+            let sender = sender.clone();
+            let operate = async move |record, _| {
+                let (tell, told) = oneshot::channel();
+                sender.send((record, tell)).ok()?;
+                let (result, record) = told.await.ok()?;
+                Some((result.map(|()| block).map_err(io::Error::from), record))
+            };
+            runtime.spawn(tasks::blocks(reader, vec![1; block], operate));
+        }
+        job.measure()
+    }
+}
+
+fn commit(job: &Job, file: &File, puts: &mpsc::Receiver<Put>) {
+    let mut log = Vec::new();
+    while let Ok(first) = puts.recv() {
+        let group: Vec<Put> = [first].into_iter().chain(puts.try_iter()).collect();
+        log.clear();
+        group.iter().for_each(|(record, _)| log.extend_from_slice(record));
+        let written = file.write_all_at(&log, job.append(group.len())).and_then(|()| file.sync_data());
+        let result = written.map_err(|error| error.kind());
+        for (record, tell) in group {
+            let _ = tell.send((result, record));
+        }
+    }
+}

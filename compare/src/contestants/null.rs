@@ -1,0 +1,174 @@
+//! The limits of the rows on the null backend: the runtime without ringway, and the queue alone.
+
+use super::{Contestant, FLOOR, QUEUE, tasks};
+use crate::buffer::Buffer;
+use crate::figures::Figures;
+use crate::job::Job;
+use crate::reader::Reader;
+use crate::shape::{Shape, Work};
+use ringway_core::{BackendKind, File, Options, Queue, op};
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::thread;
+
+/// Tasks that wait for nothing but to be woken, many at once.
+pub struct Floor;
+
+/// The queue below the engine.
+pub struct Alone;
+
+impl Contestant for Floor {
+    fn name(&self) -> &'static str {
+        FLOOR
+    }
+
+    fn about(&self) -> &'static str {
+        "tokio tasks that are woken in groups of an eighth, and do no I/O at all"
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        let runtime = tasks::runtime(job)?;
+        let Shape { work, block, readers, .. } = job.shape;
+        let group = Arc::new(Mutex::new(Group { asleep: Vec::new(), size: (readers / 8).max(1), tasks: readers }));
+        for reader in job.readers() {
+            let (member, tally) = (Member(group.clone()), reader.tally());
+            let operate = async move |buffer, _| {
+                match work {
+                    Work::Polls => tasks::timed(tally, member.sleep()).await,
+                    _ => member.sleep().await,
+                }
+                Some((Ok(block), buffer))
+            };
+            runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
+        }
+        job.measure()
+    }
+}
+
+/// Tasks that sleep, until there are so many.
+struct Group {
+    asleep: Vec<Waker>,
+    size: usize,
+    /// All that there are.
+    tasks: usize,
+}
+
+impl Group {
+    /// Those to wake: all that sleep, if they are so many, or no other task is left.
+    fn whole(&mut self) -> Vec<Waker> {
+        if self.asleep.len() < self.size.min(self.tasks) {
+            return Vec::new();
+        }
+        std::mem::replace(&mut self.asleep, Vec::with_capacity(self.size))
+    }
+}
+
+/// A task's place among them.
+struct Member(Arc<Mutex<Group>>);
+
+impl Member {
+    /// Until the group is whole.
+    async fn sleep(&self) {
+        let mut woken = false;
+        poll_fn(|cx| {
+            if woken {
+                return Poll::Ready(());
+            }
+            woken = true;
+            let whole = {
+                let mut group = self.0.lock().expect("no task panics");
+                group.asleep.push(cx.waker().clone());
+                group.whole()
+            };
+            whole.into_iter().for_each(Waker::wake);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let whole = {
+            let mut group = self.0.lock().expect("no task panics");
+            group.tasks -= 1;
+            group.whole()
+        };
+        whole.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Contestant for Alone {
+    fn name(&self) -> &'static str {
+        QUEUE
+    }
+
+    fn about(&self) -> &'static str {
+        "ringway-core's queue on one thread, without the engine: pushes as many as there are tasks, reaps them"
+    }
+
+    fn leaves_out(&self, shape: &Shape) -> Option<String> {
+        (shape.work != (Work::Null { workers: 1 })).then(|| "it has one thread".into())
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+        let depth = job.shape.readers;
+        let queue = Options::new().backend(BackendKind::Null).in_flight(depth as u32).build()?;
+        let file = File::from(job.open()?);
+        let mut readers = job.at_most(1);
+        thread::spawn(move || {
+            if let Some(reader) = readers.pop()
+                && let Err(error) = push_and_reap(queue, &file, depth, reader)
+            {
+                job.fail(error.to_string());
+            }
+        });
+        job.measure()
+    }
+}
+
+/// One reader's tally counts them all, a batch at a time.
+fn push_and_reap(mut queue: Queue, file: &File, depth: usize, mut reader: Reader) -> io::Result<()> {
+    let block = reader.job().shape.block;
+    let mut buffers: Vec<ringway_core::Buffer> = (0..depth).map(|_| vec![0u8; block].into()).collect();
+    while reader.begin_many(depth as u64) {
+        for buffer in buffers.drain(..) {
+            queue.push(op::read(file, buffer, reader.offset()))?;
+        }
+        buffers.extend(queue.reap(depth)?.filter_map(|completion| completion.into_buffer()));
+        if buffers.len() != depth {
+            return Err(io::Error::other(format!("{} reads of {depth}", buffers.len())));
+        }
+        reader.end_many(depth as u64);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_group_shrinks_with_the_tasks_that_are_left() {
+        const TASKS: usize = 5;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let group = Arc::new(Mutex::new(Group { asleep: Vec::new(), size: 4, tasks: TASKS }));
+        runtime.block_on(async {
+            let task = |times| {
+                let member = Member(group.clone());
+                tokio::spawn(async move {
+                    for _ in 0..times {
+                        member.sleep().await;
+                    }
+                })
+            };
+            for task in (0..TASKS).map(task).collect::<Vec<_>>() {
+                tokio::time::timeout(Duration::from_secs(60), task).await.expect("a task sleeps for ever").unwrap();
+            }
+        });
+        assert_eq!(group.lock().unwrap().tasks, 0);
+    }
+}
