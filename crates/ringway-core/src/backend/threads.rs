@@ -49,6 +49,64 @@ pub(crate) struct ThreadOptions {
     pub idle: Duration,
 }
 
+/// Interrupt coalescing for the reaper: while more is queued than the threads take at once, none of them waits for
+/// the reaper, so it may sleep until several events are there.
+///
+/// It costs the caller at most [`GATHERING`]; when events come too slowly for that, it is tried less and less.
+#[derive(Debug, Default)]
+struct Gathering {
+    misses: u32,
+    skip: u32,
+}
+
+/// How long the reaper waits for more events than it was asked for, and the most that it waits for.
+const GATHERING: Duration = Duration::from_micros(100);
+const MOST_GATHERED: usize = 8;
+
+impl Gathering {
+    /// How many events are worth waiting for; none when that would be in vain.
+    fn aim(&mut self, backlog: usize) -> Option<usize> {
+        let aim = (backlog / 2).min(MOST_GATHERED);
+        if aim < 2 {
+            return None;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        Some(aim)
+    }
+
+    fn note(&mut self, met: bool) {
+        self.misses = if met { 0 } else { (self.misses + 1).min(12) };
+        self.skip = (1 << self.misses) >> 4;
+    }
+
+    /// Waits for a while for more than `want` events, if there is something to gain by it.
+    fn wait<'a>(
+        &mut self,
+        shared: &'a Arc<Shared>,
+        mut state: MutexGuard<'a, State>,
+        want: usize,
+        until: Option<Instant>,
+        wakes: &mut Wakes,
+    ) -> MutexGuard<'a, State> {
+        if state.events.len() >= want {
+            return state;
+        }
+        let Some(aim) = self.aim(state.io_backlog()).filter(|aim| *aim > want) else { return state };
+        if wakes.any() {
+            drop(state);
+            carry_out(shared, wakes);
+            state = shared.lock();
+        }
+        let moment = Instant::now() + GATHERING;
+        state = shared.wait(state, aim, Some(until.map_or(moment, |until| until.min(moment))));
+        self.note(state.events.len() >= aim);
+        state
+    }
+}
+
 /// The thread backend of one queue. No thread is started before there is work for it.
 ///
 /// Dropping it never waits: what is queued is forgotten, what runs is left to run, and sleeping threads end.
@@ -66,6 +124,7 @@ pub(crate) struct Threads {
     events: Vec<Event>,
     wakes: Wakes,
     round: watch::Round,
+    gathering: Gathering,
 }
 
 impl Threads {
@@ -81,6 +140,7 @@ impl Threads {
             events: Vec::new(),
             wakes: Wakes::default(),
             round: watch::Round::default(),
+            gathering: Gathering::default(),
         })
     }
 
@@ -196,7 +256,7 @@ impl Backend for Threads {
         self.try_at_once(events);
         let answered = events.len() - before;
 
-        let Self { shared, batch, wakes, round, .. } = self;
+        let Self { shared, batch, wakes, round, gathering, .. } = self;
         let mut state = shared.lock();
         // More than there are would be waited for in vain.
         let mut most = self.pending - answered;
@@ -218,6 +278,7 @@ impl Backend for Threads {
             most = 1;
         }
         let want = want.min(most);
+        state = gathering.wait(shared, state, want, until, wakes);
         loop {
             if wakes.any() {
                 drop(state);

@@ -537,6 +537,12 @@ impl State {
         if is_read && io.backlog() > 0 { self.take(Role::Io) } else { None }
     }
 
+    /// Tasks for I/O that wait until a thread's call ends.
+    pub fn io_backlog(&self) -> usize {
+        let io = &self.lanes[Role::Io as usize];
+        if io.busy() > 0 { io.backlog() } else { 0 }
+    }
+
     fn take(&mut self, role: Role) -> Option<Task> {
         let task = self.lanes[role as usize].queue.pop_front()?;
         if task.way != Way::Ready && may_wait(&task.job) {

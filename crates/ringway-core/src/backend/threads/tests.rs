@@ -818,3 +818,29 @@ fn a_reaper_only_reads() {
     assert_eq!(wait_for(&mut threads, 1), [(1, Answer::Result(0))]);
     assert_eq!(threads.shared.lock().threads(), [1, 1, 0]);
 }
+
+#[test]
+fn one_event_is_given_though_the_queue_behind_it_hangs() {
+    let (silent, (reader, mut writer)) = (Silent::new(), std::io::pipe().unwrap());
+    let mut threads = Threads::new(options(4)).unwrap();
+    carry(&mut threads, &job(0, next_byte(&reader), FileKind::Storage));
+    (1..40).for_each(|index| carry(&mut threads, &job(index, next_byte(&silent.reader), FileKind::Storage)));
+    enter(&mut threads, 0, Duration::ZERO);
+    writer.write_all(b"x").unwrap();
+    assert_eq!(wait_for(&mut threads, 1), [(0, Answer::Result(1))]);
+    drop(silent);
+    assert_eq!(reap(&mut threads, 39).len(), 39);
+}
+
+#[test]
+fn events_are_gathered_while_that_is_not_in_vain() {
+    let mut gathering = Gathering::default();
+    assert_eq!([0, 3, 4, 9, 1000].map(|backlog| gathering.aim(backlog)), [None, None, Some(2), Some(4), Some(8)]);
+    let tries = |gathering: &mut Gathering| (0..1000).filter(|_| gathering.aim(100).is_some()).count();
+    gathering.note(true);
+    assert_eq!(tries(&mut gathering), 1000);
+    (0..20).for_each(|_| gathering.note(false));
+    assert!(tries(&mut gathering) < 1000);
+    gathering.note(true);
+    assert_eq!(tries(&mut gathering), 1000);
+}
