@@ -761,10 +761,15 @@ fn work(shared: &Arc<Shared>, role: Role) {
                 lingered += 1;
                 state.lanes[role as usize].coming += 1;
                 drop(state);
+                // Calls tend to end in bursts. The reaper is woken when the threads that are runnable have put their
+                // results down too.
+                let reaper = std::mem::take(&mut wakes.reaper);
                 carry_out(shared, &mut wakes);
                 let before = Instant::now();
                 thread::yield_now();
                 let took = before.elapsed();
+                wakes.reaper = reaper;
+                carry_out(shared, &mut wakes);
                 state = shared.lock();
                 let lane = &mut state.lanes[role as usize];
                 lane.coming = lane.coming.saturating_sub(1);
