@@ -3,6 +3,7 @@
 #include "thread_queue.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +28,10 @@ constexpr std::chrono::seconds kAskAgain{1};
 
 // Who waits under a queue's lock lets others have it after so long. Most reads are over before.
 constexpr int64_t kSliceNs = 10 * 1000 * 1000;
+
+// How often a wait is tried again, a millisecond apart, when the kernel is short of memory; as ringway_multi_read() does.
+constexpr int kPatience = 100;
+constexpr std::chrono::milliseconds kPause{1};
 
 std::atomic<uint64_t> next_id{1};
 
@@ -88,10 +93,21 @@ void ThreadQueue::Lock()
 
 bool ThreadQueue::WaitUntilCleared(const bool& flag)
 {
+	int patience = kPatience;
+
 	Lock();
 	while (flag && queue_ != nullptr) {
 		// Others' completions come along: each notes its own result.
-		if (ringway_reap(queue_, 1, kSliceNs) < 0)
+		const int reaped = ringway_reap(queue_, 1, kSliceNs);
+		if ((reaped == -ENOMEM || reaped == -EAGAIN) && patience > 0) {
+			patience--;
+			lock_.unlock();
+			std::this_thread::sleep_for(kPause);
+			Lock();
+			continue;
+		}
+		patience = kPatience;
+		if (reaped < 0)
 			Fail();
 		else if (flag && contenders_.load() > 0) {
 			lock_.unlock();

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The file system by itself: MultiRead, ReadAsync, Poll and AbortIO, beside what RocksDB's own file answers.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +21,29 @@
 
 #include "rocksdb/version.h"
 #include "test.h"
+
+// So many times io_uring_enter(2) answers ENOMEM.
+static std::atomic<int> without_memory{0};
+
+// In the place of the C library's function, through which rings are entered.
+extern "C" long syscall(long number, ...) noexcept
+{
+	using Function = long (*)(long, ...);
+	static const Function real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "syscall"));
+	long words[6];
+	va_list list;
+
+	va_start(list, number);
+	for (long& word : words)
+		word = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_io_uring_enter && without_memory.load() > 0) {
+		without_memory--;
+		errno = ENOMEM;
+		return -1;
+	}
+	return real(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+}
 
 namespace {
 
@@ -915,6 +942,35 @@ TEST_EACH_BACKEND(a_queue_that_fails_gives_all_memory_back)
 	for (const char* failure : kFailures)
 		for (int how = 0; how < 4; how++)
 			CheckFailure(backend, failure, how);
+}
+
+// A kernel that is short of memory for a while is no failure of the queue.
+TEST_EACH_BACKEND(a_wait_outlasts_a_shortage_of_memory)
+{
+	const Limit limit;
+	const Fixture fixture;
+	const Fifo fifo;
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
+	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
+	Asyncs reads = BeginOne(pipe.get(), 100);
+	std::vector<void*> handles = Handles(reads, {0});
+
+	if (backend == "uring")
+		without_memory = 5;
+	std::thread writer([&] {
+		for (int wait = 0; without_memory.load() > 0 && wait < 10000; wait++)
+			std::this_thread::sleep_for(std::chrono::milliseconds(1));
+		fifo.Write(100);
+	});
+	const IOStatus polled = fs->Poll(handles, 1);
+	writer.join();
+	CHECK_EQUAL(without_memory.exchange(0), 0);
+	CHECK_OK(polled);
+	CHECK_EQUAL(reads[0]->called, 1);
+	CHECK_OK(reads[0]->status);
+	reads[0]->Delete();
+	ReadTwo(fs, fixture);
+	CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
 }
 
 // What is in flight is the parent's. The child is told so for each handle, and can read on.

@@ -6,9 +6,9 @@ use crate::error::{Failure, answer};
 use crate::files::Files;
 use crate::handing_out;
 use crate::options;
-use crate::records::Records;
+use crate::records::{Record, Records};
 use libc::c_int;
-use ringway_core::{Home, Queue};
+use ringway_core::{Home, Operation, Queue};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,6 +22,9 @@ pub struct Door {
     pub handing_out: bool,
     /// Completions on their way to their callbacks; its room is used again.
     pub batch: Vec<Completion>,
+    /// A chain on its way to the queue, and the numbers of its records; their room is used again.
+    pub chain: Vec<(Record, Operation)>,
+    pub numbers: Vec<u64>,
     /// The only thread that may enter the kernel for it.
     pub issuer: Option<u64>,
     pub home: Home,

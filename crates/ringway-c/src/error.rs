@@ -15,32 +15,33 @@ thread_local! {
 #[derive(Debug)]
 pub struct Failure {
     errno: i32,
-    text: String,
+    text: Cow<'static, CStr>,
 }
 
 impl Failure {
     pub fn new(errno: i32, text: impl fmt::Display) -> Self {
-        Self { errno, text: text.to_string() }
+        let text = CString::new(text.to_string().replace('\0', "?")).unwrap_or_default();
+        Self { errno, text: Cow::Owned(text) }
+    }
+
+    /// One that is part of ordinary operation: it allocates nothing.
+    pub fn ordinary(errno: i32, text: &'static CStr) -> Self {
+        Self { errno, text: Cow::Borrowed(text) }
+    }
+
+    /// There is no room: ordinary flow control.
+    #[cold]
+    pub fn full() -> Self {
+        Self::ordinary(libc::EAGAIN, c"the queue is full: reap completions, then push again")
     }
 
     /// Remembers it for `ringway_last_error`, and gives what the function is to return.
     #[cold]
     pub fn tell(self) -> c_int {
-        remember(Cow::Owned(CString::new(self.text.replace('\0', "?")).unwrap_or_default()));
+        // A thread that is ending has nobody to tell.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = self.text);
         -self.errno
     }
-}
-
-/// The answer to a push where there is no room, which is ordinary flow control: it allocates nothing.
-#[cold]
-pub fn full() -> c_int {
-    remember(Cow::Borrowed(c"the queue is full: reap completions, then push again"));
-    -libc::EAGAIN
-}
-
-fn remember(text: Cow<'static, CStr>) {
-    // A thread that is ending has nobody to tell.
-    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
 impl From<io::Error> for Failure {

@@ -53,7 +53,7 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
         return Err(Failure::new(libc::ESHUTDOWN, ringway_core::Reason::Closed));
     }
     if door.queue.room() == 0 {
-        return Err(Failure::new(libc::EAGAIN, "the queue is full: reap completions, then read again"));
+        return Err(Failure::full());
     }
     let mut in_flight = 0;
     // Held until the next has been asked for, so that what is learnt of one file is not learnt again for each of its ranges.

@@ -3,7 +3,7 @@
 use crate::abi::{self, Buffers, IOV_MAX, Version};
 use crate::cancellation::Uncancellable;
 use crate::door::{Door, open};
-use crate::error::{Failure, answer, full};
+use crate::error::{Failure, answer};
 use crate::files::Files;
 use crate::kind;
 use crate::records::Record;
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::O
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     if door.is_full(1) {
-        return full().into();
+        return Failure::full().tell().into();
     }
     // SAFETY: likewise.
     let asked = match unsafe { read(operation) } {
@@ -93,33 +93,57 @@ pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     if door.is_full(count) {
-        return full().into();
+        return Failure::full().tell().into();
     }
-    let mut chain = Vec::new();
+    let mut chain = std::mem::take(&mut door.chain);
+    // SAFETY: the caller's promise.
+    let translated = unsafe { translate_all(operations, count, &mut door.files, &mut chain) };
+    let pushed = translated.and_then(|()| push_all(door, &mut chain));
+    chain.clear();
+    door.chain = chain;
+    match pushed {
+        Ok(id) => id.to_bits() as i64,
+        Err(failure) => failure.tell().into(),
+    }
+}
+
+/// The core's operations for `count` of a caller's, with their records.
+///
+/// # Safety
+///
+/// As for `ringway_push_chain`.
+unsafe fn translate_all(
+    operations: *const abi::Operation,
+    count: usize,
+    files: &mut Files,
+    chain: &mut Vec<(Record, Operation)>,
+) -> Result<(), Failure> {
     let mut at = operations.cast::<u8>();
     for _ in 0..count {
         // SAFETY: the caller's promise; an array's elements have the size that its first one says.
-        let made = unsafe {
-            read(at.cast()).and_then(|asked| {
-                let asked = asked.as_ref();
-                at = at.add(asked.size as usize);
-                Ok((Record::of(asked), translate(asked, &mut door.files)?))
-            })
-        };
-        match made {
-            Ok(one) => chain.push(one),
-            Err(failure) => return failure.tell().into(),
+        unsafe {
+            let asked = read(at.cast())?;
+            let asked = asked.as_ref();
+            at = at.add(asked.size as usize);
+            chain.push((Record::of(asked), translate(asked, files)?));
         }
     }
-    let records: Vec<u64> = chain.iter().map(|(record, _)| door.records.keep(*record)).collect();
-    let operations = chain.into_iter().zip(&records).map(|((_, operation), record)| operation.user_data(*record));
-    match door.queue.push_chain(operations) {
-        Ok(id) => id.to_bits() as i64,
-        Err(error) => {
-            records.into_iter().for_each(|record| _ = door.records.take(record));
-            refused(&error).tell().into()
-        }
+    Ok(())
+}
+
+/// Pushes all of a chain. Errors: none of it was pushed.
+fn push_all(door: &mut Door, chain: &mut Vec<(Record, Operation)>) -> Result<OpId, Failure> {
+    let Door { queue, records, numbers, .. } = door;
+    let pushed = queue.push_chain(chain.drain(..).map(|(record, operation)| {
+        let number = records.keep(record);
+        numbers.push(number);
+        operation.user_data(number)
+    }));
+    if pushed.is_err() {
+        numbers.iter().for_each(|number| _ = records.take(*number));
     }
+    numbers.clear();
+    pushed.map_err(|error| refused(&error))
 }
 
 /// `ringway_cancel`.
@@ -136,7 +160,7 @@ pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
         let id = u64::try_from(id).ok().and_then(OpId::from_bits);
         match id.is_some_and(|id| door.queue.cancel(id)) {
             true => Ok(0),
-            false => Err(Failure::new(libc::ENOENT, "cancel: no such operation, or it is over")),
+            false => Err(Failure::ordinary(libc::ENOENT, c"cancel: no such operation, or it is over")),
         }
     }))
 }

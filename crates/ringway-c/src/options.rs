@@ -44,6 +44,8 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
         files: Files::default(),
         handing_out: false,
         batch: Vec::new(),
+        chain: Vec::new(),
+        numbers: Vec::new(),
         issuer,
         home: Home::here(),
         close_wait,

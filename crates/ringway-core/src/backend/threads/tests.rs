@@ -727,3 +727,120 @@ fn threads_that_hang_are_replaced() {
         std::thread::yield_now();
     }
 }
+
+/// As [`enter`], without a time limit.
+fn wait_for(threads: &mut Threads, want: usize) -> Vec<(u32, Answer)> {
+    let mut events = Vec::new();
+    threads.enter(want, None, &mut events).unwrap();
+    events.into_iter().map(|event| (event.token.index(), event.answer)).collect()
+}
+
+/// A pipe that nobody writes to, unless this is dropped or the test hangs: then its readers are told the end.
+struct Silent {
+    reader: PipeReader,
+    _over: std::sync::mpsc::Sender<()>,
+}
+
+impl Silent {
+    fn new() -> Self {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (over, is_over) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = is_over.recv_timeout(20 * SECOND);
+            drop(writer);
+        });
+        Self { reader, _over: over }
+    }
+}
+
+#[test]
+fn a_reaper_that_waits_for_everything_reads_by_itself() {
+    let file = sample();
+    let mut threads = Threads::new(options(4)).unwrap();
+    for index in 0..100 {
+        let form = read(&file, 200, u64::from(index) * 83);
+        carry(&mut threads, &job(index, form, FileKind::Storage));
+        assert_eq!(wait_for(&mut threads, 1), [(index, Answer::Result(200))]);
+        // SAFETY: the job is over, and its memory is never freed.
+        let bytes = unsafe { std::slice::from_raw_parts(form.addr, 200) };
+        assert_eq!(bytes, pattern(form.offset, 200));
+    }
+    assert_eq!(threads.shared.lock().threads(), [0, 0, 0]);
+
+    // It makes one of several, while threads make the others, and then those for which there was no thread.
+    let jobs: Vec<Job> = (0..3).map(|index| job(index, read(&file, 1, 0), FileKind::Storage)).collect();
+    carry_all(&mut threads, &jobs);
+    assert_eq!(wait_for(&mut threads, 3).len(), 3);
+    assert!(threads.shared.lock().threads()[0] <= 2);
+    let jobs: Vec<Job> = (0..500).map(|index| job(index, read(&file, 1, 0), FileKind::Storage)).collect();
+    carry_all(&mut threads, &jobs);
+    assert_eq!(wait_for(&mut threads, 500).len(), 500);
+    assert_eq!(threads.pending(), 0);
+}
+
+/// A reaper that shall come back before everything is done must not be in a call that may hang.
+#[test]
+fn a_reaper_reads_nothing_while_it_may_have_to_come_back() {
+    let (file, silent) = (sample(), Silent::new());
+    let hangs = |index| job(index, next_byte(&silent.reader), FileKind::Storage);
+    let mut threads = Threads::new(options(4)).unwrap();
+
+    carry(&mut threads, &hangs(0));
+    assert_eq!(enter(&mut threads, 0, Duration::ZERO), []);
+    carry(&mut threads, &hangs(1));
+    assert_eq!(enter(&mut threads, 2, Duration::from_millis(1)), [], "until its time");
+    carry_all(&mut threads, &[job(2, read(&file, 7, 0), FileKind::Storage), hangs(3)]);
+    assert_eq!(wait_for(&mut threads, 1), [(2, Answer::Result(7))], "for one of several");
+    let mut timed = Threads::new(options(4)).unwrap();
+    timed.set_timer(token(4), Instant::now() + Duration::from_millis(1));
+    carry(&mut timed, &hangs(4));
+    assert_eq!(wait_for(&mut timed, 1), [(4, Answer::Expired)], "for everything, with a timer");
+    timed.set_timer(token(6), Instant::now());
+    while timed.shared.lock().events.is_empty() {
+        std::thread::yield_now();
+    }
+    carry(&mut timed, &hangs(5));
+    assert_eq!(wait_for(&mut timed, 1), [(6, Answer::Expired)], "for everything, with a timer that has expired");
+    drop(silent);
+    assert_eq!((reap(&mut threads, 3).len(), reap(&mut timed, 2).len()), (3, 2));
+}
+
+/// Calls that raise signals or have an order of their own stay with the threads.
+#[test]
+fn a_reaper_only_reads() {
+    let mut threads = Threads::new(options(4)).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let form = op::Write { fd: file.as_raw_fd(), addr: memory(1).as_ptr(), len: 1, offset: 0 };
+    carry(&mut threads, &job(0, form, FileKind::Storage));
+    assert_eq!(wait_for(&mut threads, 1), [(0, Answer::Result(1))]);
+    assert_eq!(threads.shared.lock().threads(), [1, 0, 0]);
+    carry(&mut threads, &job(1, op::Fsync { fd: file.as_raw_fd(), data_only: false }, FileKind::Storage));
+    assert_eq!(wait_for(&mut threads, 1), [(1, Answer::Result(0))]);
+    assert_eq!(threads.shared.lock().threads(), [1, 1, 0]);
+}
+
+#[test]
+fn one_event_is_given_though_the_queue_behind_it_hangs() {
+    let (silent, (reader, mut writer)) = (Silent::new(), std::io::pipe().unwrap());
+    let mut threads = Threads::new(options(4)).unwrap();
+    carry(&mut threads, &job(0, next_byte(&reader), FileKind::Storage));
+    (1..40).for_each(|index| carry(&mut threads, &job(index, next_byte(&silent.reader), FileKind::Storage)));
+    enter(&mut threads, 0, Duration::ZERO);
+    writer.write_all(b"x").unwrap();
+    assert_eq!(wait_for(&mut threads, 1), [(0, Answer::Result(1))]);
+    drop(silent);
+    assert_eq!(reap(&mut threads, 39).len(), 39);
+}
+
+#[test]
+fn events_are_gathered_while_that_is_not_in_vain() {
+    let mut gathering = Gathering::default();
+    assert_eq!([0, 3, 4, 9, 1000].map(|backlog| gathering.aim(backlog)), [None, None, Some(2), Some(4), Some(8)]);
+    let tries = |gathering: &mut Gathering| (0..1000).filter(|_| gathering.aim(100).is_some()).count();
+    gathering.note(true);
+    assert_eq!(tries(&mut gathering), 1000);
+    (0..20).for_each(|_| gathering.note(false));
+    assert!(tries(&mut gathering) < 1000);
+    gathering.note(true);
+    assert_eq!(tries(&mut gathering), 1000);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* sanitized: no, because it counts allocations, in the place of the sanitizer's allocator */
+/* valgrind: no, because it counts allocations, in the place of valgrind's allocator */
+/* Once a queue has its room, reading and reaping allocate nothing; nor does the answer that it is full, which is
+   ordinary flow control, or that an operation to cancel is over, which is ordinary timing. */
+#include "check.h"
+
+static unsigned long allocations;
+
+#if defined(__GLIBC__)
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+extern void *__libc_memalign(size_t alignment, size_t size);
+
+void *malloc(size_t size)
+{
+	__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+	return __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+	__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+	return __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size)
+{
+	__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+	return __libc_realloc(old, size);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t size)
+{
+	__atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+	*memory = __libc_memalign(alignment, size);
+	return *memory == NULL ? ENOMEM : 0;
+}
+#endif
+
+static unsigned long counted(void)
+{
+	return __atomic_load_n(&allocations, __ATOMIC_RELAXED);
+}
+
+/* Whatever was refused in this way has allocated nothing. */
+static void full(unsigned backend)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+	struct ringway_operation waits;
+	struct ringway_operation chain[9];
+	struct ringway_range range = {-1, 0, 0, 1, NULL, 0};
+	struct ringway_completion done;
+	uint8_t bytes[8];
+	unsigned long before;
+	int64_t over;
+	int pipes[2];
+	int i;
+
+	options.in_flight = 8;
+	queue = check_queue(backend, options);
+	if (queue == NULL)
+		return;
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	waits = ringway_nop(NULL, NULL);
+	over = ringway_push(queue, &waits);
+	CHECK(over > 0);
+	SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), 1);
+	for (i = 0; i < 8; i++) {
+		waits = ringway_read(pipes[0], &bytes[i], 1, RINGWAY_CURSOR, NULL, NULL);
+		CHECK(ringway_push(queue, &waits) > 0);
+	}
+	CHECK(ringway_submit(queue) >= 0);
+	usleep(20000); /* the threads have begun by then, and allocate no more */
+	chain[0] = ringway_open(AT_FDCWD, "full", O_RDONLY, 0, NULL, NULL);
+	chain[1] = ringway_nop(NULL, NULL);
+	range.fd = pipes[0];
+	range.buffer = bytes;
+	/* The first error of a thread makes room for its text. */
+	SAME(ringway_push(queue, &waits), -EAGAIN);
+	before = counted();
+	for (i = 0; i < 1000; i++) {
+		if (ringway_push(queue, &waits) != -EAGAIN || ringway_push(queue, &chain[0]) != -EAGAIN ||
+		    ringway_push_chain(queue, chain, 2) != -EAGAIN)
+			break;
+		if (ringway_multi_read(queue, &range, 1) != -EAGAIN || ringway_cancel(queue, over) != -ENOENT ||
+		    strstr(ringway_last_error(), "over") == NULL || ringway_push(queue, &waits) != -EAGAIN)
+			break;
+	}
+	SAME(counted() - before, 0);
+	SAME(i, 1000);
+	CHECK(strstr(ringway_last_error(), "full") != NULL);
+	BOOKS(queue);
+	/* For one that is longer than the queue there never is room: to reap and push again would not end. */
+	for (i = 1; i < 9; i++)
+		chain[i] = ringway_nop(NULL, NULL);
+	SAME(ringway_push_chain(queue, chain + 1, 8), -EAGAIN);
+	SAME(ringway_push_chain(queue, chain, 9), -EINVAL);
+	NEED(write(pipes[1], "12345678", 8) == 8);
+	check_drain(queue);
+	SAME(ringway_push_chain(queue, chain, 9), -EINVAL);
+	CHECK(ringway_push_chain(queue, chain + 1, 8) > 0);
+	SAME(ringway_destroy(&queue), 0);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+enum { DEPTH = 8, BLOCK = 4096 };
+
+static void reaped(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	(void)queue;
+	*(int *)done->arg += done->result == BLOCK;
+}
+
+/* Reads one by one and in chains, reaped by callbacks and into an array, of a file that is in use all the time. */
+static void steady(unsigned backend)
+{
+	struct ringway_options options = ringway_options();
+	struct ringway_queue *queue;
+	struct ringway_completion done[DEPTH];
+	struct ringway_operation one;
+	struct ringway_operation chain[2];
+	static uint8_t bytes[DEPTH + 2][BLOCK];
+	int file = check_file("steady", (DEPTH + 2) * BLOCK, 0);
+	unsigned long before = 0;
+	int64_t endless;
+	int pipes[2];
+	int round;
+	int read = 0;
+	int into = 0;
+	int i;
+
+	NEED(file >= 0 && pipe2(pipes, O_CLOEXEC) == 0);
+	queue = check_queue(backend, options);
+	if (queue == NULL)
+		return;
+	/* Behind a read that does not end one of the file waits: so what is known of the file stays known. */
+	chain[0] = ringway_read(pipes[0], bytes[0], 1, RINGWAY_CURSOR, NULL, NULL);
+	chain[1] = ringway_read(file, bytes[0], BLOCK, 0, NULL, NULL);
+	endless = ringway_push_chain(queue, chain, 2);
+	CHECK(endless > 0);
+	for (round = 0; round < 2000; round++) {
+		if (round == 1000)
+			before = counted();
+		for (i = 0; i < DEPTH; i++) {
+			one = ringway_read(file, bytes[i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
+			if (ringway_push(queue, &one) <= 0)
+				break;
+		}
+		for (i = 0; i < 2; i++)
+			chain[i] = ringway_read(file, bytes[DEPTH + i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
+		if (ringway_push_chain(queue, chain, 2) <= 0)
+			break;
+		if (round % 2 == 0) {
+			if (ringway_reap(queue, DEPTH + 2, RINGWAY_FOREVER) != DEPTH + 2)
+				break;
+		} else {
+			int left = DEPTH + 2;
+
+			while (left > 0) {
+				int got = ringway_reap_into(queue, done, DEPTH, left < DEPTH ? (unsigned)left : DEPTH, RINGWAY_FOREVER);
+
+				if (got <= 0)
+					break;
+				for (i = 0; i < got; i++)
+					into += done[i].result == BLOCK;
+				left -= got;
+			}
+		}
+	}
+	/* Of 10000 operations. A table may still grow, or a thread begin. */
+	CHECK(counted() - before < 100);
+	SAME(round, 2000);
+	SAME(read, 1000 * (DEPTH + 2));
+	SAME(into, 1000 * (DEPTH + 2));
+	SAME(ringway_cancel(queue, endless), 0);
+	check_drain(queue);
+	BOOKS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(file);
+}
+
+int main(void)
+{
+	void *volatile memory;
+	unsigned b;
+
+	check_watch("allocations", 100);
+	memory = malloc(1);
+	free(memory);
+	if (allocations == 0)
+		check_skip("this C library's allocations cannot be counted", 1);
+	for (b = 0; b < 3; b++) {
+		full(check_backends[b]);
+		steady(check_backends[b]);
+	}
+	return check_end("allocations");
+}
