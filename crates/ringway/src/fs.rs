@@ -32,7 +32,7 @@ mod cache;
 mod copy;
 mod dir;
 mod file;
-mod lent;
+pub(crate) mod lent;
 mod open;
 pub(crate) mod outcome;
 mod path;

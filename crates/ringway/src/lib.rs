@@ -80,7 +80,7 @@ pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll,
 };
-pub use stream::{Reader, Writer};
+pub use stream::{RangeRead, RangeStream, Reader, Writer};
 
 /// The programs in the README compile and run.
 #[cfg(all(doctest, feature = "tokio"))]

@@ -7,12 +7,14 @@ mod ahead;
 mod behind;
 #[cfg(feature = "futures")]
 mod futures;
+mod ranges;
 mod reader;
 mod started;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod writer;
 
+pub use ranges::{RangeRead, RangeStream};
 pub use reader::Reader;
 pub use writer::Writer;
 

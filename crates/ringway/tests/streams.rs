@@ -7,6 +7,8 @@ mod common;
 mod drops;
 #[path = "streams/full_disk.rs"]
 mod full_disk;
+#[path = "streams/ranges.rs"]
+mod ranges;
 #[path = "streams/reader.rs"]
 mod reader;
 #[path = "streams/script.rs"]

@@ -173,7 +173,7 @@ impl File {
     }
 
     /// Lets other tasks run now and then, before `len` bytes are submitted that may be copied then: not those of direct I/O.
-    async fn gives_way(&self, len: usize) {
+    pub(super) async fn gives_way(&self, len: usize) {
         if !self.is_direct() && self.is_storage() {
             poll_fn(|cx| go_on(cx, len.min(STEP))).await;
         }
@@ -230,6 +230,18 @@ impl File {
                 break;
             }
         }
+        self.cache().hit();
+        self.engine().inner.count_cached();
+        Some(read)
+    }
+
+    /// As [`read_cached`](Self::read_cached), at once: for at most [`STEP`] bytes, after [`go_on`].
+    pub(super) fn read_cached_now(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
+        let bytes = buffer.as_mut_slice().filter(|bytes| self.tries_cache() && !bytes.is_empty())?;
+        let Some(read) = self.core().read_now(bytes, offset) else {
+            self.cache().miss();
+            return None;
+        };
         self.cache().hit();
         self.engine().inner.count_cached();
         Some(read)

@@ -1,8 +1,10 @@
 //! The streams as the traits of `futures-io`.
 
-use super::{Reader, Writer};
+use super::{RangeRead, RangeStream, Reader, Writer};
+use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
 use std::io::{self, SeekFrom};
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -44,5 +46,13 @@ impl AsyncWrite for Writer {
     /// Flushes. It may be written to again.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         AsyncWrite::poll_flush(self, cx)
+    }
+}
+
+impl<I: Iterator<Item = Range<u64>>> Stream for RangeStream<I> {
+    type Item = RangeRead;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<RangeRead>> {
+        RangeStream::poll_next(self.get_mut(), cx)
     }
 }

@@ -296,6 +296,25 @@ fn transfers() -> Vec<Row> {
             check(blocks.len() == 2, "not a result for each")?;
             blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))
         }
+        "File::read_exact" o, |w| {
+            same(&w.file.read_exact(5..5000).await?, &pattern(5, 4995))
+        }
+        "File::read_ranges_stream" Does::NOTHING, |w| {
+            let range = 0..9;
+            drop(w.file.read_ranges_stream([range]));
+            Ok(())
+        }
+        "RangeStream::next" o, |w| {
+            let ranges = [5..50, 4090..5000, 20_000..20_001, 9..9, 6..60];
+            let mut stream = w.file.read_ranges_stream(ranges.clone()).depth(2).merge(Merge::never());
+            let mut seen = [false; 5];
+            while let Some(read) = stream.next().await {
+                check(read.range == ranges[read.index], "another range")?;
+                check(!std::mem::replace(&mut seen[read.index], true), "a range twice")?;
+                same(&read.result?, &pattern(read.range.start, read.range.count()))?;
+            }
+            check(seen == [true; 5], "a range is missing")
+        }
         "File::read_at" o, |w| {
             let (read, buffer) = w.file.read_at(room(), PAGE as u64).await;
             let read = back(read, buffer.len())?;
