@@ -63,6 +63,7 @@ mod engine;
 #[cfg(test)]
 mod faults;
 pub mod fs;
+mod log;
 mod pool;
 mod ranges;
 mod stream;
@@ -75,6 +76,7 @@ extern crate self as ringway;
 pub use block::Block;
 pub use buffer::IoBuffer;
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
+pub use log::LogWriter;
 pub use ranges::Merge;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{

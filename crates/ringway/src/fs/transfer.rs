@@ -1,7 +1,7 @@
 //! Reading into and writing from buffers that the caller gives.
 
 use super::File;
-use super::outcome::{invalid, nothing, transfer, vectored};
+use super::outcome::{invalid, nothing, number, transfer, vectored};
 use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
 use crate::engine::{Flight, Lane, Outcome, STEP, Turn, go_on, go_on_in_memory};
@@ -99,16 +99,34 @@ impl File {
             buffer = back;
         }
         self.gives_way(len as usize).await;
-        let chain = vec![op::write(self.core(), buffer, at).exact(), op::fdatasync(self.core())];
-        let mut outcomes = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).await.into_iter();
-        // A forked child has no results: its parent has.
-        let (Some(write), Some(sync)) = (outcomes.next(), outcomes.next()) else {
-            let forked = io::Error::from_raw_os_error(Reason::Forked.errno());
-            return (Err(forked), Buffer::from(Vec::new()));
+        let (write, sync) = match self.fly_synced(op::write(self.core(), buffer, at).exact()).await {
+            Ok(outcomes) => outcomes,
+            Err(forked) => return (Err(forked), Buffer::from(Vec::new())),
         };
         let (written, buffer) = transfer(write);
         // The sync behind a write that failed says only that it was called off.
         (whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync)), buffer)
+    }
+
+    /// Writes the records of a log one after the other, and makes them durable; dropped, it is cancelled.
+    pub(crate) async fn write_records(self, records: Vec<Buffer>, offset: u64) -> io::Result<()> {
+        let records = Vectored::new(records);
+        let len = records.len();
+        let (write, sync) = self.fly_synced(op::writev(self.core(), records, offset).exact()).await?;
+        whole(number(write).map(|written| written as usize), len, io::ErrorKind::WriteZero).and(nothing(sync))
+    }
+
+    /// A write with an fdatasync linked behind it: what became of either.
+    ///
+    /// Errors: ECHILD in a forked child whose parent has begun it.
+    async fn fly_synced(&self, write: Operation) -> io::Result<(Outcome, Outcome)> {
+        let chain = vec![write, op::fdatasync(self.core())];
+        let mut outcomes = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).await.into_iter();
+        match (outcomes.next(), outcomes.next()) {
+            (Some(write), Some(sync)) => Ok((write, sync)),
+            // A forked child has no results: its parent has.
+            _ => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
+        }
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at), but for direct I/O,

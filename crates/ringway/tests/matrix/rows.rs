@@ -3,7 +3,7 @@
 
 use futures::future::BoxFuture;
 use ringway::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, TryLockError};
-use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, Merge};
+use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, LogWriter, Merge};
 use std::io::{self, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -68,6 +68,8 @@ pub struct World {
 pub struct Once {
     /// A file that has no clones.
     single: Option<File>,
+    /// The file, buffered.
+    log: Option<File>,
     descriptor: Option<OwnedFd>,
     to_test: Option<(File, io::PipeReader)>,
     pipe: Option<(File, io::PipeWriter)>,
@@ -95,6 +97,7 @@ impl World {
         let once = Once {
             to_test: Some((File::with_engine(our_writer.into(), engine), our_reader)),
             single: Some(on_engine()),
+            log: Some(File::with_engine(open(0).into(), engine)),
             descriptor: Some(open(flags).into()),
             pipe: Some((File::with_engine(reader.into(), engine), writer)),
             ..Once::default()
@@ -427,6 +430,25 @@ fn streams() -> Vec<Row> {
     let o = Does::OPERATION;
     let grow = o.and(Does::GROW);
     rows! {
+        "LogWriter::new" Does::NOTHING, |w| {
+            LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR).map(drop)
+        }
+        "LogWriter::file" Does::NOTHING, |w| {
+            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+            check(log.file().engine().backend() == w.kind, "another file")
+        }
+        "LogWriter::append" grow, |w| {
+            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+            check(log.append(new_bytes()).await? == FAR, "another offset")?;
+            w.has(FAR, &new_bytes())
+        }
+        "LogWriter::append, several" grow, |w| {
+            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+            let appends = (0..3).map(|at| log.append(pattern(at, 1000)));
+            let offsets = futures::future::join_all(appends).await.into_iter().collect::<io::Result<Vec<_>>>()?;
+            check(offsets == [FAR, FAR + 1000, FAR + 2000], "other offsets")?;
+            w.has(FAR, &[0, 1, 2].map(|at| pattern(at, 1000)).concat())
+        }
         "File::reader" Does::NOTHING, |w| { check(w.file.reader().position() == 0, "not at the beginning") }
         "Reader::read" o, |w| {
             let mut reader = w.file.reader().chunk(PAGE).read_ahead(3);

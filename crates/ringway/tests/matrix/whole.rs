@@ -34,6 +34,7 @@ const NO_IO: &[&str] = &[
     "Latency::max",
     "Latency::mean",
     "Latency::quantile",
+    "LogWriter::max_group",
     "Merge::amplification",
     "Merge::gap",
     "Merge::largest",

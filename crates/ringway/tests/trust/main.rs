@@ -14,6 +14,7 @@ mod examples;
 mod executor;
 mod guarded;
 mod idle;
+mod log;
 mod panics;
 mod pressure;
 mod process;
