@@ -1,5 +1,6 @@
 //! An open file that operations can share and keep.
 
+use crate::SpareCapacity;
 use crate::backend::FileKind;
 use crate::backend::threads::nowait;
 use crate::device::{self, DirectIo};
@@ -159,13 +160,28 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset)
+    }
+
+    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows by what was read; by nothing if it is
+    /// `None`.
+    pub fn read_spare_now(&self, spare: &mut SpareCapacity, most: usize, offset: u64) -> Option<usize> {
+        let memory = spare.uninit();
+        let len = memory.len().min(most);
+        let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
+        // SAFETY: so many bytes, at most `len`, were read into it from the first on.
+        unsafe { spare.filled(read) };
+        Some(read)
+    }
+
+    /// Reads into memory that is the caller's alone, from the first byte on.
+    fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
         let mut read = 0;
         // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
         // comes next tells: nothing, at the end.
-        while read < bytes.len() {
-            let rest = &mut bytes[read..];
+        while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
-            let raw = op::Read { fd: self.as_raw_fd(), addr: rest.as_mut_ptr(), len: rest.len(), offset: at };
+            let raw = op::Read { fd: self.as_raw_fd(), addr: first.wrapping_add(read), len: len - read, offset: at };
             // The read is over before this call returns, and until then the bytes are its alone.
             match nowait::attempt(&op::Raw::Read(raw), &mut 0) {
                 nowait::Try::Done(0) => break,

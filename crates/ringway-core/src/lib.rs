@@ -47,7 +47,7 @@ mod slots;
 mod split;
 
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
-pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
+pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer, SpareCapacity};
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::Home;

@@ -20,7 +20,7 @@ use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event};
 use crate::error::{PushError, Reason};
 use crate::fork::Home;
-use crate::op::{CURSOR, Fault, Operation};
+use crate::op::{CURSOR, Fault, Held, Operation};
 use crate::slots::{Counts, Key, Slots, State};
 use carry::Asks;
 use fixed::Fixed;
@@ -184,6 +184,11 @@ impl Queue {
     fn pushed(&mut self, key: Key) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         flight.begin();
+        if self.explanation.backend == BackendKind::Null
+            && let Held::Spare(spare) = &mut flight.operation.held
+        {
+            spare.zero(); // Nobody reads into it.
+        }
         if flight.operation.drain || self.draining || !self.staged.is_empty() {
             self.stage(key);
         } else {

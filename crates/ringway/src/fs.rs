@@ -37,6 +37,7 @@ mod open;
 pub(crate) mod outcome;
 mod path;
 mod read_dir;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod transfer;

@@ -74,13 +74,13 @@ mod thread;
 extern crate self as ringway;
 
 pub use block::Block;
-pub use buffer::IoBuffer;
+pub use buffer::{IoBuffer, SpareBuffer};
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use log::LogWriter;
 pub use ranges::Merge;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, FaultPlan, Refusal, SqPoll,
+    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, FaultPlan, Refusal, SpareCapacity, SqPoll,
 };
 pub use stream::{RangeRead, RangeStream, Reader, Writer};
 

@@ -13,6 +13,8 @@ mod ranges;
 mod reader;
 #[path = "streams/script.rs"]
 mod script;
+#[path = "streams/spare.rs"]
+mod spare;
 #[path = "streams/traits.rs"]
 mod traits;
 #[path = "streams/writer.rs"]

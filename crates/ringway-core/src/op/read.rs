@@ -2,7 +2,7 @@
 
 use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Shape, answer, call_at, on_file};
 use crate::backend::kaio_sys::{self, Iocb};
-use crate::{Buffer, File};
+use crate::{Buffer, File, SpareCapacity};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -35,6 +35,28 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operat
     let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
     let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: buffer.len(), offset: at.into().raw() };
     Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
+}
+
+/// As [`read`](read()), into the spare capacity of a buffer, which grows by what was read
+/// ([`Completion::into_spare`](crate::Completion::into_spare)). It need not be initialised.
+///
+/// Errors: as for [`read`](read()); then, and on cancel, the buffer has the length that it had.
+///
+/// ```
+/// # use ringway_core::{op, File, Options, SpareCapacity};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = File::open("/etc/passwd")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::read_spare(&file, Vec::with_capacity(4), 0).exact())?;
+/// let done = queue.reap(1)?.next().unwrap();
+/// let text = Vec::try_from(done.into_spare().unwrap()).unwrap();
+/// assert!(text.starts_with(b"root"));
+/// # Ok(()) }
+/// ```
+pub fn read_spare(file: &File, spare: impl Into<SpareCapacity>, at: impl Into<At>) -> Operation {
+    let spare = spare.into();
+    let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: spare.len(), offset: at.into().raw() };
+    Operation::make(form.into(), Held::Spare(spare), Some(file.clone()), None)
 }
 
 /// `len` bytes at `addr` from `offset` on ([`CURSOR`]: the file's own position).

@@ -212,6 +212,7 @@ impl Flight {
 
     #[inline]
     pub(super) fn complete(&mut self, key: Key) -> Completion {
+        op::fill(&mut self.operation, self.result);
         let kind = self.operation.kind();
         let opened = if kind == Kind::Open { Open::opened(self.result) } else { None };
         let result = match u64::try_from(self.result) {

@@ -6,7 +6,7 @@ use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
 use crate::engine::{Flight, Lane, Outcome, STEP, Turn, go_on, go_on_in_memory};
 use ringway_core::op::{self, At, Vectored};
-use ringway_core::{Buffer, Operation, Reason};
+use ringway_core::{Buffer, Operation, Reason, SpareCapacity};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
@@ -113,7 +113,8 @@ impl File {
         let records = Vectored::new(records);
         let len = records.len();
         let (write, sync) = self.fly_synced(op::writev(self.core(), records, offset).exact()).await?;
-        whole(number(write).map(|written| written as usize), len, io::ErrorKind::WriteZero).and(nothing(sync))
+        let written = number(write).map(|written| written as usize);
+        whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))
     }
 
     /// A write with an fdatasync linked behind it: what became of either.
@@ -248,8 +249,7 @@ impl File {
                 break;
             }
         }
-        self.cache().hit();
-        self.engine().inner.count_cached();
+        self.count_hit();
         Some(read)
     }
 
@@ -260,8 +260,7 @@ impl File {
             self.cache().miss();
             return None;
         };
-        self.cache().hit();
-        self.engine().inner.count_cached();
+        self.count_hit();
         Some(read)
     }
 
@@ -274,18 +273,14 @@ impl File {
             let step = match len.saturating_sub(read) {
                 // Files of /proc and the like have no length, and any may have grown.
                 0 => MORE,
-                left if self.is_cached(&(read as u64..read as u64 + 1)) => left.min(STEP),
                 left => left.min(WHOLE),
             };
             content.try_reserve(step)?;
-            // A step at a time, so that no poll is spent on zeroing memory that is read into much later.
-            content.resize(read + step, 0);
-            let buffer = Buffer::from(content).slice(read..);
-            let (result, buffer) = self.read_buffer(buffer, At::Offset(read as u64), true).await;
+            let spare = SpareCapacity::from(content).limit(step);
+            let (result, spare) = self.read_spare(spare, At::Offset(read as u64), true).await;
             let more = result?;
             // (A forked child does not get its buffer back, and has had an error.)
-            content = Vec::try_from(buffer).map_err(|_| io::ErrorKind::Other)?;
-            content.truncate(read + more);
+            content = Vec::try_from(spare).map_err(|_| io::ErrorKind::Other)?;
             if more < step {
                 return Ok(content);
             }
@@ -305,7 +300,13 @@ impl File {
         cached
     }
 
-    fn tries_cache(&self) -> bool {
+    /// A read was answered from the page cache.
+    pub(super) fn count_hit(&self) {
+        self.cache().hit();
+        self.engine().inner.count_cached();
+    }
+
+    pub(super) fn tries_cache(&self) -> bool {
         let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
         may && self.cache().is_worth_a_try()
     }

@@ -368,6 +368,20 @@ fn transfers() -> Vec<Row> {
             back(read, buffer.len())?;
             same(&buffer, &pattern(PAGE as u64, LEN))
         }
+        "File::read_buf_at" o, |w| {
+            let (read, buffer) = w.file.read_buf_at(Vec::with_capacity(LEN), PAGE as u64).await;
+            let read = read?;
+            check(read > 0 && read == buffer.len(), "another length")?;
+            same(&buffer, &pattern(PAGE as u64, read))
+        }
+        "File::read_buf_exact_at" o, |w| {
+            let mut buffer = Vec::with_capacity(LEN);
+            buffer.extend_from_slice(b"head");
+            let len = buffer.capacity() - buffer.len();
+            let (read, buffer) = w.file.read_buf_exact_at(buffer, 77).await;
+            read?;
+            same(&buffer, &[b"head", &pattern(77, len)[..]].concat())
+        }
         "File::write_at" grow, |w| {
             let (written, buffer) = w.file.write_at(buffer(&new_bytes()), FAR).await;
             let written = back(written, buffer.len())?;
