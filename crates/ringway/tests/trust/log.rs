@@ -268,7 +268,7 @@ fn somebody_else_goes_on() {
             }
             // The first of a round may have been taken out.
             let len = content(world).len();
-            assert!((60 * 20..=60 * 30).contains(&len) && len % 10 == 0, "{len} bytes");
+            assert!((60 * 20..=60 * 30).contains(&len) && len.is_multiple_of(10), "{len} bytes");
         },
     );
 }
