@@ -21,7 +21,8 @@
 //!
 //! The kernel writes to a buffer for as long as a read is on its way, whatever becomes of the future. So an operation owns its buffer:
 //! one that is given goes along and comes back with the result ([`IoBuffer`]), one that is lent ([`Block`]) comes with
-//! it. A borrowed slice cannot be passed; that is what makes dropping a future at any point safe:
+//! it. To read into a `Vec::with_capacity` without zeroing it first, there is [`read_buf_at`](fs::File::read_buf_at). A borrowed
+//! slice cannot be passed; that is what makes dropping a future at any point safe:
 //!
 //! ```compile_fail
 //! # async fn example(file: ringway::fs::File) {

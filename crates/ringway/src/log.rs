@@ -199,15 +199,18 @@ impl Future for Append<'_> {
         }
         let mut state = self.shared.lock();
         if let Some(record) = self.record.take() {
-            if let Some(failed) = &state.failed {
-                return Poll::Ready(Err(refused(failed)));
+            if let Some(error) = state.failed.as_ref().map(refused) {
+                drop(state);
+                drop(record);
+                return Poll::Ready(Err(error));
             }
             self.key = Some(state.insert(record, cx.waker()));
         }
         let Some(key) = self.key else { panic!("a future was polled after it was ready") };
         if !state.is_over(key) {
-            state.wait(key, cx.waker());
+            let old = state.wait(key, cx.waker());
             drop(state);
+            drop(old);
             self.shared.advance(key);
             state = self.shared.lock();
         }
@@ -215,7 +218,9 @@ impl Future for Append<'_> {
             return Poll::Pending;
         }
         self.key = None;
-        let Stage::Over(result) = state.remove(key).stage else { unreachable!("it is over") };
+        let over = state.remove(key);
+        drop(state);
+        let Stage::Over(result) = over.stage else { unreachable!("it is over") };
         Poll::Ready(result)
     }
 }
@@ -224,17 +229,17 @@ impl Drop for Append<'_> {
     fn drop(&mut self) {
         let Some(key) = self.key.filter(|_| self.shared.is_here()) else { return };
         let mut state = self.shared.lock();
-        let stage = std::mem::replace(&mut state.waiting(key).stage, Stage::Dropped);
+        let waiting = state.waiting(key);
+        let waker = waiting.waker.take();
+        let stage = std::mem::replace(&mut waiting.stage, Stage::Dropped);
         if !matches!(stage, Stage::Begun(_)) {
             state.queue.retain(|queued| *queued != key);
             state.remove(key);
-        } else {
-            state.waiting(key).waker = None;
         }
         // It may have been the one that was to move the log on.
         let other = state.someone();
         drop(state);
-        drop(stage);
+        drop((stage, waker));
         wake(other);
     }
 }
@@ -276,7 +281,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that may panic runs under the lock.
+        // Nothing of the program's own runs under the lock: wakers and records are dropped behind it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -315,9 +320,9 @@ impl Shared {
                     if let Stage::Begun(_) = state.waiting(own).stage {
                         state.waiting(own).waker = None;
                     }
-                    let wakers = state.end_group(result);
+                    let (wakers, records) = state.end_group(result);
                     drop(state);
-                    drop(commit);
+                    drop((commit, records));
                     wake(wakers);
                     state = self.lock();
                 }
@@ -351,10 +356,12 @@ impl State {
         matches!(self.waiting(key).stage, Stage::Over(_))
     }
 
-    fn wait(&mut self, key: usize, waker: &Waker) {
+    /// Keeps the waker, and gives the one that it replaces.
+    fn wait(&mut self, key: usize, waker: &Waker) -> Option<Waker> {
         let kept = &mut self.waiting(key).waker;
-        if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-            *kept = Some(waker.clone());
+        match kept {
+            Some(kept) if kept.will_wake(waker) => None,
+            _ => kept.replace(waker.clone()),
         }
     }
 
@@ -408,8 +415,9 @@ impl State {
         Box::pin(file.clone().write_records(records, begin))
     }
 
-    /// Notes the result of each record of the group, and of those behind it if it has failed. Those to be told of it.
-    fn end_group(&mut self, result: io::Result<()>) -> Vec<Waker> {
+    /// Notes the result of each record of the group, and of those behind it if it has failed. Those to be told of it, and the records
+    /// that will not be written.
+    fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<Stage>) {
         let mut wakers = self.group_wakers();
         self.is_gathering = self.group.len() + self.queue.len() > 1;
         for key in std::mem::take(&mut self.group) {
@@ -421,15 +429,16 @@ impl State {
                 _ => drop(self.remove(key)),
             }
         }
+        let mut records = Vec::new();
         if let Err(error) = result {
             for key in std::mem::take(&mut self.queue) {
                 let waiting = self.waiting(key);
-                waiting.stage = Stage::Over(Err(refused(&error)));
+                records.push(std::mem::replace(&mut waiting.stage, Stage::Over(Err(refused(&error)))));
                 wakers.extend(waiting.waker.take());
             }
             self.failed = Some(error);
         }
-        wakers
+        (wakers, records)
     }
 }
 

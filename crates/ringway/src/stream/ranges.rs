@@ -342,10 +342,12 @@ impl Signals {
     /// Has the next signal wake this waker. Whether there is one already is to be asked after that.
     fn wait(&self, waker: &Waker) {
         let mut kept = self.waker_of_task();
-        if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-            *kept = Some(waker.clone());
-        }
+        let old = match &*kept {
+            Some(kept) if kept.will_wake(waker) => None,
+            _ => kept.replace(waker.clone()),
+        };
         drop(kept);
+        drop(old);
         self.is_waiting.store(true, Ordering::SeqCst);
     }
 

@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use proptest::prelude::*;
 use ringway::fs::{File, OpenOptions};
-use ringway::{BackendKind, EngineBuilder, FaultPlan, LogWriter, Reaping};
+use ringway::{BackendKind, Buffer, CustomBuffer, EngineBuilder, FaultPlan, LogWriter, Reaping};
 use ringway_core::FaultStep;
 use ringway_core::op::Kind;
 use std::io;
@@ -238,6 +238,49 @@ fn what_has_not_begun_is_taken_out_and_what_has_stays() {
             assert_eq!(end(world, append).unwrap(), offset);
         }
         assert_eq!(content(world), [0, 1, 3, 4].map(|mark| record(mark, 10)).concat());
+    });
+}
+
+/// A record that uses the log when it is dropped.
+struct Nosy(LogWriter, [u8; 4]);
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        let _ = self.0.clone().max_group(1 << 20);
+    }
+}
+
+// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody writes to them.
+unsafe impl CustomBuffer for Nosy {
+    fn as_ptr(&self) -> *const u8 {
+        self.1.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+    fn writable(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
+        self
+    }
+}
+
+#[test]
+fn a_record_may_use_the_log_when_it_is_dropped() {
+    let faults =
+        |builder: EngineBuilder| by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO));
+    each_faulty("a_record_may_use_the_log_when_it_is_dropped", faults, |world, log| {
+        let nosy = || Buffer::custom(Box::new(Nosy(log.clone(), *b"nosy")));
+        let mut first = begun(&log, record(1, 10));
+        let mut taken_out: Append = Box::pin(log.append(nosy()));
+        assert!(poll(&mut taken_out).is_pending());
+        drop(taken_out);
+        let mut queued: Append = Box::pin(log.append(nosy()));
+        assert!(poll(&mut queued).is_pending());
+        assert_eq!(end(world, &mut first).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(end(world, &mut queued).unwrap_err().kind(), io::ErrorKind::Other);
+        assert_eq!(block_on(log.append(nosy())).unwrap_err().kind(), io::ErrorKind::Other);
     });
 }
 
