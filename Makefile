@@ -83,11 +83,15 @@ test: check ## every test
 	$(ROCKSDB) test
 	$(GO_DOOR) test
 
-check: ## formatting and lints, as CI wants them
+check: ## formatting and lints, as CI wants them, and that compare/ compiles
 	@$(SETUP) rust cc fmt clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
+	$(CARGO) clippy -p ringway-c -- -D warnings
+	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
+		{ echo "the backends for tests are in the libraries by default" >&2; exit 1; }
+	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
 	$(C_DOOR) headers pages
 	$(GO_DOOR) check
 

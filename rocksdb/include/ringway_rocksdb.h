@@ -28,7 +28,7 @@ struct FileSystemOptions {
 	uint32_t entries = 0;   // the most reads that one system call submits; 16
 	uint32_t in_flight = 0; // the most reads in flight for each thread; 256
 	uint32_t threads = 0;   // the most threads of each queue, where the kernel cannot carry a read; ringway's default
-	std::string faults;     // for tests: what is to go wrong, such as "seed=7,short=500"; see ringway_create(3)
+	std::string faults;     // for tests of this library alone: what is to go wrong, such as "seed=7,short=500"; see ringway_create(3)
 	bool log = false;       // tells on standard error what the queues were granted, and at the end what they did
 };
 

@@ -2,10 +2,12 @@
 # db_bench of RocksDB itself, never compiled for us, with the shared object preloaded: fills, compacts and reads a small database on each
 # backend, with checksums verified, and fails if it does, or if nothing went through a queue.
 #
-#	tests/db_bench.sh libringway_rocksdb.so
+#	tests/db_bench.sh libringway_rocksdb.so testing/libringway_rocksdb.so
+#
+# The second is built for tests, and injects faults. The first has none, and says so.
 set -eu
 
-object=$1
+object=$1 testing=$2
 if ! command -v db_bench >/dev/null; then
 	echo "db_bench: skipped: it is not installed (Debian: rocksdb-tools)"
 	test -z "${CI:-}"
@@ -45,8 +47,10 @@ for backend in uring kaio threads; do
 		run "$uri" 'ringway: .* [1-9][0-9]* asynchronous' seekrandom $read $io --reads=200 --seek_nexts=300 --async_io
 		run "$uri" 'readseq +:' readseq,readreverse $read $io --async_io
 	done
+	object=$testing
 	run "$uri&faults=seed=7,short=300,retryable=100,reorder=500" 'ringway: .* [1-9][0-9]* batches' multireadrandom,seekrandom $read $direct \
 		--multiread_batched --batch_size=32 --reads=3200 --async_io --seek_nexts=100
+	object=$1
 	echo "db_bench/$backend: passed"
 done
 
@@ -55,4 +59,8 @@ if LD_PRELOAD=$object db_bench --fs_uri='ringway://?depth=3' --db="$dir/db" --be
 	fail "a URI with an unknown parameter was taken"
 fi
 grep -q 'there is no parameter depth' "$dir/log" || fail "an unknown parameter is not named"
+if LD_PRELOAD=$object db_bench --fs_uri='ringway://?faults=short=500' --db="$dir/db" --benchmarks=readrandom $read >"$dir/log" 2>&1; then
+	fail "faults were taken by an object that is not built for tests"
+fi
+grep -q 'built for tests' "$dir/log" || fail "nothing says that only an object built for tests injects faults"
 echo "db_bench/uri: passed"

@@ -85,7 +85,8 @@ enum ringway_backend {
 	RINGWAY_BACKEND_URING = 1,   /* io_uring */
 	RINGWAY_BACKEND_KAIO = 2,    /* Linux AIO: direct I/O and syncs; the rest goes to threads */
 	RINGWAY_BACKEND_THREADS = 3, /* threads that make blocking calls */
-	RINGWAY_BACKEND_NULL = 4     /* nothing is done and all of it succeeds: what the queue itself costs */
+	RINGWAY_BACKEND_NULL = 4     /* nothing is done and all of it succeeds: what the queue itself costs. In a library built for
+	                                tests only; see ringway_create(3) */
 };
 
 /* Bits of ringway_options.flags. */
@@ -125,8 +126,8 @@ struct ringway_options {
 	int32_t iopoll_fd;            /* with RINGWAY_IOPOLL, which needs it: a file open for direct I/O on a device with poll queues;
 	                                 0 (and less) is none */
 	struct ringway_queue *attach; /* shares this queue's kernel threads, SQPOLL's and io_uring's workers; NULL: no other's */
-	const char *faults;           /* for tests: what is to go wrong, such as "seed=7 short=500 errors=10"; NULL: nothing. See
-	                                 ringway_create(3). Not needed after it */
+	const char *faults;           /* for tests: what is to go wrong, such as "seed=7 short=500 errors=10"; NULL: nothing. In a
+	                                 library built for tests only; see ringway_create(3). Not needed after it */
 };
 
 /* (Some functions have the name of a structure, as stat(2) has: in C++ say `struct ringway_options` for the type.) */
@@ -164,6 +165,7 @@ static inline struct ringway_options ringway_options(void)
  *   -EINVAL   options out of range, or a RINGWAY_BACKEND that is none
  *   -E2BIG    options of a later library, with something set that this one does not know
  *   -ECHILD   `attach` is a queue of the process that this one is a fork of
+ *   -EOPNOTSUPP  `faults` or RINGWAY_BACKEND_NULL, and this library is not built for tests
  *   others    the errno with which a backend that was asked for by name was refused, or, with RINGWAY_STRICT, anything else
  */
 int ringway_create(const struct ringway_options *options, struct ringway_queue **queue);

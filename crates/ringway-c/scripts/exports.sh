@@ -18,6 +18,12 @@ for library in shared static; do
         failed=1
     fi
 done
+# What is for tests alone: the null backend and the one that injects faults.
+if nm "$static" | grep -E 'ringway_core7backend(4null|6faulty)' >"$scratch/testing"; then
+    echo "the static library has in it what is for tests alone:" >&2
+    cat "$scratch/testing" >&2
+    failed=1
+fi
 found=$(objdump -p "$shared" | awk '$1 == "SONAME" { print $2 }')
 if [ "$found" != "$soname" ]; then
     echo "the soname is ${found:-missing}, not $soname" >&2

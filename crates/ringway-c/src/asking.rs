@@ -83,7 +83,8 @@ pub unsafe extern "C" fn ringway_backend(queue: *const Door) -> c_uint {
         BackendKind::Uring => 1,
         BackendKind::Kaio => 2,
         BackendKind::Threads => 3,
-        BackendKind::Null => 4,
+        // (The one that a library for tests has beside.)
+        _ => 4,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::door::{Door, look, this_thread};
 use crate::error::Failure;
 use crate::files::Files;
 use crate::records::Records;
-use ringway_core::{BackendKind, BuildError, FaultPlan, File, Home, Options, SqPoll};
+use ringway_core::{BackendKind, BuildError, File, Home, Options, SqPoll};
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
         1 => core.backend(BackendKind::Uring),
         2 => core.backend(BackendKind::Kaio),
         3 => core.backend(BackendKind::Threads),
-        4 => core.backend(BackendKind::Null),
+        4 => null(core)?,
         number => return Err(Failure::new(libc::EINVAL, format!("backend {number} is none"))),
     };
     let unless_0 = |core: Options, number: u32, set: fn(Options, u32) -> Options| match number {
@@ -108,9 +108,35 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
     }
     if !asked.faults.is_null() {
         // SAFETY: the caller's promise.
-        let text = unsafe { CStr::from_ptr(asked.faults) }.to_string_lossy();
-        let plan: FaultPlan = text.parse().map_err(|error: String| Failure::new(libc::EINVAL, error))?;
-        core = core.faults(plan);
+        core = inject(core, unsafe { CStr::from_ptr(asked.faults) })?;
     }
     Ok(core)
+}
+
+/// Why the installed library refuses what follows, and the fix.
+#[cfg(not(feature = "testing"))]
+const ONLY_FOR_TESTS: &str = "only a library built for tests has it: `make -C crates/ringway-c testing` builds one";
+
+/// The null backend, in a library for tests.
+#[cfg(feature = "testing")]
+fn null(core: Options) -> Result<Options, Failure> {
+    Ok(core.backend(BackendKind::Null))
+}
+
+#[cfg(not(feature = "testing"))]
+fn null(_: Options) -> Result<Options, Failure> {
+    Err(Failure::new(libc::EOPNOTSUPP, format!("RINGWAY_BACKEND_NULL: {ONLY_FOR_TESTS}")))
+}
+
+/// Injects faults, in a library for tests. Errors: EINVAL for words that are none.
+#[cfg(feature = "testing")]
+fn inject(core: Options, faults: &CStr) -> Result<Options, Failure> {
+    let plan: ringway_core::FaultPlan =
+        faults.to_string_lossy().parse().map_err(|error: String| Failure::new(libc::EINVAL, error))?;
+    Ok(core.faults(plan))
+}
+
+#[cfg(not(feature = "testing"))]
+fn inject(_: Options, _: &CStr) -> Result<Options, Failure> {
+    Err(Failure::new(libc::EOPNOTSUPP, format!("faults: {ONLY_FOR_TESTS}")))
 }

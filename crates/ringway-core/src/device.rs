@@ -3,9 +3,12 @@
 
 mod block;
 mod mounts;
+mod shared;
 
 pub use block::{DeviceFacts, block_device_in_use};
 use mounts::Mounts;
+pub(crate) use shared::Device;
+use shared::Number;
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
@@ -14,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,44 +138,59 @@ impl PathFacts {
         let mounts = Mounts::of_this_process();
         let mount_id = statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0).map(|statx| statx.stx_mnt_id);
         let mounted = mounts.of_file(mount_id, number(stat.st_dev));
-        let device = holding_device(&stat, magic).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+        let node = Node::of(&stat);
+        let device = node.holding_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+        let block_size = device.as_ref().and_then(|device| device.logical_block_size);
         Ok(Self {
             file_system: match mounted {
                 Some(mount) => mount.file_system.clone(),
                 None => magic_name(magic),
             },
-            kind: Kind::of_mode(stat.st_mode),
-            direct: told_alignment(statx.as_ref()).unwrap_or_else(|| worked_out_alignment(fd, &stat, device.as_ref())),
+            kind: node.kind,
+            direct: told_alignment(statx.as_ref()).unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size)),
             device,
         })
     }
 }
 
 /// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and newer, most file
-/// systems), some files of sysfs otherwise. A descriptor that cannot be asked gets an assumption that says `supported:
-/// false`.
+/// systems), a file of sysfs and a few calls otherwise. A descriptor that cannot be asked gets an assumption that says
+/// `supported: false`.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
-    if let Some(told) = told_alignment(statx(fd).as_ref()) {
-        return told;
-    }
-    let Ok(stat) = fstat(fd) else {
-        return DirectIo { supported: false, ..ASSUMED };
-    };
-    let device =
-        holding_device(&stat, file_system_magic(fd)).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
-    worked_out_alignment(fd, &stat, device.as_ref())
+    FileFacts::of(fd).direct
 }
 
 /// Bytes of the largest request that the device below a regular file or block device takes undivided
-/// (`max_sectors_kb`). `None` where there is no such device: tmpfs, overlay, network file systems, pipes. Opens two
-/// files of sysfs at most.
+/// (`max_sectors_kb`). `None` where there is no such device: tmpfs, overlay, network file systems, pipes. Opens one file
+/// of sysfs.
 pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
-    let stat = fstat(fd).ok()?;
-    if !matches!(Kind::of_mode(stat.st_mode), Kind::Regular | Kind::Block) {
-        return None;
+    FileFacts::of(fd).device?.largest_request()
+}
+
+/// What a queue asks of a file. What belongs to its device is shared with all files that are open there.
+#[derive(Debug)]
+pub(crate) struct FileFacts {
+    pub direct: DirectIo,
+    /// The device below a regular file or block device.
+    pub device: Option<Arc<Device>>,
+}
+
+impl FileFacts {
+    /// One system call where the kernel tells the alignment.
+    pub fn of(fd: BorrowedFd<'_>) -> Self {
+        let statx = statx(fd);
+        let told = told_alignment(statx.as_ref());
+        let node =
+            statx.and_then(|statx| Node::of_statx(&statx)).map_or_else(|| fstat(fd).map(|stat| Node::of(&stat)), Ok);
+        let Ok(node) = node else {
+            return Self { direct: told.unwrap_or(DirectIo { supported: false, ..ASSUMED }), device: None };
+        };
+        let device = node.number().map(|number| Device::of(number, || node.holding_device(fd)));
+        let block_size = || device.as_ref().and_then(|device| device.block_size());
+        let direct = told.unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size()));
+        // (One that holds a directory is of use for its alignment alone.)
+        Self { direct, device: device.filter(|_| node.kind != Kind::Directory) }
     }
-    let (major, minor) = holding_device(&stat, file_system_magic(fd))?;
-    block::max_sectors_kb(major, minor)?.checked_mul(1024)
 }
 
 /// A multiple of every block size in use.
@@ -196,18 +215,18 @@ fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
 }
 
 /// The alignment where the kernel does not tell it: the device's logical block, which has been enough for offset,
-/// length and memory since Linux 2.6.
-fn worked_out_alignment(fd: BorrowedFd<'_>, stat: &libc::stat, device: Option<&DeviceFacts>) -> DirectIo {
-    let aligned = match device.and_then(|device| device.logical_block_size) {
+/// length and memory since Linux 2.6. `block` is `None` where there is no device.
+fn worked_out_alignment(fd: BorrowedFd<'_>, kind: Kind, block: Option<u32>) -> DirectIo {
+    let aligned = match block {
         Some(block) => {
             DirectIo { memory_align: block, offset_align: block, source: AlignmentSource::BlockDevice, ..ASSUMED }
         }
         None => ASSUMED,
     };
-    let supported = match Kind::of_mode(stat.st_mode) {
-        Kind::Regular => opens_direct(fd).unwrap_or(device.is_some()),
+    let supported = match kind {
+        Kind::Regular => opens_direct(fd).unwrap_or(block.is_some()),
         Kind::Block => true,
-        Kind::Directory => device.is_some(),
+        Kind::Directory => block.is_some(),
         Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => false,
     };
     DirectIo { supported, ..aligned }
@@ -235,26 +254,56 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
     }
 }
 
-/// Major and minor number of the block device that holds a file, or that the file is.
-fn holding_device(stat: &libc::stat, magic: u32) -> Option<(u32, u32)> {
-    match Kind::of_mode(stat.st_mode) {
-        Kind::Block => return Some(number(stat.st_rdev)),
-        Kind::Regular | Kind::Directory => {}
-        Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => return None,
-    }
-    let device = number(stat.st_dev);
-    if device.0 != 0 {
-        return Some(device);
-    }
-    // A file system over several devices gives its files an anonymous number; the mount names one of the devices.
-    if [BTRFS_MAGIC, BCACHEFS_MAGIC].contains(&magic) {
-        let mounts = Mounts::of_this_process();
-        return block::number_of_path(Path::new(&mounts.of_file(None, device)?.source));
-    }
-    None
+/// What an inode is, and where.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    kind: Kind,
+    /// Of the device that the file is on.
+    device: Number,
+    /// Of the device that the file is.
+    special: Number,
 }
 
-fn number(device: libc::dev_t) -> (u32, u32) {
+impl Node {
+    fn of(stat: &libc::stat) -> Self {
+        let (device, special) = (number(stat.st_dev), number(stat.st_rdev));
+        Self { kind: Kind::of_mode(stat.st_mode), device, special }
+    }
+
+    /// `None` where its kind was not told.
+    fn of_statx(statx: &libc::statx) -> Option<Self> {
+        (statx.stx_mask & libc::STATX_TYPE != 0).then(|| Self {
+            kind: Kind::of_mode(statx.stx_mode.into()),
+            device: (statx.stx_dev_major, statx.stx_dev_minor),
+            special: (statx.stx_rdev_major, statx.stx_rdev_minor),
+        })
+    }
+
+    /// The number that those on one device have in common; `None` for what is on none.
+    fn number(&self) -> Option<Number> {
+        match self.kind {
+            Kind::Block => Some(self.special),
+            Kind::Regular | Kind::Directory => Some(self.device),
+            Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => None,
+        }
+    }
+
+    /// Major and minor number of the block device that holds the file, or that it is.
+    fn holding_device(&self, fd: BorrowedFd<'_>) -> Option<Number> {
+        let number = self.number()?;
+        if number.0 != 0 {
+            return Some(number);
+        }
+        // A file system over several devices gives its files an anonymous number; the mount names one of the devices.
+        if [BTRFS_MAGIC, BCACHEFS_MAGIC].contains(&file_system_magic(fd)) {
+            let mounts = Mounts::of_this_process();
+            return block::number_of_path(Path::new(&mounts.of_file(None, number)?.source));
+        }
+        None
+    }
+}
+
+fn number(device: libc::dev_t) -> Number {
     (libc::major(device), libc::minor(device))
 }
 
@@ -268,7 +317,7 @@ fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// `statx(2)` for alignment and mount; `None` where the system call is missing or refused (kernels before 4.11,
+/// `statx(2)` for kind, alignment and mount; `None` where the system call is missing or refused (kernels before 4.11,
 /// seccomp).
 fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
     const EMPTY: &CStr = c"";
@@ -280,7 +329,7 @@ fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
             fd.as_raw_fd(),
             EMPTY.as_ptr(),
             libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN | libc::STATX_MNT_ID,
+            libc::STATX_TYPE | libc::STATX_DIOALIGN | libc::STATX_MNT_ID,
             statx.as_mut_ptr(),
         )
     };

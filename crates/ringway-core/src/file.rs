@@ -1,13 +1,7 @@
 //! An open file that operations can share and keep.
 
-use crate::SpareCapacity;
-use crate::backend::FileKind;
-use crate::backend::threads::nowait;
-use crate::device::{self, DirectIo};
-use crate::op::{self, OpenOptions};
-use std::io;
+use crate::device::{DirectIo, FileFacts};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// An open file. Clones share the descriptor, and every operation in flight holds one, so that the number
@@ -27,8 +21,7 @@ struct Inner {
     /// Closed with the last holder.
     owned: bool,
     traits: OnceLock<Traits>,
-    direct_io: OnceLock<DirectIo>,
-    largest_request: OnceLock<Option<u32>>,
+    facts: OnceLock<FileFacts>,
 }
 
 impl Drop for Inner {
@@ -50,6 +43,20 @@ impl WeakFile {
     pub fn upgrade(&self) -> Option<File> {
         self.0.upgrade().map(|inner| File { inner })
     }
+}
+
+/// What a descriptor stands for, as far as it decides who may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// A regular file or a block device: a transfer ends by itself.
+    Storage,
+    /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
+    Stream,
+    /// A character device, a terminal for example: as a stream; and a write may wait although it is not to, and
+    /// although there is room for a part of it.
+    Device,
+    /// Nobody has looked.
+    Unknown,
 }
 
 /// What two cheap system calls tell of a descriptor.
@@ -81,14 +88,6 @@ impl Traits {
 }
 
 impl File {
-    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to open without
-    /// blocking, push [`op::open`](crate::op::open()).
-    ///
-    /// Errors: those of `open(2)`.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        OpenOptions::new().read(true).open(path)
-    }
-
     /// A file over a descriptor that somebody else owns and closes: for interfaces to other languages. `None` for a negative number.
     ///
     /// # Safety
@@ -100,9 +99,7 @@ impl File {
     }
 
     fn make(fd: RawFd, owned: bool) -> Self {
-        let inner =
-            Inner { fd, owned, traits: OnceLock::new(), direct_io: OnceLock::new(), largest_request: OnceLock::new() };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(Inner { fd, owned, traits: OnceLock::new(), facts: OnceLock::new() }) }
     }
 
     /// A way back to this file for as long as somebody holds it.
@@ -122,14 +119,20 @@ impl File {
     }
 
     /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1), else the
-    /// device's block size. Asked once; the first call blocks for a system call or a few files of sysfs.
+    /// device's block size. Asked once; the first call blocks for a system call, or for a file of sysfs too if no other
+    /// file on the device has asked.
     pub fn direct_io(&self) -> DirectIo {
-        *self.inner.direct_io.get_or_init(|| device::direct_alignment(self.as_fd()))
+        self.facts().direct
     }
 
-    /// Bytes of the largest request that the device below takes undivided; `None` where there is none.
+    /// Bytes of the largest request that the device below takes undivided; `None` where there is none. Asked once for
+    /// all files that are open on the device: the first call blocks for a system call and a file of sysfs.
     pub fn largest_request(&self) -> Option<u32> {
-        *self.inner.largest_request.get_or_init(|| device::largest_request(self.as_fd()))
+        self.facts().device.as_ref()?.largest_request()
+    }
+
+    fn facts(&self) -> &FileFacts {
+        self.inner.facts.get_or_init(|| FileFacts::of(self.as_fd()))
     }
 
     /// True when the file was opened with `O_DIRECT`.
@@ -141,55 +144,6 @@ impl File {
     /// of a pipe, a socket or a terminal may wait for somebody else for ever.
     pub fn is_storage(&self) -> bool {
         self.traits().kind == FileKind::Storage
-    }
-
-    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
-    /// many bytes: all, or those up to the end of the file.
-    ///
-    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is cached, or it cannot be read
-    /// this way, or not at all. Then push the read as usual. Copying blocks for as long as it takes: about 10 GB/s.
-    ///
-    /// ```
-    /// # use ringway_core::File;
-    /// # fn main() -> std::io::Result<()> {
-    /// let file = File::open("/etc/passwd")?;
-    /// let mut bytes = [0; 16];
-    /// if let Some(read) = file.read_now(&mut bytes, 0) {
-    ///     println!("cached: {:?}", &bytes[..read]);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
-        self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset)
-    }
-
-    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows by what was read; by nothing if it is
-    /// `None`.
-    pub fn read_spare_now(&self, spare: &mut SpareCapacity, most: usize, offset: u64) -> Option<usize> {
-        let memory = spare.uninit();
-        let len = memory.len().min(most);
-        let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
-        // SAFETY: so many bytes, at most `len`, were read into it from the first on.
-        unsafe { spare.filled(read) };
-        Some(read)
-    }
-
-    /// Reads into memory that is the caller's alone, from the first byte on.
-    fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
-        let mut read = 0;
-        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
-        // comes next tells: nothing, at the end.
-        while read < len {
-            let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
-            let raw = op::Read { fd: self.as_raw_fd(), addr: first.wrapping_add(read), len: len - read, offset: at };
-            // The read is over before this call returns, and until then the bytes are its alone.
-            match nowait::attempt(&op::Raw::Read(raw), &mut 0) {
-                nowait::Try::Done(0) => break,
-                nowait::Try::Done(more) => read += usize::try_from(more).ok()?,
-                nowait::Try::NotReady | nowait::Try::Unsupported => return None,
-            }
-        }
-        Some(read)
     }
 
     pub(crate) fn traits(&self) -> Traits {

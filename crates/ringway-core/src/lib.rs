@@ -34,6 +34,7 @@
 
 mod backend;
 mod buffer;
+mod cache_hint;
 pub mod device;
 mod error;
 mod file;
@@ -45,14 +46,20 @@ pub mod refusal;
 mod signals;
 mod slots;
 mod split;
+mod sys;
 
+#[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer, SpareCapacity};
+pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::Home;
 pub use op::{OpenOptions, Operation};
-pub use queue::{BackendKind, Completion, Completions, Explanation, OpId, Options, Queue, SqPoll, Stats};
+pub use queue::{
+    BackendKind, Backends, Completion, Completions, Explanation, GivenUp, OpId, Options, Orphan, Queue, SqPoll, Stats,
+    Table,
+};
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;

@@ -5,33 +5,30 @@
 //! the kernel is the backend's business; beside a backend that cannot carry all of them stand threads.
 
 mod answer;
+mod backends;
 mod carry;
 mod completion;
 mod end;
 mod fixed;
 mod flight;
 mod options;
+mod table;
 mod turn;
 
+pub use backends::Backends;
 pub use completion::Completion;
 pub use options::{BackendKind, Explanation, Options, SqPoll};
+pub use table::{GivenUp, Orphan, Table};
 
-use crate::backend::threads::Threads;
-use crate::backend::{Backend, Event};
+use crate::backend::Backend;
 use crate::error::{PushError, Reason};
-use crate::fork::Home;
-use crate::op::{CURSOR, Fault, Held, Operation};
-use crate::slots::{Counts, Key, Slots, State};
-use carry::Asks;
-use fixed::Fixed;
-use flight::Flight;
-use std::collections::VecDeque;
+use crate::op::Operation;
+use crate::slots::{Counts, Key, State};
 use std::fmt;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Names an operation in flight; never used for another one while it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,48 +62,11 @@ impl OpId {
 /// Dropping it cancels what is in flight and waits for it, at most for [`Options::close_wait`]; what will not end is
 /// leaked, never freed, since the kernel may still touch it.
 pub struct Queue {
-    main: ManuallyDrop<Box<dyn Backend>>,
-    /// Threads beside a backend that does not carry everything; started at the first need.
-    side: ManuallyDrop<Option<Threads>>,
-    slots: ManuallyDrop<Slots<Flight>>,
-    /// Operations whose turn it is.
-    pending: VecDeque<Key>,
-    /// Operations behind a barrier, and barriers, in the order they were pushed.
-    staged: VecDeque<Key>,
-    done: VecDeque<Key>,
-    /// Of `done`, those that somebody waits for.
-    ready: usize,
-    /// Operations that nobody waits for and that are not over.
-    abandoned: usize,
-    /// Operations of which something is queued or carried, or that such a one's chain will reach.
-    active: usize,
-    /// Operations held behind another one of their chain.
-    held: usize,
-    /// A barrier has been let through and is not done.
-    draining: bool,
-    /// Jobs that the main backend has not answered.
-    carried: usize,
-    events: Vec<Event>,
+    table: Table,
+    backends: Backends,
+    /// Of the chain that is being pushed.
     batch: Vec<Operation>,
-    fixed: Fixed,
-    asks: Asks,
-    options: Options,
-    explanation: Explanation,
-    ring_fd: Option<RawFd>,
-    home: Home,
-    closed: bool,
-    /// The main backend has been ended: nothing is in its place.
-    ended: bool,
-    /// Something was answered that the kernel may still have.
-    leaks: bool,
-    /// The descriptor has been asked for.
-    polled: bool,
-    /// The main backend waits for the threads too.
-    watching: bool,
-    retries: u64,
-    continued: u64,
-    to_threads: u64,
-    late: u64,
+    ids: Vec<OpId>,
 }
 
 /// What the queue has done so far.
@@ -128,71 +88,23 @@ pub struct Stats {
 
 impl Queue {
     fn assemble(main: Box<dyn Backend>, ring_fd: Option<RawFd>, options: &Options, explanation: Explanation) -> Self {
-        Self {
-            main: ManuallyDrop::new(main),
-            side: ManuallyDrop::new(None),
-            slots: ManuallyDrop::new(Slots::new(options.cap())),
-            pending: VecDeque::new(),
-            staged: VecDeque::new(),
-            done: VecDeque::new(),
-            ready: 0,
-            abandoned: 0,
-            active: 0,
-            held: 0,
-            draining: false,
-            carried: 0,
-            events: Vec::new(),
-            batch: Vec::new(),
-            fixed: Fixed::default(),
-            asks: Asks::for_backend(&explanation),
-            options: options.clone(),
-            explanation,
-            ring_fd,
-            home: Home::here(),
-            closed: false,
-            ended: false,
-            leaks: false,
-            polled: false,
-            watching: false,
-            retries: 0,
-            continued: 0,
-            to_threads: 0,
-            late: 0,
-        }
+        let (table, backends) = halves(main, ring_fd, options, explanation, options.cap());
+        Self { table, backends, batch: Vec::new(), ids: Vec::new() }
     }
 
     /// Takes an operation in. Nothing is submitted yet, and nothing blocks.
     ///
     /// Errors, all before anything is submitted, the operation coming back with them: the queue is full
     /// ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked child.
-    // Inlined with the function that makes the operation, so that it is made in its slot: copying it there from the caller's
-    // frame costs as much as all the rest of a push.
+    // Inlined with the function that makes the operation, so that it is made in its slot.
     #[inline(always)]
     pub fn push(&mut self, operation: Operation) -> Result<OpId, PushError> {
-        match self.refuse(operation.fault, operation.raw.offset(), 1) {
-            Some(reason) => Err(PushError::new(reason, vec![operation])),
-            None => {
-                let (key, flight) = self.slots.insert().expect("there is room");
-                flight.operation = ManuallyDrop::new(operation);
-                self.pushed(key);
-                Ok(OpId(key))
+        match self.table.insert(operation, ()) {
+            Ok(id) => {
+                self.table.start(id);
+                Ok(id)
             }
-        }
-    }
-
-    /// An operation is in its slot, and may have its turn.
-    fn pushed(&mut self, key: Key) {
-        let Some(flight) = self.slots.get_mut(key) else { return };
-        flight.begin();
-        if self.explanation.backend == BackendKind::Null
-            && let Held::Spare(spare) = &mut flight.operation.held
-        {
-            spare.zero(); // Nobody reads into it.
-        }
-        if flight.operation.drain || self.draining || !self.staged.is_empty() {
-            self.stage(key);
-        } else {
-            self.release(key);
+            Err((reason, operation)) => Err(PushError::new(reason, vec![operation])),
         }
     }
 
@@ -213,65 +125,22 @@ impl Queue {
         batch.extend(chain);
         let refused = match batch.len() {
             0 => Some(Reason::Invalid("a chain of no operations")),
-            count => batch.iter().find_map(|one| self.refuse(one.fault, one.raw.offset(), count)),
+            count => batch.iter().find_map(|one| self.table.refuse(one, count)),
         };
         if let Some(reason) = refused {
             return Err(PushError::new(reason, batch));
         }
-        let drain = batch.iter().any(|operation| operation.drain);
-        let mut first: Option<Key> = None;
-        let mut last: Option<Key> = None;
-        for mut operation in batch.drain(..) {
-            operation.drain = drain && first.is_none();
-            let (key, flight) = self.slots.insert().expect("there is room for all of them");
-            flight.operation = ManuallyDrop::new(operation);
-            flight.begin();
-            match last.and_then(|last| self.slots.get_mut(last)) {
-                Some(before) => {
-                    before.next = Some(key);
-                    before.plain = false;
-                    self.held += 1;
-                }
-                None => first = Some(key),
-            }
-            last = Some(key);
-        }
-        if let Some(flight) = last.and_then(|last| self.slots.get_mut(last)) {
-            flight.plain = false;
-        }
+        self.ids.clear();
+        self.ids.extend(batch.drain(..).filter_map(|operation| self.table.insert(operation, ()).ok()));
         self.batch = batch;
-        match first {
-            Some(first) => {
-                self.stage(first);
-                Ok(OpId(first))
-            }
-            None => Err(PushError::new(Reason::Full, Vec::new())),
-        }
+        self.table.start_chain(&self.ids);
+        // There was room for all of them.
+        self.ids.first().copied().ok_or_else(|| PushError::new(Reason::Full, Vec::new()))
     }
 
     /// The operation behind this one in its chain; `None` for the last, and when this one is over.
     pub fn behind(&self, id: OpId) -> Option<OpId> {
-        self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
-    }
-
-    /// Why an operation cannot be taken in, if it cannot.
-    fn refuse(&self, fault: Option<Fault>, offset: Option<u64>, room: usize) -> Option<Reason> {
-        if !self.home.is_here() {
-            return Some(Reason::Forked);
-        }
-        if self.closed {
-            return Some(Reason::Closed);
-        }
-        if let Some(fault) = fault {
-            return Some(Reason::Invalid(fault.text()));
-        }
-        if offset.is_some_and(|offset| offset != CURSOR && offset > i64::MAX as u64) {
-            return Some(Reason::Invalid("an offset over i64::MAX"));
-        }
-        if room > self.slots.capacity() {
-            return Some(Reason::Invalid("a chain longer than the queue: more than may ever be in flight"));
-        }
-        (self.slots.room() < room).then_some(Reason::Full)
+        self.table.behind(id)
     }
 
     /// Submits what was pushed: one system call for any number on uring and kaio. Does not wait.
@@ -280,10 +149,8 @@ impl Queue {
     /// Errors: of the backend as a whole (EEXIST: another thread than the single issuer; ECHILD: a forked child); nothing is lost by one.
     pub fn submit(&mut self) -> io::Result<usize> {
         self.advance(0, None)?;
-        if self.ready > 0 && self.polled {
-            self.main.wake();
-        }
-        Ok(self.ready)
+        self.announce();
+        Ok(self.table.ready)
     }
 
     /// Submits what was pushed, waits until at least `at_least` completions are there, and hands out all that are.
@@ -324,9 +191,9 @@ impl Queue {
                 missing = missing.min(self.count_those(&mut is_one));
             }
             // All that is there now is others': so many more are as many of its own, or others' before them.
-            let others = self.ready;
+            let others = self.table.ready;
             self.advance(others + missing, None)?;
-            let moved = self.ready > others;
+            let moved = self.table.ready > others;
             missing = missing.saturating_sub(self.deliver_those(&mut is_one, &mut take));
             if missing == 0 || !moved {
                 self.announce();
@@ -337,13 +204,13 @@ impl Queue {
 
     /// Delivers the completions of operations with such user data that are there; how many.
     fn deliver_those(&mut self, is_one: &mut impl FnMut(u64) -> bool, take: &mut impl FnMut(Completion)) -> usize {
+        let table = &mut self.table;
         let mut delivered = 0;
-        for _ in 0..self.done.len() {
-            let Some(key) = self.done.pop_front() else { break };
-            if self.slots.get(key).is_some_and(|flight| !is_one(flight.operation.user_data)) {
-                self.done.push_back(key);
-            } else if let Some(completion) = self.slots.deliver(key, |flight| flight.complete(key)) {
-                self.ready -= 1;
+        for _ in 0..table.done.len() {
+            let Some(id) = table.next_done() else { break };
+            if table.slots.get(id.0).is_some_and(|flight| !is_one(flight.operation.user_data)) {
+                table.done.push_back(id.0);
+            } else if let Some(completion) = table.take(id) {
                 delivered += 1;
                 take(completion);
             }
@@ -353,41 +220,50 @@ impl Queue {
 
     /// Operations with such user data that somebody waits for and that are not done.
     fn count_those(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
-        let lasts = |key: &Key| self.slots.state(*key) != Some(State::Done);
-        let flights = self.slots.keys().filter(lasts).filter_map(|key| self.slots.get(key));
+        let slots = &self.table.slots;
+        let lasts = |key: &Key| slots.state(*key) != Some(State::Done);
+        let flights = slots.keys().filter(lasts).filter_map(|key| slots.get(key));
         flights.filter(|flight| !flight.abandoned && is_one(flight.operation.user_data)).count()
     }
 
     /// Submits, waits for `want` completions, and sorts out what has been answered.
     fn advance(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
-        if !self.home.is_here() {
+        let (table, backends) = (&mut self.table, &mut self.backends);
+        if !table.home.is_here() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
-        if self.closed && self.slots.in_flight() == self.ready {
+        if table.closed && table.slots.in_flight() == table.ready {
             return Ok(()); // Every result is known: the backend, which this thread perhaps may not enter, has nothing to add.
         }
-        let want = want.min(self.slots.in_flight() - self.abandoned);
+        let want = want.min(table.slots.in_flight() - table.abandoned);
         loop {
-            self.carry();
-            let missing = want.saturating_sub(self.ready);
+            table.carry(backends);
+            let missing = want.saturating_sub(table.ready);
             // Operations whose turn has not come may be what is waited for, and only an answer brings it.
-            let waiting = self.held + self.staged.len() + self.pending.len();
+            let waiting = table.held + table.staged.len() + table.pending.len();
             let patient = missing.saturating_sub(waiting).max(usize::from(missing > 0));
-            let entered = self.enter(patient, until);
-            let moved = !self.events.is_empty();
-            self.sort_out();
+            let entered = backends.enter(patient, until);
+            let moved = table.sort_out(backends);
+            table.orphans.clear();
             entered?;
-            let served = self.ready >= want;
+            let served = table.ready >= want;
             // With no room in the backend for what is pending, and nobody waiting, it stays pending.
-            if served && (self.pending.is_empty() || !moved) {
+            if served && (table.pending.is_empty() || !moved) {
                 return Ok(());
             }
-            if !moved && self.carried + self.beside() == 0 && self.pending.is_empty() {
+            if !moved && backends.carried + backends.beside() == 0 && table.pending.is_empty() {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(());
             }
+        }
+    }
+
+    /// Something is there to be reaped that no backend knows of: whoever polls the descriptor must learn of it.
+    fn announce(&mut self) {
+        if self.backends.polled && self.table.ready > 0 {
+            self.backends.main.wake();
         }
     }
 
@@ -398,72 +274,128 @@ impl Queue {
     ///
     /// Errors: EOPNOTSUPP for a ring that polls for completions ([`Options::iopoll`]); EMFILE.
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
-        if !self.home.is_here() {
-            return Err(io::Error::from_raw_os_error(libc::ECHILD));
-        }
-        let fd = self.main.poll_fd()?;
-        // The ring watches the threads' own descriptor. Later there might be none left for it, and then nothing would
-        // tell of what the threads have done.
-        if self.explanation.backend == BackendKind::Uring
-            && let Some(side) = self.side()
-        {
-            side.eventfd()?;
-        }
-        self.polled = true;
-        self.echo();
+        self.backends.poll_fd()?;
         self.announce();
-        // SAFETY: the descriptor belongs to the backend, which lives at least as long as this borrow of the queue.
-        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+        self.backends.poll_fd()
+    }
+
+    /// Asks that an operation be cancelled; true if it is in flight and its result not known yet.
+    ///
+    /// Its completion comes in any case: with ECANCELED, or, when it could not be stopped any more (a transfer that the device
+    /// has begun), with its result. Does not block; a cancel of something submitted takes effect with the next submit or reap.
+    pub fn cancel(&mut self, id: OpId) -> bool {
+        let known = self.table.cancel(&mut self.backends, id);
+        if known {
+            self.announce();
+        }
+        known
+    }
+
+    /// Asks that everything in flight be cancelled; how many operations that were.
+    pub fn cancel_all(&mut self) -> usize {
+        let count = self.table.cancel_all(&mut self.backends);
+        self.announce();
+        count
+    }
+
+    /// Gives an operation up: it is cancelled if that is still possible, its completion is not handed out, and what it owns is
+    /// dropped when the kernel is done with it; a file that it opens is closed. False if there is no such operation in flight.
+    ///
+    /// Its place in the queue is free again with its completion, not before.
+    pub fn abandon(&mut self, id: OpId) -> bool {
+        if !self.table.home.is_here() {
+            return false;
+        }
+        let given_up = self.table.give_up(id);
+        if matches!(given_up, Some(GivenUp::InFlight)) {
+            self.table.cancel(&mut self.backends, id);
+        }
+        self.table.orphans.clear();
+        given_up.is_some()
+    }
+
+    /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`. How many
+    /// operations are still in flight after that: the device has them.
+    ///
+    /// Completions, those of the cancelled included, can be reaped as before. Closing again waits again.
+    ///
+    /// A ring that cannot be entered, since it has failed or is another thread's by
+    /// [`single_issuer`](Options::single_issuer), is closed here and now. The kernel then cancels what is in flight on it, and
+    /// its completions are lost: such an operation answers ECANCELED, whether or not it took place, when the kernel is done with it.
+    ///
+    /// Errors: ECHILD: a forked child.
+    pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
+        let left = self.table.close(&mut self.backends, wait);
+        self.table.orphans.clear();
+        self.announce();
+        left
+    }
+
+    /// Closes the queue after an error of the backend as a whole, as [`close`](Self::close) does, and answers everything: what the kernel
+    /// or a thread still has when `wait` is over answers EIO, whether or not it takes place. Its memory may be touched at any time
+    /// and is leaked, so its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
+    ///
+    /// Errors: ECHILD: a forked child.
+    pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
+        self.table.close(&mut self.backends, wait)?;
+        self.table.fail(&mut self.backends, error);
+        self.table.orphans.clear();
+        Ok(())
     }
 
     /// Operations that were pushed and whose completions have not been handed out.
     pub fn in_flight(&self) -> usize {
-        self.slots.in_flight()
+        self.table.in_flight()
     }
 
     /// True after [`close`](Self::close).
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.table.closed
     }
 
     /// How many more operations there is room for.
     pub fn room(&self) -> usize {
-        self.slots.room()
+        self.table.slots.room()
     }
 
     /// Which backend it has, what that was granted, and what was refused and why.
     pub fn explain(&self) -> Explanation {
-        let mut explanation = self.explanation.clone();
-        explanation.refusals.extend_from_slice(self.main.refusals());
-        explanation.refusals.extend_from_slice(self.side.as_ref().map_or(&[], |side| side.refusals()));
-        explanation
+        self.backends.explain()
     }
 
     /// The backend.
     pub fn backend(&self) -> BackendKind {
-        self.explanation.backend
+        self.backends.kind()
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
-        Stats {
-            counts: self.slots.counts(),
-            // A lock of the threads may have been taken when this process was forked, and then is for ever.
-            system_calls: match self.home.is_here() {
-                true => self.main.system_calls() + self.side.as_ref().map_or(0, |side| side.system_calls()),
-                false => 0,
-            },
-            retries: self.retries,
-            continued: self.continued,
-            to_threads: self.to_threads,
-            late: self.late,
-        }
+        Stats { system_calls: self.backends.system_calls(), ..self.table.stats() }
     }
 
     /// The ring, for another queue to attach to.
     fn ring_fd(&self) -> Option<RawFd> {
-        self.ring_fd
+        self.backends.ring_fd
     }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let wait = self.backends.options.drop_wait();
+        self.table.shut_down(&mut self.backends, wait);
+    }
+}
+
+/// A table for at most `cap` operations, and its backends.
+fn halves<T: Default>(
+    main: Box<dyn Backend>,
+    ring_fd: Option<RawFd>,
+    options: &Options,
+    explanation: Explanation,
+    cap: u32,
+) -> (Table<T>, Backends) {
+    let backends = Backends::new(main, ring_fd, options, explanation, Table::<T>::new_pair());
+    (Table::new(&backends, cap), backends)
 }
 
 /// Completions that are there; each comes once. From [`Queue::reap`].
@@ -476,18 +408,13 @@ impl Iterator for Completions<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
-        loop {
-            let key = self.queue.done.pop_front()?;
-            // One that was abandoned after it was done is gone.
-            if let Some(completion) = self.queue.slots.deliver(key, |flight| flight.complete(key)) {
-                self.queue.ready -= 1;
-                return Some(completion);
-            }
-        }
+        let table = &mut self.queue.table;
+        let id = table.next_done()?;
+        table.take(id)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.queue.ready, Some(self.queue.ready))
+        (self.queue.table.ready, Some(self.queue.table.ready))
     }
 }
 
@@ -501,15 +428,12 @@ impl Drop for Completions<'_> {
 
 impl fmt::Debug for Completions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Completions({})", self.queue.ready)
+        write!(f, "Completions({})", self.queue.table.ready)
     }
 }
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("backend", &self.explanation.backend)
-            .field("counts", &self.slots.counts())
-            .finish()
+        f.debug_struct("Queue").field("backend", &self.backends.kind()).field("counts", &self.table.counts()).finish()
     }
 }

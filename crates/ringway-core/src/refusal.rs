@@ -7,8 +7,10 @@
 mod errno;
 pub mod limits;
 
+#[cfg(feature = "testing")]
+pub(crate) use errno::errno_from_name;
 pub use errno::errno_name;
-pub(crate) use errno::{errno_from_name, errno_of};
+pub(crate) use errno::errno_of;
 use limits::{Capability, Limits};
 use std::fmt;
 

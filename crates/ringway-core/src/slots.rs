@@ -1,8 +1,9 @@
 //! The life of an operation in flight, as pure data: no system call and no address in it.
 //!
-//! A slot is free, held (waiting for its turn), queued, carried (a backend has it) or done, in that order; a
-//! carried one may be queued again (a retry, the next piece). Slots have generations, so that a late answer
-//! finds nobody rather than somebody else. The counters uphold: pushed = delivered + orphaned + in flight.
+//! A slot is free, new, held (behind another operation), queued, submitted (a backend has it) or done, in that
+//! order; a submitted one may be queued again (a retry, the next piece). Slots have generations, so a stale
+//! completion is never attributed to another operation. The counters uphold: pushed = delivered + orphaned + in
+//! flight.
 
 use std::num::NonZeroU32;
 
@@ -55,7 +56,9 @@ pub(crate) struct Key {
 pub(crate) enum State {
     /// Nobody's.
     Free,
-    /// Pushed; something else comes first.
+    /// In its slot; its owner has not started it.
+    New,
+    /// Started; something else comes first.
     Held,
     /// Its turn: waiting to be given to a backend, in whole or with more pieces.
     Queued,
@@ -73,10 +76,15 @@ struct Slot<T> {
     value: T,
 }
 
+/// Slots are allocated so many at a time, and never move.
+const CHUNK: u32 = 256;
+
 /// All slots of a queue.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+    chunks: Vec<Vec<Slot<T>>>,
+    /// Slots in all chunks.
+    len: u32,
     cap: u32,
     free: Option<u32>,
     in_flight: u32,
@@ -108,12 +116,10 @@ impl std::ops::AddAssign for Counts {
 }
 
 impl<T: Default> Slots<T> {
-    /// At most `cap` operations at a time. Memory is reserved once, so that a slot's address never changes, and
-    /// is touched only as it is used.
+    /// At most `cap` operations at a time. Memory is allocated as it is used, and a slot's address never changes.
     pub fn new(cap: u32) -> Self {
         let cap = cap.clamp(1, MAX_SLOTS);
-        let slots = Vec::with_capacity(cap as usize);
-        Self { slots, cap, free: None, in_flight: 0, pushed: 0, delivered: 0, orphaned: 0 }
+        Self { chunks: Vec::new(), len: 0, cap, free: None, in_flight: 0, pushed: 0, delivered: 0, orphaned: 0 }
     }
 
     /// Bytes of one slot.
@@ -145,18 +151,18 @@ impl<T: Default> Slots<T> {
         self.in_flight as usize
     }
 
-    /// A place for a new operation, which is held; `None` when there is no room. What is there is an empty value, to be
-    /// written over in its place: operations are large, and copies of them are what a push costs.
+    /// A place for a new operation; `None` when there is no room. What is there is an empty value, to be written
+    /// over in its place: operations are large, and copies of them are what a push costs.
     #[inline(always)]
     pub fn insert(&mut self) -> Option<(Key, &mut T)> {
         let index = match self.free {
             Some(index) => index,
-            None if (self.slots.len() as u32) < self.cap => self.grow(),
+            None if self.len < self.cap => self.grow(),
             None => return None,
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.chunks[(index / CHUNK) as usize][(index % CHUNK) as usize];
         self.free = slot.next_free.take();
-        slot.state = State::Held;
+        slot.state = State::New;
         self.in_flight += 1;
         self.pushed += 1;
         Some((Key { index, generation: slot.generation }, &mut slot.value))
@@ -164,14 +170,21 @@ impl<T: Default> Slots<T> {
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        let index = self.slots.len() as u32;
+        let index = self.len;
+        if index.is_multiple_of(CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK.min(self.cap - index) as usize));
+        }
         let value = T::default();
-        self.slots.push(Slot { generation: NonZeroU32::MIN, state: State::Free, next_free: None, value });
+        let slot = Slot { generation: NonZeroU32::MIN, state: State::Free, next_free: None, value };
+        self.chunks[(index / CHUNK) as usize].push(slot);
+        self.len += 1;
         index
     }
 
+    #[inline]
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
-        self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation && slot.state != State::Free)
+        let slot = self.chunks.get((key.index / CHUNK) as usize)?.get((key.index % CHUNK) as usize)?;
+        (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
     }
 
     /// Its state; `None` for a life that is over.
@@ -206,9 +219,8 @@ impl<T: Default> Slots<T> {
 
     #[inline]
     fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
-        self.slots
-            .get_mut(key.index as usize)
-            .filter(|slot| slot.generation == key.generation && slot.state != State::Free)
+        let slot = self.chunks.get_mut((key.index / CHUNK) as usize)?.get_mut((key.index % CHUNK) as usize)?;
+        (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
     }
 
     /// The end of a life whose completion goes to its owner; `take` takes out what the owner gets, and leaves
@@ -242,8 +254,9 @@ impl<T: Default> Slots<T> {
 
     /// Every life that is not over.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        self.slots
+        self.chunks
             .iter()
+            .flatten()
             .enumerate()
             .filter(|(_, slot)| slot.state != State::Free)
             .map(|(index, slot)| Key { index: index as u32, generation: slot.generation })
@@ -298,7 +311,7 @@ mod tests {
         let mut slots = Slots::new(1);
         let key = put(&mut slots, ()).unwrap();
         slots.deliver(key, whole);
-        slots.slots[0].generation = NonZeroU32::MAX;
+        slots.chunks[0][0].generation = NonZeroU32::MAX;
         let last = put(&mut slots, ()).unwrap();
         slots.deliver(last, whole);
         assert_eq!(put(&mut slots, ()).unwrap().generation, NonZeroU32::MIN);

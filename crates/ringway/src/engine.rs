@@ -2,33 +2,33 @@
 
 mod builder;
 mod call;
+mod combiner;
 mod coop;
-#[cfg(feature = "tokio")]
-mod driver;
 mod flight;
-mod pace;
-mod reaper;
+mod pacing;
+mod reactor;
 mod room;
 mod shard;
 mod stats;
+mod submission;
 mod sync;
 mod trace;
-mod turnstile;
-mod waiters;
 
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
 pub(crate) use coop::{STEP, go_on, go_on_in_memory, without_giving_way};
 pub(crate) use flight::Flight;
-pub(crate) use shard::{Lane, Turn};
-pub(crate) use waiters::Outcome;
+pub(crate) use shard::Outcome;
+pub(crate) use submission::{Lane, Turn};
 
 use crate::pool::Pool;
 use crate::thread;
-use reaper::{Alarm, Reaper};
-use ringway_core::{BackendKind, Counts, Explanation, Home, Operation, Reason};
-use shard::{Place, Shard};
+use reactor::Place;
+use reactor::manual::Alarm;
+use reactor::thread::Reaper;
+use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
+use shard::{Pushed, Shard};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -102,23 +102,32 @@ impl Engine {
     }
 
     /// The engine that is used where none is named; made at the first need, with the defaults of
-    /// [`EngineBuilder`], and never closed.
+    /// [`EngineBuilder`], unless [`install_global`](EngineBuilder::install_global) has made it
+    /// before, and never closed.
     ///
-    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`]; the next call tries again.
+    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`], and
+    /// the next call tries again; ECHILD in a fork of the process that the global engine belongs
+    /// to.
     pub fn global() -> io::Result<&'static Self> {
-        #[cfg(test)]
-        if let Some(engine) = crate::faults::global() {
-            return Ok(engine);
-        }
-        match GLOBAL.get() {
-            Some(engine) if engine.inner.home.is_here() => Ok(engine),
-            // In a fork of the process it was made in, it is the parent's.
-            Some(_) => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
+        match Self::existing() {
+            Some(known) => known,
             None => {
                 let engine = Self::builder().build()?;
                 Ok(GLOBAL.get_or_init(|| engine))
             }
         }
+    }
+
+    /// The global engine, if it has been made.
+    fn existing() -> Option<io::Result<&'static Self>> {
+        #[cfg(test)]
+        if let Some(engine) = crate::faults::global() {
+            return Some(Ok(engine));
+        }
+        let engine = GLOBAL.get()?;
+        // In a fork of the process it was made in, it is the parent's.
+        let forked = || io::Error::from_raw_os_error(Reason::Forked.errno());
+        Some(if engine.inner.home.is_here() { Ok(engine) } else { Err(forked()) })
     }
 
     /// How operations reach the kernel.
@@ -172,7 +181,7 @@ impl Engine {
             by_hand.alarm.clear();
             is_due = by_hand.alarm.is_due();
         }
-        let reap = |shard: &Shard| if is_due { shard.flush_past_stuck() } else { shard.turn(Place::ByHand, None) };
+        let reap = |shard: &Shard| if is_due { shard.flush_past_stuck() } else { shard.turn(Place::ByHand) };
         self.inner.shards.iter().map(reap).sum()
     }
 }
@@ -191,26 +200,43 @@ impl Inner {
         self.home.is_here()
     }
 
-    /// Takes a future's operations in, enters if it is time, and sees to it that somebody picks up what completes. True if some of
-    /// it may have completed already.
+    /// Takes a future's operations in, submits them if it is time, and sees to it that somebody picks up what
+    /// completes. In which shard. `own`: what became of one operation, if that is known already.
+    #[inline]
     fn push(
         &self,
         turn: Turn,
         cx: &Context<'_>,
-        fill: impl FnOnce(&mut waiters::Few<Operation>),
-    ) -> (usize, waiters::Key, bool) {
+        operations: impl Iterator<Item = Operation>,
+        own: &mut Option<Completion>,
+    ) -> (usize, Pushed) {
         let index = self.here();
-        let shard = &self.shards[index];
-        let place = self.place();
-        let pushed = shard.push(turn, place, cx.waker(), fill);
-        if pushed.due {
-            shard.turn(place, Some(pushed.key));
-        }
+        let pushed = self.shards[index].push(turn, self.place(), cx.waker(), operations, own);
         #[cfg(feature = "tokio")]
         if let Some(id) = pushed.unattended {
-            driver::start(&self.shards, index, id, self.reaping == Reaping::Runtime);
+            self.attend(index, id);
         }
-        (index, pushed.key, pushed.due)
+        (index, pushed)
+    }
+
+    /// Has a runtime pick up a shard's completions that is not known there.
+    #[cfg(feature = "tokio")]
+    #[cold]
+    fn attend(&self, shard: usize, id: ::tokio::runtime::Id) {
+        let mut unattended = Some(id);
+        // The thread may have gone to another runtime meanwhile.
+        if !reactor::tokio::is_in(id) {
+            let place = self.place();
+            unattended = self.shards[shard].reapers(|reapers| {
+                reapers.forget(id);
+                let unattended = reapers.is_new(place);
+                reapers.attend(place);
+                unattended
+            });
+        }
+        if let Some(id) = unattended {
+            reactor::tokio::start(&self.shards, shard, id, self.reaping == Reaping::Runtime);
+        }
     }
 
     /// Where the caller is polled.
@@ -219,9 +245,7 @@ impl Inner {
             Reaping::ByHand => Place::ByHand,
             Reaping::Thread => Place::Elsewhere,
             #[cfg(feature = "tokio")]
-            Reaping::Automatic | Reaping::Runtime => {
-                driver::runtime().map_or(Place::Elsewhere, |handle| Place::Runtime(handle.id()))
-            }
+            Reaping::Automatic | Reaping::Runtime => reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime),
             #[cfg(not(feature = "tokio"))]
             Reaping::Automatic | Reaping::Runtime => Place::Elsewhere,
         }

@@ -1,7 +1,8 @@
 //! Files and paths: what [`std::fs`] has, without blocking.
 //!
-//! [`File`] has everything that is done with an open file; the functions here take paths, and answer
-//! as those of [`std::fs`] with the same names do. They use the global engine.
+//! [`File`] has everything that is done with an open file; the functions here take paths, and
+//! answer as those of [`std::fs`] with the same names do. They use the global engine;
+//! [`Engine::fs`](crate::Engine::fs) has them on another one.
 //!
 //! Most of this is operations of the kernel's, which are cancelled when their future is dropped. What
 //! neither io_uring nor Linux AIO has an operation for ([`read_dir`], [`remove_dir_all`],
@@ -10,7 +11,7 @@
 //! engine's threads: 16 for each shard, apart from those that transfer data. Dropped before it has
 //! begun, such a call is not made; once begun it runs to its end, and its result is dropped.
 //!
-//! A new name is durable when its directory is synced, which can be opened as any file:
+//! A new name is durable when its directory is synced:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -18,8 +19,9 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let dir = dir.path();
 //! use ringway::fs::{self, File};
-//! fs::write(dir.join("7.log"), b"entries".to_vec()).await?;
-//! File::open(dir).await?.sync_all().await?;
+//! let file = File::create(dir.join("7.log")).await?;
+//! file.write_durable_at(b"entries".to_vec(), 0).await.0?;
+//! fs::sync_dir(dir).await?;
 //! # Ok(()) }
 //! ```
 //!
@@ -28,7 +30,6 @@
 //! ([`try_lock`](File::try_lock)).
 
 mod atomic;
-mod cache;
 mod copy;
 mod dir;
 mod file;
@@ -42,13 +43,13 @@ mod spare;
 mod tests;
 mod transfer;
 
-pub use atomic::write_atomic;
+pub use atomic::{AtomicFile, write_atomic};
 pub use copy::copy;
-pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all};
+pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};
 pub use file::{File, FileTimes};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, Resolve};
 pub use path::{
-    canonicalize, exists, hard_link, metadata, read, read_link, read_to_string, remove_dir, remove_file, rename,
+    Fs, canonicalize, exists, hard_link, metadata, read, read_link, read_to_string, remove_dir, remove_file, rename,
     set_permissions, symlink, symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};

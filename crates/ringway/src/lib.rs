@@ -51,7 +51,7 @@
 //! |---|---|---|
 //! | `tokio` | yes | tokio's I/O driver picks up completions; `AsyncRead`, `AsyncWrite`, `AsyncSeek` of tokio |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
-//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io` |
+//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
 //! | `tracing` | no | a span for each operation |
 
 #![cfg(target_os = "linux")]
@@ -79,10 +79,14 @@ pub use buffer::{IoBuffer, SpareBuffer};
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use log::LogWriter;
 pub use ranges::Merge;
+#[cfg(feature = "testing")]
+pub use ringway_core::FaultPlan;
 pub use ringway_core::op::{Advice, At, Metadata};
 pub use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, FaultPlan, Refusal, SpareCapacity, SqPoll,
+    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity, SqPoll,
 };
+#[cfg(feature = "futures")]
+pub use stream::Blocks;
 pub use stream::{RangeRead, RangeStream, Reader, Writer};
 
 /// The programs in the README compile and run.

@@ -6,6 +6,8 @@
 mod ahead;
 mod behind;
 #[cfg(feature = "futures")]
+mod blocks;
+#[cfg(feature = "futures")]
 mod futures;
 mod ranges;
 mod reader;
@@ -14,10 +16,13 @@ mod started;
 mod tokio;
 mod writer;
 
+#[cfg(feature = "futures")]
+pub use blocks::Blocks;
 pub use ranges::{RangeRead, RangeStream};
 pub use reader::Reader;
 pub use writer::Writer;
 
+use crate::align::LARGEST_OFFSET;
 use crate::fs::File;
 use rustix::io::Errno;
 use std::io;
@@ -50,4 +55,10 @@ fn end_of_chunk(offset: u64, chunk: u64) -> u64 {
 /// A stream says itself where it reads and writes, which a pipe or a terminal cannot be told.
 fn has_offsets(file: &File) -> io::Result<()> {
     if file.is_storage() { Ok(()) } else { Err(Errno::SPIPE.into()) }
+}
+
+/// An offset that a file can have.
+fn checked(offset: Option<u64>) -> io::Result<u64> {
+    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "seek to before the beginning or beyond i64::MAX");
+    offset.filter(|offset| *offset <= LARGEST_OFFSET).ok_or_else(outside)
 }

@@ -1,6 +1,6 @@
 //! The functions that take paths do what those of `std::fs` do, and `write_atomic` does all or nothing.
 
-use ringway::fs::{self, File, OpenOptions};
+use ringway::fs::{self, File, OpenOptions, Resolve};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -116,7 +116,7 @@ async fn a_directory_to_begin_at() -> io::Result<()> {
     let link = OpenOptions::new().read(true).nofollow(true).in_dir(&handle).open("link").await;
     assert_eq!(link.unwrap_err().raw_os_error(), Some(libc::ELOOP));
 
-    let outside = OpenOptions::new().read(true).resolve(libc::RESOLVE_BENEATH).in_dir(&handle).open("../..").await;
+    let outside = OpenOptions::new().read(true).resolve(Resolve::BENEATH).in_dir(&handle).open("../..").await;
     assert_eq!(outside.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
     Ok(())
 }

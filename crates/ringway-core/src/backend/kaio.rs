@@ -12,12 +12,12 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks
 //! or extends the file.
 
-use super::eventfd::{self, EventFd, left, wait_readable};
-use super::kaio_sys::{Context, IoEvent, Iocb};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
+use crate::sys::eventfd::{self, EventFd, left, wait_readable};
+use crate::sys::kaio::{Context, IoEvent, Iocb};
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
@@ -106,6 +106,13 @@ impl Slab {
             result = self.put_back(iocb.get()).result(result);
         }
         Event { token: Token(event.data), answer: Answer::Result(result) }
+    }
+
+    /// Each place is free, queued or with the kernel.
+    fn check(&self, queued: usize) {
+        let places = [self.free.len(), queued, self.in_kernel];
+        assert_eq!(places.iter().sum::<usize>(), self.iocbs.len(), "free, queued, with the kernel: {places:?}");
+        assert!(self.silent.max(self.polls) <= queued + self.in_kernel);
     }
 
     fn find(&self, token: Token) -> Option<&Iocb> {
@@ -275,6 +282,9 @@ impl Backend for Kaio {
             if !self.queued.is_empty() && events.len() > before {
                 continue; // There is room again.
             }
+            if cfg!(debug_assertions) {
+                self.slab.check(self.queued.len());
+            }
             if over || events.len() >= enough {
                 return Ok(());
             }
@@ -436,6 +446,18 @@ mod tests {
         }
         test(kaio);
         test(Kaio::over(Context::without_user_ring(in_flight).unwrap(), in_flight).unwrap());
+    }
+
+    #[test]
+    #[should_panic = "free, queued, with the kernel: [3, 0, 0]"]
+    fn a_lost_place_is_noticed() {
+        let mut slab = Slab::new(4);
+        let place = slab.take(Iocb::default().data(1)).unwrap();
+        slab.check(1);
+        slab.put_back(place);
+        slab.check(0);
+        slab.take(Iocb::default().data(1));
+        slab.check(0);
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! Backends: how operations reach the kernel. They only carry operations; what an operation is stands in
 //! [`crate::op`], and its life is the queue's business ([`crate::slots`]).
 
-pub(crate) mod eventfd;
+#[cfg(feature = "testing")]
 pub(crate) mod faulty;
+pub(crate) mod idle;
 pub(crate) mod kaio;
-pub(crate) mod kaio_sys;
+#[cfg(feature = "testing")]
 pub(crate) mod null;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
+use crate::file::FileKind;
 use crate::op::Raw;
 use crate::refusal::Refusal;
 use crate::slots::Token;
-use eventfd::EventFd;
+use crate::sys::eventfd::EventFd;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -44,20 +46,6 @@ impl Job {
     pub fn new(token: Token, raw: Raw, file: FileKind, direct: bool) -> Self {
         Self { token, raw, file, direct, fixed_file: None, fixed_buffer: None, link: false, deadline: None }
     }
-}
-
-/// What a descriptor stands for, as far as it decides who may wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileKind {
-    /// A regular file or a block device: a transfer ends by itself.
-    Storage,
-    /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
-    Stream,
-    /// A character device, a terminal for example: as a stream; and a write may wait although it is not to, and
-    /// although there is room for a part of it.
-    Device,
-    /// Nobody has looked.
-    Unknown,
 }
 
 /// The answer to one job.
@@ -105,6 +93,11 @@ pub(crate) trait Backend: Send {
 
     /// Asks that a job be cancelled, if that is still possible; its event comes all the same.
     fn cancel(&mut self, token: Token);
+
+    /// Whether a cancel may end this operation before it is carried out; else the device has it.
+    fn ends_by_cancel(&self, _raw: &Raw, _is_storage: bool) -> bool {
+        true
+    }
 
     /// The descriptor that becomes readable when there may be events, from this call on.
     fn poll_fd(&mut self) -> io::Result<RawFd>;

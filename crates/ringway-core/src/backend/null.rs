@@ -1,24 +1,19 @@
 //! Completes everything at once, as if it had succeeded: what the queue itself costs is what is left.
 
-use super::eventfd::{self, EventFd, wait_readable};
+use super::idle::Idle;
 use super::{Answer, Backend, Event, Job, NoRoom};
 use crate::op::{Raw, Shape};
 use crate::slots::Token;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Instant;
 
+#[derive(Default)]
 pub(crate) struct Null {
     events: Vec<Event>,
-    /// What [`Backend::poll_fd`] gave out: readable while there are events.
-    eventfd: Option<EventFd>,
-    watched: Option<RawFd>,
-}
-
-impl Null {
-    pub fn new() -> Self {
-        Self { events: Vec::new(), eventfd: None, watched: None }
-    }
+    /// Waits when there are none; its descriptor is readable when the queue asks for it: `enter` hands
+    /// out everything.
+    idle: Idle,
 }
 
 /// The result of an operation that succeeds in full.
@@ -37,52 +32,30 @@ fn result(raw: &Raw) -> i64 {
 impl Backend for Null {
     #[inline]
     unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
-        if self.events.is_empty() {
-            self.wake();
-        }
         self.events.push(Event { token: job.token, answer: Answer::Result(result(&job.raw)) });
         Ok(())
     }
 
     fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.drain();
-        }
         let missing = want.saturating_sub(self.events.len());
         events.append(&mut self.events);
-        match self.watched {
-            _ if missing == 0 => {}
-            Some(watched) if wait_readable([watched], until)? == [true] => _ = eventfd::drain(watched),
-            Some(_) => {}
-            None if until.is_some() => _ = wait_readable([], until)?,
-            None => {} // Nothing would ever come.
-        }
-        Ok(())
+        self.idle.enter(missing, until, events)
     }
 
     /// Everything has completed already.
     fn cancel(&mut self, _: Token) {}
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if let Some(eventfd) = &self.eventfd {
-            return Ok(eventfd.as_raw_fd());
-        }
-        let eventfd = self.eventfd.insert(EventFd::new()?);
-        if !self.events.is_empty() {
-            eventfd.signal();
-        }
-        Ok(eventfd.as_raw_fd())
+        self.idle.poll_fd()
     }
 
     #[inline]
     fn wake(&mut self) {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.signal();
-        }
+        self.idle.wake();
     }
 
     fn watch(&mut self, eventfd: RawFd, active: bool) {
-        self.watched = active.then_some(eventfd);
+        self.idle.watch(eventfd, active);
     }
 
     /// Everything completes before its time.
@@ -96,9 +69,8 @@ impl Backend for Null {
         0
     }
 
-    /// Those for `poll_fd` alone, which are none of the operations'.
     fn system_calls(&self) -> u64 {
-        0
+        self.idle.system_calls()
     }
 }
 
@@ -107,6 +79,7 @@ mod tests {
     use super::super::FileKind;
     use super::*;
     use crate::op::{self, Close, Fsync, Nop, Open, Poll, Read, Readv, Timeout, Write};
+    use crate::sys::eventfd::wait_readable;
     use std::time::Duration;
 
     fn job(number: u64, raw: impl Into<Raw>) -> Job {
@@ -145,12 +118,12 @@ mod tests {
             Poll { fd: -1, events: libc::POLLIN as u16 }.into(),
             Timeout { duration: Duration::from_secs(3600) }.into(),
         ];
-        assert_eq!(carry(&mut Null::new(), jobs), [0, 100, 64, 42, 0, i64::from(libc::POLLIN), 0]);
+        assert_eq!(carry(&mut Null::default(), jobs), [0, 100, 64, 42, 0, i64::from(libc::POLLIN), 0]);
     }
 
     #[test]
     fn descriptors_are_real() {
-        let mut null = Null::new();
+        let mut null = Null::default();
         let path = c"/dev/null".as_ptr();
         let open = Open { dir: libc::AT_FDCWD, path, flags: libc::O_CLOEXEC as u64, mode: 0, resolve: 0 };
         let [fd] = carry(&mut null, [open.into()])[..] else { panic!() };
@@ -159,34 +132,18 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_descriptor_is_readable_while_there_are_events() {
-        let mut null = Null::new();
-        // SAFETY: a nop points at nothing.
-        unsafe { null.carry(&job(0, Nop)) }.unwrap();
+    fn the_poll_descriptor_is_readable_when_the_queue_has_something() {
+        let mut null = Null::default();
         let fd = null.poll_fd().unwrap();
         let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];
+        assert!(!readable());
+        null.wake();
+        null.wake();
         assert!(readable());
         null.enter(0, None, &mut Vec::new()).unwrap();
         assert!(!readable());
-        // SAFETY: as above.
-        unsafe { null.carry(&job(1, Nop)) }.unwrap();
-        assert!(readable());
-        null.enter(0, None, &mut Vec::new()).unwrap();
         null.wake();
         assert!(readable());
         assert_eq!(null.poll_fd().unwrap(), fd);
-    }
-
-    #[test]
-    fn waiting_for_nothing_ends_and_waiting_for_a_watched_eventfd_waits() {
-        let mut null = Null::new();
-        null.enter(1, None, &mut Vec::new()).unwrap();
-        let watched = EventFd::new().unwrap();
-        null.watch(watched.as_raw_fd(), true);
-        let until = Instant::now() + Duration::from_millis(5);
-        null.enter(1, Some(until), &mut Vec::new()).unwrap();
-        assert!(Instant::now() >= until);
-        watched.signal();
-        null.enter(1, None, &mut Vec::new()).unwrap();
     }
 }

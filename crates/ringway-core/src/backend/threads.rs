@@ -20,11 +20,11 @@ mod pool;
 mod tests;
 mod watch;
 
-use super::eventfd::EventFd;
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
+use crate::sys::eventfd::EventFd;
 use nowait::{Cached, Try};
 use pool::{CANCELED, Shared, State, Task, Wakes, Way, carry_out};
 use std::io;
@@ -208,6 +208,9 @@ impl Backend for Threads {
             if state.events.len() >= want || left.is_zero() {
                 break;
             }
+        }
+        if cfg!(debug_assertions) {
+            state.check(self.pending - answered);
         }
         state.collect(&mut self.events);
         if state.watch_unattended() {

@@ -4,11 +4,11 @@
 
 mod workers;
 
-use super::eventfd::{EventFd, drain, wait_readable};
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::op::{CURSOR, Cancel, Place, Raw, Side};
+use crate::op::{CURSOR, Cancel, Place, Raw, Side, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
+use crate::sys::eventfd::{EventFd, drain, wait_readable};
 use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::cell::UnsafeCell;
@@ -34,8 +34,6 @@ pub(crate) struct Settings {
     pub eventfd: bool,
     /// Most io-wq workers, for files and for everything else.
     pub io_wq_workers: Option<[u32; 2]>,
-    /// Operations in flight.
-    pub slots: u32,
 }
 
 /// The poll of the threads' eventfd.
@@ -59,8 +57,8 @@ const FIXED: u32 = 64;
 
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Side structures, one for each slot; boxed, so that their addresses hold.
-    sides: Box<[UnsafeCell<Side>]>,
+    /// Side structures of the slots that have needed one; boxed, so that their addresses hold.
+    sides: Vec<Option<Box<UnsafeCell<Side>>>>,
     /// Whether the kernel knows each opcode.
     opcodes: Box<[bool]>,
     /// Jobs taken and not answered yet.
@@ -228,18 +226,17 @@ impl Uring {
         if settings.single_issuer && polled {
             refusals.push(Refusal::new(Feature::DeferTaskrun, libc::EINVAL));
         }
-        let sides = (0..settings.slots).map(|_| UnsafeCell::default()).collect();
         let mut this = Self {
             opcodes: opcodes(&ring),
             ring,
-            sides,
+            sides: Vec::new(),
             in_flight: 0,
             refused: Vec::new(),
             linked: Vec::new(),
             cancels: Vec::new(),
             watch: None,
             watch_armed: false,
-            workers: Workers::new(None, 0),
+            workers: Workers::new(None),
             ticking: false,
             ticked: false,
             bell: false,
@@ -274,7 +271,7 @@ impl Uring {
         if !settings.iopoll {
             let mut limits = [0, 0];
             let asked = self.ring.submitter().register_iowq_max_workers(&mut limits);
-            self.workers = Workers::new(asked.ok().map(|()| limits[0]), settings.slots);
+            self.workers = Workers::new(asked.ok().map(|()| limits[0]));
         }
     }
 
@@ -299,6 +296,16 @@ impl Uring {
     /// The ring, for another one to share its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
+    }
+
+    /// The side structure of a slot.
+    #[cold]
+    fn side(&mut self, slot: u32) -> *mut Side {
+        let slot = slot as usize;
+        if self.sides.len() <= slot {
+            self.sides.resize_with(slot + 1, || None);
+        }
+        self.sides[slot].get_or_insert_default().get()
     }
 
     /// Room in the submission queue for `count` entries, after an enter if need be.
@@ -396,7 +403,7 @@ impl Uring {
                     (self.ticking, self.ticked) = (false, true);
                 } else if entry.result() == -libc::ECANCELED && token.0 as u32 == LINK_TIMEOUT.0 as u32 {
                     // Mostly what it limited is over. But the timer of a thread that has ended leaves that as it is.
-                    let side = self.sides.get((token.0 >> 32) as usize);
+                    let side = self.sides.get((token.0 >> 32) as usize).and_then(Option::as_ref);
                     // SAFETY: the kernel does not write to side structures, and nobody else refers to this one.
                     let limited = side.and_then(|side| unsafe { (*side.get()).limited });
                     if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until) {
@@ -414,8 +421,22 @@ impl Uring {
             self.bell = true;
         }
         let taken = events.len() - before;
+        debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
         self.in_flight -= (taken - expired).min(self.in_flight);
         taken
+    }
+
+    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in flight.
+    fn check(&mut self) {
+        let waiting = self.ring.submission().len();
+        assert!(waiting <= self.unseen.0, "{waiting} entries wait, of {} put in", self.unseen.0);
+        assert!(self.linked.is_empty(), "a chain has no end");
+        let (work, refused) = (self.workers.jobs() as usize, self.refused.len());
+        assert!(
+            work + refused <= self.in_flight,
+            "{work} for workers, {refused} refused, {} in flight",
+            self.in_flight
+        );
     }
 
     /// Before completions are looked for, so that what comes later makes the eventfd readable again.
@@ -462,8 +483,11 @@ impl Backend for Uring {
         if !self.make_room(1 + usize::from(job.deadline.is_some())) {
             return Err(NoRoom);
         }
-        let side = self.sides.get(job.token.index() as usize).map_or(std::ptr::null_mut(), UnsafeCell::get);
-        debug_assert!(!side.is_null(), "there is a side structure for each slot");
+        let side = match job.raw {
+            Raw::Open(_) | Raw::Timeout(_) => self.side(job.token.index()),
+            _ if job.deadline.is_some() => self.side(job.token.index()),
+            _ => std::ptr::null_mut(),
+        };
         let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side };
         self.in_flight += 1;
         let entry = job.raw.sqe(&place).filter(|entry| self.knows(entry));
@@ -566,6 +590,9 @@ impl Backend for Uring {
             // If the kernel has no memory for it now, the entry stays for the next enter.
             let _ = self.ring.submit();
         }
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         Ok(())
     }
 
@@ -631,6 +658,11 @@ impl Backend for Uring {
             && (!job.link || ends_chains(&job.raw))
             && self.can_carry(job)
             && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
+    }
+
+    fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
+        // The thread that submitted such a transfer has given it to the device. (What a worker is to do may not have begun.)
+        !(raw.is_transfer() && is_storage) || is_for_worker(raw)
     }
 
     fn keeps_deadlines(&self) -> bool {
@@ -774,17 +806,6 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
-}
-
-/// Buffered transfers from so many bytes on are left to the kernel's workers.
-const BY_WORKER: u64 = 64 << 10;
-
-/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage. Through the page cache whoever
-/// enters would copy what is there, and start the device for the rest page by page: a thread that has other things to do would stay
-/// in the kernel for a millisecond; and for as long as the device takes where the write is to be durable. Any other short
-/// transfer costs less than a worker does.
-pub(crate) fn is_for_worker(raw: &Raw) -> bool {
-    raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
 }
 
 /// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call

@@ -87,6 +87,7 @@ impl SpareCapacity {
     }
 
     /// Initialises all of it, for a backend that answers reads which it does not make.
+    #[cfg(feature = "testing")]
     pub(crate) fn zero(&mut self) {
         self.uninit().fill(MaybeUninit::new(0));
     }

@@ -3,7 +3,7 @@
 use super::mounts::{Mounts, unescape};
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -76,10 +76,23 @@ impl fmt::Display for DeviceFacts {
     }
 }
 
-/// `max_sectors_kb` alone, for who needs nothing else.
+/// `max_sectors_kb` alone.
 pub(super) fn max_sectors_kb(major: u32, minor: u32) -> Option<u32> {
+    limit(major, minor, "max_sectors_kb")
+}
+
+/// `logical_block_size` alone.
+pub(super) fn logical_block_size(major: u32, minor: u32) -> Option<u32> {
+    limit(major, minor, "logical_block_size")
+}
+
+/// A number of a device's queue. (`read_to_string` would make twice the system calls.)
+fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
-    read_number(&queue_of(&device)?.join("max_sectors_kb"))
+    let mut file = queues(&device).into_iter().find_map(|queue| fs::File::open(queue.join(name)).ok())?;
+    let mut text = [0; 32];
+    let len = file.read(&mut text).ok()?;
+    str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
 }
 
 /// Major and minor number of the block device at a path; `None` for anything else.
@@ -88,9 +101,14 @@ pub(super) fn number_of_path(path: &Path) -> Option<(u32, u32)> {
     metadata.file_type().is_block_device().then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
 }
 
-/// The `queue` folder of a device; a partition has none and lies in the folder of its disk.
+/// The `queue` folder of a device.
 fn queue_of(device: &Path) -> Option<PathBuf> {
-    [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir())
+    queues(device).into_iter().find(|queue| queue.is_dir())
+}
+
+/// Where it may be: a partition has none, and lies in the folder of its disk.
+fn queues(device: &Path) -> [PathBuf; 2] {
+    [device.join("queue"), device.join("../queue")]
 }
 
 /// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`, which it writes with a

@@ -1,7 +1,7 @@
 //! Run a closure on a thread: for what neither io_uring nor Linux AIO has an operation for.
 
 use super::{Form, Held, Operation, Place};
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::squeue;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

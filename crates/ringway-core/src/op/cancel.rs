@@ -5,7 +5,7 @@
 //! what names the operation on each backend. On the threads, a queued job is taken out of its lane
 //! (`backend/threads.rs`); a blocking call that has begun is left to end.
 
-use crate::backend::kaio_sys::{Context, Iocb};
+use crate::sys::kaio::{Context, Iocb};
 use io_uring::{opcode, squeue};
 
 /// The operation, or piece of one, with this user data.

@@ -1,8 +1,9 @@
-//! Operations: one file for each, or for each close family, with its three forms side by side.
+//! Operations: one file for each, or for each close family, with its submission forms side by side.
 //!
-//! - `sqe`: how io_uring is asked for it; `None` where it cannot be.
-//! - `iocb`: how Linux AIO is asked for it; `None` where it cannot be.
+//! - `sqe`: the io_uring entry; `None` where io_uring has none.
+//! - `iocb`: the Linux AIO request; `None` where Linux AIO has none.
 //! - `call`: the blocking system call that a thread makes for it.
+//! - `try_call`: the same call where it need not wait; `None` where there is none.
 //!
 //! Adding an operation is a new file here and a line in the list below; no backend changes.
 //! (Sockets will stand here too.)
@@ -60,7 +61,7 @@ pub use writev::{Writev, writev};
 pub(crate) use cancel::Cancel;
 pub(crate) use operation::{Fault, Held, bind, fill};
 
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::squeue;
 
 /// Where a read or a write begins.
@@ -94,8 +95,11 @@ impl At {
 /// The offset that stands for the file's own position.
 pub const CURSOR: u64 = u64::MAX;
 
+/// A transfer longer than this is looked at more closely; no device takes less in one request.
+pub(crate) const SURELY_ONE_REQUEST: u64 = 64 << 10;
+
 /// The answer of a positional call on what has no position.
-pub(crate) const ESPIPE: i64 = -(libc::ESPIPE as i64);
+const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
 /// A transfer by a blocking call at `offset`, or at the file's own position. A pipe has no offsets: io_uring ignores them there,
 /// and so does this.
@@ -130,7 +134,7 @@ pub(crate) struct Side {
     pub open_how: Option<io_uring::types::OpenHow>,
 }
 
-/// The three forms of an operation. It holds numbers and addresses only; who owns what they point
+/// The submission forms of an operation. It holds numbers and addresses only; who owns what they point
 /// at, and for how long, is the business of [`Operation`] and the queue.
 pub(crate) trait Form: Copy {
     /// For io_uring; `None`: io_uring cannot carry it as it stands.
@@ -141,6 +145,13 @@ pub(crate) trait Form: Copy {
 
     /// The blocking call: a result as the kernel gives it, at least 0, or minus errno.
     fn call(&self) -> i64;
+
+    /// The call that does not wait (`RWF_NOWAIT`): a result as that of [`call`](Self::call), EAGAIN where `call` would
+    /// wait, EOPNOTSUPP where the file and ENOSYS where the kernel cannot do without waiting. `None`: the operation has
+    /// no such call.
+    fn try_call(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// Builds an SQE on a registered file where there is one, else on the descriptor.
@@ -194,6 +205,7 @@ macro_rules! operations {
             }
 
             /// The one with this name.
+            #[cfg(feature = "testing")]
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 [$(Self::$name,)*].into_iter().find(|kind| kind.name() == name)
             }
@@ -217,6 +229,10 @@ macro_rules! operations {
 
             pub(crate) fn call(&self) -> i64 {
                 match self { $(Self::$name(form) => form.call(),)* }
+            }
+
+            pub(crate) fn try_call(&self) -> Option<i64> {
+                match self { $(Self::$name(form) => form.try_call(),)* }
             }
         }
 
@@ -357,4 +373,15 @@ impl Raw {
     pub(crate) fn is_sync(&self) -> bool {
         matches!(self, Self::Fsync(_) | Self::SyncRange(_) | Self::WriteDsync(_))
     }
+}
+
+/// Buffered transfers from so many bytes on are left to the kernel's workers.
+const BY_WORKER: u64 = 64 << 10;
+
+/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage. Through the page cache whoever
+/// enters would copy what is there, and start the device for the rest page by page: a thread that has other things to do would stay
+/// in the kernel for a millisecond; and for as long as the device takes where the write is to be durable. Any other short
+/// transfer costs less than a worker does.
+pub(crate) fn is_for_worker(raw: &Raw) -> bool {
+    raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
 }

@@ -1,7 +1,7 @@
 //! Nothing at all: what the way through the queue costs, and a test of it.
 
 use super::{Form, Operation, Place};
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 
 /// An operation that does nothing and answers 0.

@@ -2,7 +2,7 @@
 
 use super::{Fault, Form, Operation, Place, answer};
 use crate::File;
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::ffi::{CStr, CString};
 use std::io;
@@ -167,6 +167,16 @@ impl OpenOptions {
         let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let mode = if makes { u64::from(self.mode.unwrap_or(0o666) & 0o7777) } else { 0 };
         Ok((flags as u32 as u64, mode))
+    }
+}
+
+impl File {
+    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to open without
+    /// blocking, push [`op::open`](crate::op::open()).
+    ///
+    /// Errors: those of `open(2)`.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).open(path)
     }
 }
 

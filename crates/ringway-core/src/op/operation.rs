@@ -1,9 +1,8 @@
 //! An operation with everything that it owns: what the safe push takes and a completion hands back.
 
 use super::blocking::Work;
-use super::{Form, Metadata, Raw, WriteDsync};
-use crate::backend::FileKind;
-use crate::backend::uring;
+use super::{Form, Metadata, Raw, WriteDsync, is_for_worker};
+use crate::file::FileKind;
 use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
 use std::ffi::CString;
@@ -140,7 +139,7 @@ impl Operation {
     pub fn submitter_copies(&self) -> Option<u64> {
         let traits = self.file.as_ref().map(File::traits)?;
         let buffered = traits.kind == FileKind::Storage && !traits.direct && self.raw.is_transfer();
-        buffered.then(|| if uring::is_for_worker(&self.raw) { 0 } else { self.raw.bytes() })
+        buffered.then(|| if is_for_worker(&self.raw) { 0 } else { self.raw.bytes() })
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use super::{Form, Operation, Place, answer, on_file};
 use crate::File;
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -73,7 +73,7 @@ impl Form for Poll {
 
     /// `IOCB_CMD_POLL` (4.18) takes the bits in the place of the buffer's address.
     fn iocb(&self) -> Option<Iocb> {
-        Some(Iocb::new(kaio_sys::IOCB_CMD_POLL, self.fd, u64::from(self.events), 0, 0))
+        Some(Iocb::new(kaio::IOCB_CMD_POLL, self.fd, u64::from(self.events), 0, 0))
     }
 
     fn call(&self) -> i64 {

@@ -1,7 +1,7 @@
 //! Read into one buffer: `pread(2)`, `read(2)`.
 
-use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Shape, answer, call_at, on_file};
-use crate::backend::kaio_sys::{self, Iocb};
+use super::{At, CURSOR, Fault, Form, Held, Operation, Place, SURELY_ONE_REQUEST, Shape, answer, call_at, on_file};
+use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File, SpareCapacity};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, RawFd};
 ///
 /// The result is the number of bytes read: less than asked for at the end of the file, and for
 /// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the file.
-/// A read longer than the device's largest request is split, and the parts run side by side.
+/// A read longer than the device's largest request is split, and the parts run side by side. What
+/// that request is, the first long direct read of a file asks here, with some short system calls.
 ///
 /// Errors: those of `pread(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`
 /// or a buffer that cannot be written to. On cancel the buffer comes back with the completion, its
@@ -33,6 +34,10 @@ use std::os::fd::{AsRawFd, RawFd};
 pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
     let mut buffer = buffer.into();
     let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
+    if buffer.len() as u64 > SURELY_ONE_REQUEST && file.is_direct() {
+        // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it is made under.
+        file.largest_request();
+    }
     let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: buffer.len(), offset: at.into().raw() };
     Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
 }
@@ -58,6 +63,60 @@ pub fn read_spare(file: &File, spare: impl Into<SpareCapacity>, at: impl Into<At
     let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: spare.len(), offset: at.into().raw() };
     Operation::make(form.into(), Held::Spare(spare), Some(file.clone()), None)
 }
+
+impl File {
+    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
+    /// many bytes: all, or those up to the end of the file.
+    ///
+    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is cached, or it cannot be read
+    /// this way, or not at all. Then push the read as usual. Copying blocks for as long as it takes: about 10 GB/s.
+    ///
+    /// ```
+    /// # use ringway_core::File;
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = File::open("/etc/passwd")?;
+    /// let mut bytes = [0; 16];
+    /// if let Some(read) = file.read_now(&mut bytes, 0) {
+    ///     println!("cached: {:?}", &bytes[..read]);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset)
+    }
+
+    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows by what was read; by nothing if it is
+    /// `None`.
+    pub fn read_spare_now(&self, spare: &mut SpareCapacity, most: usize, offset: u64) -> Option<usize> {
+        let memory = spare.uninit();
+        let len = memory.len().min(most);
+        let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
+        // SAFETY: so many bytes, at most `len`, were read into it from the first on.
+        unsafe { spare.filled(read) };
+        Some(read)
+    }
+
+    /// Reads into memory that is the caller's alone, from the first byte on.
+    fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
+        let mut read = 0;
+        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
+        // comes next tells: nothing, at the end.
+        while read < len {
+            let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
+            // The read is over before this call returns, and until then the bytes are its alone.
+            let form = Read { fd: self.as_raw_fd(), addr: first.wrapping_add(read), len: len - read, offset: at };
+            match form.try_call()? {
+                0 => break,
+                INTERRUPTED => {}
+                more => read += usize::try_from(more).ok()?,
+            }
+        }
+        Some(read)
+    }
+}
+
+/// A signal came first.
+const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
 /// `len` bytes at `addr` from `offset` on ([`CURSOR`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +160,7 @@ impl Form for Read {
         if self.offset == CURSOR {
             return None;
         }
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PREAD, self.fd, self.addr as u64, self.len as u64, self.offset))
+        Some(Iocb::new(kaio::IOCB_CMD_PREAD, self.fd, self.addr as u64, self.len as u64, self.offset))
     }
 
     fn call(&self) -> i64 {
@@ -113,5 +172,12 @@ impl Form for Read {
         // SAFETY: as above.
         let at_offset = |offset| answer(unsafe { libc::pread64(self.fd, self.addr.cast(), self.len, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
+    }
+
+    fn try_call(&self) -> Option<i64> {
+        let iov = libc::iovec { iov_base: self.addr.cast(), iov_len: self.len };
+        // SAFETY: as in `call`; the one iovec is on this stack.
+        let read = |at| answer(unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, read, || read(-1)))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Form, Held, Operation, Place, answer};
 use crate::File;
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::fmt;
 use std::fs::Permissions;

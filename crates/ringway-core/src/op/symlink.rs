@@ -2,7 +2,7 @@
 
 use super::{Form, Operation, Place, answer};
 use crate::File;
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;

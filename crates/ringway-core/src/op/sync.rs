@@ -2,7 +2,7 @@
 
 use super::{Form, Operation, Place, answer, on_file};
 use crate::File;
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue, types::FsyncFlags};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -49,7 +49,7 @@ impl Form for Fsync {
     }
 
     fn iocb(&self) -> Option<Iocb> {
-        let command = if self.data_only { kaio_sys::IOCB_CMD_FDSYNC } else { kaio_sys::IOCB_CMD_FSYNC };
+        let command = if self.data_only { kaio::IOCB_CMD_FDSYNC } else { kaio::IOCB_CMD_FSYNC };
         Some(Iocb::new(command, self.fd, 0, 0, 0))
     }
 

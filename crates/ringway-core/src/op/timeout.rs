@@ -1,7 +1,7 @@
 //! Let time pass.
 
 use super::{Form, Operation, Place, answer};
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::time::Duration;
 

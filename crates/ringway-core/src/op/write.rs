@@ -1,7 +1,7 @@
 //! Write from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{At, CURSOR, Form, Held, Operation, Place, Shape, answer, call_at, on_file};
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
@@ -79,7 +79,7 @@ impl Form for Write {
         if self.offset == CURSOR {
             return None;
         }
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PWRITE, self.fd, self.addr as u64, self.len as u64, self.offset))
+        Some(Iocb::new(kaio::IOCB_CMD_PWRITE, self.fd, self.addr as u64, self.len as u64, self.offset))
     }
 
     fn call(&self) -> i64 {
@@ -91,5 +91,12 @@ impl Form for Write {
         // SAFETY: as above.
         let at_offset = |offset| answer(unsafe { libc::pwrite64(self.fd, self.addr.cast(), self.len, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
+    }
+
+    fn try_call(&self) -> Option<i64> {
+        let iov = libc::iovec { iov_base: self.addr.cast_mut().cast(), iov_len: self.len };
+        // SAFETY: as in `call`; the one iovec is on this stack.
+        let write = |at| answer(unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, write, || write(-1)))
     }
 }

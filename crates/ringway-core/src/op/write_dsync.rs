@@ -1,7 +1,7 @@
 //! Write from one buffer, durably: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{At, Form, Held, Operation, Place, Shape, Write, answer, call_at, on_file};
-use crate::backend::kaio_sys::Iocb;
+use crate::sys::kaio::Iocb;
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::AsRawFd;

@@ -3,7 +3,7 @@
 use super::operation::{Rest, rest, taken_at_once};
 use super::{At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, call_at, on_file};
 use crate::File;
-use crate::backend::kaio_sys::{self, Iocb};
+use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -75,7 +75,7 @@ impl Form for Writev {
             return None;
         }
         let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(Iocb::new(kaio_sys::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
+        Some(Iocb::new(kaio::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
     }
 
     fn call(&self) -> i64 {
@@ -89,5 +89,13 @@ impl Form for Writev {
         // SAFETY: as above.
         let at_offset = |offset| answer(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
+    }
+
+    fn try_call(&self) -> Option<i64> {
+        let (iov, count) = taken_at_once(self.iov, self.count);
+        let count = count as i32;
+        // SAFETY: as in `call`.
+        let write = |at| answer(unsafe { libc::pwritev2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
+        Some(call_at(self.offset, write, || write(-1)))
     }
 }

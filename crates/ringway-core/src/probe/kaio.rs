@@ -3,10 +3,10 @@
 
 use super::sample::{self, PAGE, Sample};
 use super::{PATIENCE, refused, wait_for};
-use crate::backend::eventfd::EventFd;
-use crate::backend::kaio_sys::{Context, IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IoEvent, Iocb};
 use crate::refusal::limits::Limits;
 use crate::refusal::{Feature, Refusal};
+use crate::sys::eventfd::EventFd;
+use crate::sys::kaio::{Context, IOCB_CMD_FDSYNC, IOCB_CMD_PREAD, IoEvent, Iocb};
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::AsRawFd;

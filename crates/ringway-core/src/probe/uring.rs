@@ -3,9 +3,9 @@
 use super::sample::{self, PAGE, Sample};
 use super::{PATIENCE, refused, wait_for};
 use crate::AlignedBuffer;
-use crate::backend::eventfd::EventFd;
 use crate::refusal::limits::{Capability, Limits};
 use crate::refusal::{Feature, Refusal};
+use crate::sys::eventfd::EventFd;
 use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, Parameters, Submitter, opcode, squeue};
 use std::cell::Cell;

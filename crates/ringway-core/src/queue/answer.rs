@@ -1,7 +1,7 @@
 //! What the backends answer: a result, or a reason to go on or to try again.
 
-use super::flight::{Ending, Flight};
-use super::{BackendKind, Queue};
+use super::flight::Ending;
+use super::{BackendKind, Backends, Table};
 use crate::backend::{Answer, Event};
 use crate::op::Shape;
 use crate::slots::{Key, State};
@@ -10,17 +10,21 @@ use crate::split::Round;
 /// After so many tries in vain an operation goes to the threads, where it may block.
 pub(super) const PATIENCE: u8 = 8;
 
-impl Queue {
-    pub(super) fn sort_out(&mut self) {
-        let mut events = std::mem::take(&mut self.events);
+impl<T: Default> Table<T> {
+    /// Sees to what the backends have answered; true if they have answered anything.
+    pub fn sort_out(&mut self, backends: &mut Backends) -> bool {
+        self.assert_pair(backends);
+        let mut events = std::mem::take(&mut backends.events);
+        let moved = !events.is_empty();
         for event in events.drain(..) {
-            self.sort_out_one(event);
+            self.sort_out_one(event, backends);
         }
-        self.events = events;
+        backends.events = events;
+        moved
     }
 
     #[inline]
-    fn sort_out_one(&mut self, event: Event) {
+    fn sort_out_one(&mut self, event: Event, backends: &mut Backends) {
         let Some(key) = event.token.key() else { return };
         let Some((state, flight)) = self.slots.entry(key) else {
             self.late += u64::from(event.answer != Answer::Expired);
@@ -59,7 +63,7 @@ impl Queue {
                 }
                 return;
             }
-            Answer::Expired => return self.end_early(key, Ending::TimedOut),
+            Answer::Expired => return self.end_early(key, Ending::TimedOut, backends),
         };
         if matches!(flight.operation.raw.shape(), Shape::Whole) {
             // Without a length there are no pieces: the answer is the outcome, or a reason to ask again.
@@ -68,7 +72,7 @@ impl Queue {
             if errno != 0 && flight.is_to_be_tried_again(errno) {
                 return self.again(key, Round { done: 0, gained: 0, errno });
             }
-            if self.explanation.backend == BackendKind::Uring && flight.is_to_wait_for_a_reader(errno) {
+            if self.backend == BackendKind::Uring && flight.is_to_wait_for_a_reader(errno) {
                 flight.to_side = true;
                 self.to_threads += 1;
                 return self.again(key, Round { done: 0, gained: 0, errno: libc::EAGAIN });
@@ -116,7 +120,7 @@ impl Queue {
         if flight.is_to_be_tried_again(round.errno) {
             return self.again(key, round);
         }
-        if self.explanation.backend == BackendKind::Uring && flight.is_to_go_without_an_offset(round.errno) {
+        if self.backend == BackendKind::Uring && flight.is_to_go_without_an_offset(round.errno) {
             flight.to_side = true;
             self.to_threads += 1;
             return self.again(key, Round { errno: libc::EAGAIN, ..round });
@@ -140,7 +144,7 @@ impl Queue {
             flight.retries = 0;
         } else if matches!(round.errno, libc::EAGAIN | libc::EFAULT) {
             flight.retries = flight.retries.saturating_add(1);
-            if flight.retries > PATIENCE && !flight.to_side && self.explanation.backend != BackendKind::Threads {
+            if flight.retries > PATIENCE && !flight.to_side && self.backend != BackendKind::Threads {
                 flight.to_side = true;
                 self.to_threads += 1;
             }
@@ -203,7 +207,7 @@ impl Queue {
         self.active -= usize::from(counted);
         if abandoned {
             self.abandoned -= 1;
-            self.slots.orphan(key, Flight::let_go);
+            self.orphans.extend(self.slots.orphan(key, |flight| flight.orphan(key)));
         } else {
             self.ready += 1;
             self.done.push_back(key);

@@ -3,15 +3,12 @@
 
 use super::fixed::Fixed;
 use super::flight::{Ending, Flight};
-use super::{BackendKind, Explanation, Queue};
-use crate::backend::threads::Threads;
-use crate::backend::uring::is_for_worker;
-use crate::backend::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::file::{File, Traits};
-use crate::op::{CURSOR, Kind, Operation, Raw};
+use super::{BackendKind, Backends, Explanation, Table};
+use crate::backend::{Answer, Backend, Event, Job, NoRoom};
+use crate::file::{File, FileKind, Traits};
+use crate::op::{CURSOR, Kind, Operation, Raw, is_for_worker};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
-use std::io;
 use std::os::fd::IntoRawFd;
 use std::time::{Duration, Instant};
 
@@ -33,6 +30,7 @@ impl Asks {
     pub(super) fn for_backend(explanation: &Explanation) -> Self {
         match explanation.backend {
             BackendKind::Uring if !explanation.granted.contains(&Feature::IoPoll) => Self::Nothing,
+            #[cfg(feature = "testing")]
             BackendKind::Null => Self::Nothing,
             BackendKind::Threads => Self::OfFiles,
             BackendKind::Uring | BackendKind::Kaio => Self::OfDescriptors,
@@ -52,7 +50,7 @@ impl Asks {
 
 /// A job for a backend.
 #[inline]
-fn job(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight, raw: Raw, piece: u8) -> Job {
+fn job<T>(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight<T>, raw: Raw, piece: u8) -> Job {
     let file = flight.operation.file.as_ref();
     let traits = asks.traits(file, &raw);
     let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
@@ -64,31 +62,33 @@ fn job(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight, raw: Raw, piece: u8
     }
 }
 
-impl Queue {
-    /// Gives the backends as much as they take.
-    pub(super) fn carry(&mut self) {
+impl<T: Default> Table<T> {
+    /// Gives the backends what has been started, as much as they take. Nothing is submitted before
+    /// [`Backends::submit`].
+    pub fn carry(&mut self, backends: &mut Backends) {
+        self.assert_pair(backends);
         while let Some(key) = self.pending.front().copied() {
             let Some((state @ State::Queued, flight)) = self.slots.entry(key) else {
                 self.pending.pop_front(); // Cancelled while it waited.
                 continue;
             };
             let carried = if flight.plain {
-                let job = job(self.asks, &self.fixed, key, flight, flight.operation.raw, 0);
-                if self.main.can_carry(&job) {
+                let job = job(self.asks, &backends.fixed, key, flight, flight.operation.raw, 0);
+                if backends.main.can_carry(&job) {
                     // SAFETY: the operation owns what the job points at, or its owner has promised for it, and stays in its
                     // slot until the job has been answered; slots are leaked rather than freed when the queue goes before that.
-                    let carried = unsafe { self.main.carry(&job) };
+                    let carried = unsafe { backends.main.carry(&job) };
                     if carried.is_ok() {
                         *state = State::Carried;
-                        self.carried += 1;
+                        backends.carried += 1;
                     }
                     carried
                 } else {
                     flight.make_intricate(false);
-                    self.carry_one(key)
+                    self.carry_one(key, backends)
                 }
             } else {
-                self.carry_one(key)
+                self.carry_one(key, backends)
             };
             if carried.is_err() {
                 return;
@@ -98,41 +98,41 @@ impl Queue {
     }
 
     /// The long way, for everything that is not plain.
-    fn carry_one(&mut self, key: Key) -> Result<(), NoRoom> {
+    fn carry_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), NoRoom> {
         if let Err(errno) = self.take_over(key) {
             self.slots.set_state(key, State::Queued, State::Carried);
             self.finish(key, -i64::from(errno));
             return Ok(());
         }
-        if self.slots.get(key).is_some_and(|flight| flight.next.is_some()) && self.carry_chain(key) {
+        if self.slots.get(key).is_some_and(|flight| flight.next.is_some()) && self.carry_chain(key, backends) {
             return Ok(());
         }
         loop {
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             let Some(piece) = flight.progress.next_piece() else { break };
             if flight.operation.timeout.is_some() && flight.deadline.is_none() {
-                self.set_deadline(key);
+                self.set_deadline(key, backends);
             }
             let Some(flight) = self.slots.get(key) else { return Ok(()) };
             let raw = flight.piece(piece);
-            let mut job = job(self.asks, &self.fixed, key, flight, raw, piece.number);
-            let to_side = flight.to_side || !self.main.can_carry(&job);
+            let mut job = job(self.asks, &backends.fixed, key, flight, raw, piece.number);
+            let to_side = flight.to_side || !backends.main.can_carry(&job);
             let carried = if to_side {
-                let ring = self.explanation.backend == BackendKind::Uring;
-                if let (Some(at), Some(side), 0) = (job.deadline.filter(|_| ring), self.side(), piece.number) {
+                let ring = self.backend == BackendKind::Uring;
+                if let (Some(at), Some(side), 0) = (job.deadline.filter(|_| ring), backends.side(), piece.number) {
                     side.set_timer(job.token, at);
                 }
-                self.carry_beside(&job)
+                carry_beside(&job, backends)
             } else {
-                if !self.main.keeps_deadlines() {
+                if !backends.main.keeps_deadlines() {
                     job.deadline = None;
                 }
-                self.carried += 1;
+                backends.carried += 1;
                 // SAFETY: as for a plain one.
-                unsafe { self.main.carry(&job) }
+                unsafe { backends.main.carry(&job) }
             };
             if carried.is_err() {
-                self.carried -= usize::from(!to_side);
+                backends.carried -= usize::from(!to_side);
                 if let Some(flight) = self.slots.get_mut(key) {
                     flight.progress.put_back();
                 }
@@ -147,13 +147,13 @@ impl Queue {
     }
 
     /// The whole of a chain to the kernel, linked; false when it is to go one by one.
-    fn carry_chain(&mut self, first: Key) -> bool {
+    fn carry_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
         let mut count = 0;
         let mut at = Some(first);
         while let Some(key) = at {
             let Some(flight) = self.slots.get(key) else { return false };
             let waits = matches!(self.slots.state(key), Some(State::Queued | State::Held));
-            let job = job(self.asks, &self.fixed, key, flight, flight.operation.raw, 0);
+            let job = job(self.asks, &backends.fixed, key, flight, flight.operation.raw, 0);
             let job = Job { link: flight.next.is_some(), ..job };
             let fits = waits
                 && flight.progress.is_single()
@@ -163,17 +163,17 @@ impl Queue {
                 && !(flight.operation.raw.kind() == Kind::Close && flight.operation.file.is_some())
                 && !flight.to_side
                 && ends_by_itself(&flight.operation)
-                && self.main.can_link(&job);
+                && backends.main.can_link(&job);
             if !fits {
                 return false;
             }
             count += 1;
             at = flight.next;
         }
-        if self.main.chain_room() < count && self.enter_main(0, None).is_err() {
+        if backends.main.chain_room() < count && backends.enter_main(0, None).is_err() {
             return false;
         }
-        if self.main.chain_room() < count {
+        if backends.main.chain_room() < count {
             return false;
         }
         let mut before = None;
@@ -185,11 +185,11 @@ impl Queue {
             at = flight.next;
             let Some(flight) = self.slots.get(key) else { return true };
             let raw = flight.piece(piece);
-            let job = Job { link: at.is_some(), ..job(self.asks, &self.fixed, key, flight, raw, piece.number) };
+            let job = Job { link: at.is_some(), ..job(self.asks, &backends.fixed, key, flight, raw, piece.number) };
             // SAFETY: as for a single job.
-            let carried = unsafe { self.main.carry(&job) };
+            let carried = unsafe { backends.main.carry(&job) };
             debug_assert!(carried.is_ok(), "there was room for the chain");
-            self.carried += 1;
+            backends.carried += 1;
             if key == first {
                 self.slots.set_state(key, State::Queued, State::Carried);
             } else {
@@ -223,109 +223,38 @@ impl Queue {
         }
     }
 
-    fn set_deadline(&mut self, key: Key) {
+    fn set_deadline(&mut self, key: Key, backends: &mut Backends) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let limit = flight.operation.timeout.map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.get()));
         // A limit that the clock cannot express is none.
         let Some(at) = Instant::now().checked_add(limit) else { return };
         flight.deadline = Some(at);
         let token = Token::new(key, 0);
-        match self.explanation.backend {
-            BackendKind::Threads => self.main.set_timer(token, at),
+        match self.backend {
+            BackendKind::Threads => backends.main.set_timer(token, at),
             BackendKind::Kaio => {
-                if let Some(side) = self.side() {
+                if let Some(side) = backends.side() {
                     side.set_timer(token, at);
                 }
             }
             // The one keeps it itself (or the threads do, when it has to go there), the other needs no time.
-            BackendKind::Uring | BackendKind::Null => {}
+            BackendKind::Uring => {}
+            #[cfg(feature = "testing")]
+            BackendKind::Null => {}
         }
     }
+}
 
-    pub(super) fn side(&mut self) -> Option<&mut Threads> {
-        if self.side.is_none() {
-            *self.side = Threads::new(self.options.thread_options()).ok();
-            self.echo();
+fn carry_beside(job: &Job, backends: &mut Backends) -> Result<(), NoRoom> {
+    match backends.side() {
+        // SAFETY: as for the main backend.
+        Some(side) => unsafe { side.carry(job) },
+        None => {
+            // Not even a lock and a descriptor are to be had: done here and now rather than not at all.
+            let answer = Answer::Result(job.raw.call());
+            backends.events.push(Event { token: job.token, answer });
+            Ok(())
         }
-        self.side.as_mut()
-    }
-
-    /// Where a program polls the main backend's eventfd, the threads signal it too.
-    pub(super) fn echo(&mut self) {
-        if self.polled
-            && let (Some(side), Some(eventfd)) = (self.side.as_mut(), self.main.echo())
-        {
-            side.echo(eventfd);
-        }
-    }
-
-    fn carry_beside(&mut self, job: &Job) -> Result<(), NoRoom> {
-        match self.side() {
-            // SAFETY: as for the main backend.
-            Some(side) => unsafe { side.carry(job) },
-            None => {
-                // Not even a lock and a descriptor are to be had: done here and now rather than not at all.
-                let answer = Answer::Result(job.raw.call());
-                self.events.push(Event { token: job.token, answer });
-                Ok(())
-            }
-        }
-    }
-
-    /// What the threads have not answered.
-    pub(super) fn beside(&self) -> usize {
-        self.side.as_ref().map_or(0, Threads::pending)
-    }
-
-    /// Enters the backends; events go to `self.events`.
-    pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
-        let beside = self.beside();
-        if beside == 0 && !self.side_has_timers() {
-            if std::mem::take(&mut self.watching) {
-                self.main.watch(-1, false);
-            }
-            return self.enter_main(want.min(self.carried), until);
-        }
-        let eventfd = self.side.as_mut().and_then(|side| side.poll_fd().ok());
-        if let Some(eventfd) = eventfd {
-            self.main.watch(eventfd, true);
-            self.watching = true;
-        }
-        if self.carried == 0 && !self.polled {
-            self.enter_main(0, None)?;
-            return self.enter_side(want, until);
-        }
-        self.enter_side(0, None)?;
-        let want = if self.events.is_empty() { want.min(1) } else { 0 };
-        // Without a descriptor to wait for both, they are looked at in turn.
-        let until = match (eventfd, want) {
-            (None, 1) => Some(Instant::now() + Duration::from_millis(1)),
-            _ => until,
-        };
-        // The threads are looked at last, and in any case: the main backend may have made the descriptor unreadable that told of them.
-        let entered = self.enter_main(want, until);
-        self.enter_side(0, None)?;
-        entered
-    }
-
-    fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
-        let before = self.events.len();
-        let entered = self.main.enter(want, until, &mut self.events);
-        let answered = self.events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
-        self.carried = self.carried.saturating_sub(answered);
-        entered
-    }
-
-    pub(super) fn enter_side(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
-        match self.side.as_mut() {
-            Some(side) => side.enter(want, until, &mut self.events),
-            None => Ok(()),
-        }
-    }
-
-    /// Timers of operations that the main backend carries are with the threads where it has none of its own.
-    fn side_has_timers(&self) -> bool {
-        self.side.is_some() && self.explanation.backend == BackendKind::Kaio
     }
 }
 

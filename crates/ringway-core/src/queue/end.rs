@@ -1,73 +1,39 @@
 //! The end before the end: cancelling operations, giving them up, closing and dropping the queue.
 
 use super::flight::{Ending, Flight};
-use super::{BackendKind, OpId, Queue};
+use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
-use crate::backend::null::Null;
+use crate::backend::idle::Idle;
+use crate::file::File;
 use crate::op::{Held, Shape};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, State, Token};
 use std::io;
-use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-impl Queue {
-    /// Asks that an operation be cancelled; true if it is in flight and its result not known yet.
-    ///
-    /// Its completion comes in any case: with ECANCELED, or, when it could not be stopped any more (a transfer that the device
-    /// has begun), with its result. Does not block; a cancel of something submitted takes effect with the next submit or reap.
-    pub fn cancel(&mut self, id: OpId) -> bool {
-        let known = self.home.is_here()
-            && !matches!(self.slots.state(id.0), None | Some(State::Done))
-            && self.slots.get(id.0).is_some();
+impl<T: Default> Table<T> {
+    /// As [`Queue::cancel`](super::Queue::cancel).
+    pub fn cancel(&mut self, backends: &mut Backends, id: OpId) -> bool {
+        self.assert_pair(backends);
+        let state = self.slots.state(id.0);
+        let known = self.home.is_here() && !matches!(state, None | Some(State::New | State::Done));
         if known {
-            self.end_early(id.0, Ending::Cancelled);
-            self.announce();
+            self.end_early(id.0, Ending::Cancelled, backends);
         }
         known
     }
 
-    /// Asks that everything in flight be cancelled; how many operations that were.
-    pub fn cancel_all(&mut self) -> usize {
-        if !self.home.is_here() {
-            return 0;
-        }
-        let lasts = |key: &Key| self.slots.state(*key) != Some(State::Done);
+    /// As [`Queue::cancel_all`](super::Queue::cancel_all).
+    pub fn cancel_all(&mut self, backends: &mut Backends) -> usize {
+        let lasts = |key: &Key| !matches!(self.slots.state(*key), Some(State::New | State::Done));
         let keys: Vec<Key> = self.slots.keys().filter(lasts).collect();
         // One of them may take others with it, the rest of its chain.
-        keys.iter().for_each(|key| _ = self.cancel(OpId(*key)));
-        keys.len()
-    }
-
-    /// Gives an operation up: it is cancelled if that is still possible, its completion is not handed out, and what it owns is
-    /// dropped when the kernel is done with it; a file that it opens is closed. False if there is no such operation in flight.
-    ///
-    /// Its place in the queue is free again with its completion, not before.
-    pub fn abandon(&mut self, id: OpId) -> bool {
-        let key = id.0;
-        if !self.home.is_here() {
-            return false;
-        }
-        match self.slots.state(key) {
-            None => false,
-            Some(State::Done) => {
-                self.ready -= 1;
-                self.slots.orphan(key, Flight::let_go);
-                true
-            }
-            Some(_) => {
-                let Some(flight) = self.slots.get_mut(key) else { return false };
-                if !std::mem::replace(&mut flight.abandoned, true) {
-                    self.abandoned += 1;
-                    self.end_early(key, Ending::Cancelled);
-                }
-                true
-            }
-        }
+        keys.iter().for_each(|key| _ = self.cancel(backends, OpId(*key)));
+        if self.home.is_here() { keys.len() } else { 0 }
     }
 
     /// Cancels, for the reason given.
-    pub(super) fn end_early(&mut self, key: Key, ending: Ending) {
+    pub(super) fn end_early(&mut self, key: Key, ending: Ending, backends: &mut Backends) {
         let state = self.slots.state(key);
         let Some(flight) = self.slots.get_mut(key) else { return };
         if state == Some(State::Done) {
@@ -93,14 +59,22 @@ impl Queue {
                 } else if let Some(round) = flight.progress.stop() {
                     return self.settle(key, round);
                 }
+                // Nobody waits for it, and when the kernel is done with it is all the same.
+                let is_storage = || flight.operation.file.as_ref().is_some_and(File::is_storage);
+                if flight.abandoned
+                    && !self.closed
+                    && !backends.main.ends_by_cancel(&flight.operation.raw, is_storage())
+                {
+                    return;
+                }
                 let mixed = !flight.progress.is_single();
                 let to_side = flight.to_side;
                 for number in flight.progress.numbers() {
                     let token = Token::new(key, number);
-                    let side = self.side.as_mut().filter(|_| to_side);
+                    let side = backends.side.as_mut().filter(|_| to_side);
                     // The pieces before the one that the main backend could not carry are still there.
                     if side.is_none() || mixed {
-                        self.main.cancel(token);
+                        backends.main.cancel(token);
                     }
                     if let Some(side) = side {
                         side.cancel(token);
@@ -111,58 +85,61 @@ impl Queue {
         }
     }
 
-    /// Something is there to be reaped that no backend knows of: whoever polls the descriptor must learn of it.
-    pub(super) fn announce(&mut self) {
-        if self.polled && self.ready > 0 {
-            self.main.wake();
-        }
-    }
-
-    /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`. How many
-    /// operations are still in flight after that: the device has them.
-    ///
-    /// Completions, those of the cancelled included, can be reaped as before. Closing again waits again.
-    ///
-    /// A ring that cannot be entered, since it has failed or is another thread's by
-    /// [`single_issuer`](super::Options::single_issuer), is closed here and now. The kernel then cancels what is in flight on it, and
-    /// its completions are lost: such an operation answers ECANCELED, whether or not it took place, when the kernel is done with it.
-    ///
-    /// Errors: ECHILD: a forked child.
-    pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
+    /// As [`Queue::close`](super::Queue::close). Operations that have not been started stay as they are.
+    pub fn close(&mut self, backends: &mut Backends, wait: Duration) -> io::Result<usize> {
         if !self.home.is_here() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
-        self.closed = true;
-        self.cancel_all();
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
-        loop {
-            // Abandoned operations are waited for too, though nobody will be handed their completions.
-            let left = self.slots.in_flight() - self.ready;
-            if left == 0 || self.ended || Instant::now() >= until {
-                return Ok(left);
-            }
-            self.carry();
-            let entered = self.enter(1, Some(until));
-            self.sort_out();
-            if entered.is_err() {
-                self.end_main(until);
-            }
+        self.begin_close(backends);
+        while self.goes_on_closing(backends, until) {
+            let waited = backends.wait(until);
+            self.waited(backends, waited, until);
+        }
+        Ok(self.unfinished())
+    }
+
+    /// The beginning of [`close`](Self::close), for a table under a lock: starts no more operations, and cancels all
+    /// that is in flight. It is followed by [`Backends::wait`] without the lock, and [`waited`](Self::waited), for as long as
+    /// [`goes_on_closing`](Self::goes_on_closing) says so.
+    pub fn begin_close(&mut self, backends: &mut Backends) {
+        self.closed = true;
+        self.cancel_all(backends);
+    }
+
+    /// Something is in flight that is worth waiting for.
+    pub fn goes_on_closing(&mut self, backends: &mut Backends, until: Instant) -> bool {
+        if self.unfinished() == 0 || backends.ended || Instant::now() >= until {
+            return false;
+        }
+        self.carry(backends);
+        true
+    }
+
+    /// What [`Backends::wait`] came to. A backend that cannot be entered is ended.
+    pub fn waited(&mut self, backends: &mut Backends, waited: io::Result<()>, until: Instant) {
+        self.sort_out(backends);
+        if waited.is_err() {
+            self.end_main(backends, until);
         }
     }
 
-    /// Closes the queue after an error of the backend as a whole, as [`close`](Self::close) does, and answers everything: what the kernel
-    /// or a thread still has when `wait` is over answers EIO, whether or not it takes place. Its memory may be touched at any time
-    /// and is leaked, so its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
-    ///
-    /// Errors: ECHILD: a forked child.
-    pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
-        self.close(wait)?;
-        let feature = match self.explanation.backend {
+    /// Operations that were started and are not done. Abandoned ones count, though nobody is handed their completions.
+    fn unfinished(&self) -> usize {
+        self.slots.in_flight() - self.ready - self.new
+    }
+
+    /// Answers everything, after a close that followed an error of the backend as a whole: see
+    /// [`Queue::give_up`](super::Queue::give_up).
+    pub fn fail(&mut self, backends: &mut Backends, error: &io::Error) {
+        let feature = match backends.explanation.backend {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
-            BackendKind::Threads | BackendKind::Null => Feature::Threads,
+            BackendKind::Threads => Feature::Threads,
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Feature::Threads,
         };
-        self.explanation.refusals.push(Refusal {
+        backends.explanation.refusals.push(Refusal {
             feature,
             errno: errno_of(error),
             meaning: "the backend failed while it was in use, and was closed: nothing is taken any more".into(),
@@ -171,7 +148,7 @@ impl Queue {
         });
         for key in self.slots.keys().collect::<Vec<_>>() {
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            if *state == State::Done {
+            if matches!(state, State::New | State::Done) {
                 continue;
             }
             std::mem::forget(std::mem::replace(&mut flight.operation.held, Held::Nothing));
@@ -180,61 +157,53 @@ impl Queue {
             self.leaks = true;
             self.finish(key, -i64::from(libc::EIO));
         }
-        Ok(())
     }
 
     /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.
-    fn end_main(&mut self, until: Instant) {
-        let nothing: Box<dyn Backend> = Box::new(Null::new());
-        let main = std::mem::replace(&mut *self.main, nothing);
-        let over = main.end(until, &mut self.events);
-        self.ended = true;
-        self.ring_fd = None;
-        self.carried = 0;
-        self.sort_out();
-        while self.beside() > 0 && Instant::now() < until && self.enter_side(1, Some(until)).is_ok() {
-            self.sort_out();
+    fn end_main(&mut self, backends: &mut Backends, until: Instant) {
+        let nothing: Box<dyn Backend> = Box::<Idle>::default();
+        let main = std::mem::replace(&mut *backends.main, nothing);
+        let over = main.end(until, &mut backends.events);
+        backends.ended = true;
+        backends.ring_fd = None;
+        backends.carried = 0;
+        self.sort_out(backends);
+        while backends.beside() > 0 && Instant::now() < until && backends.enter_side(1, Some(until)).is_ok() {
+            self.sort_out(backends);
         }
         if !over {
             return;
         }
         for key in self.slots.keys().collect::<Vec<_>>() {
-            let threads_have_it = self.beside() > 0;
+            let threads_have_it = backends.beside() > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            if *state != State::Done && !(flight.to_side && threads_have_it) {
+            if !matches!(state, State::New | State::Done) && !(flight.to_side && threads_have_it) {
                 // Whether a close took place is not known: to close the number again might hit somebody else's file.
                 flight.owns_descriptor = false;
                 self.finish(key, -i64::from(libc::ECANCELED));
             }
         }
     }
-}
 
-impl Drop for Queue {
-    fn drop(&mut self) {
-        if !self.home.is_here() {
-            return; // All of it is the parent's.
+    /// The end of both halves: closes, and lets them be freed if nothing is in flight after `wait`; else what the kernel
+    /// may still touch is leaked. Results that have not been taken, and operations that have not been started, are dropped.
+    pub fn shut_down(&mut self, backends: &mut Backends, wait: Duration) {
+        if !self.home.is_here() || self.is_over {
+            return; // All of it is the parent's, or over.
         }
-        // A queue that cannot be closed is one whose kernel side does not answer: then nothing is freed below.
-        let mut left = self.close(self.options.drop_wait()).unwrap_or(usize::MAX);
-        if self.leaks {
-            left = usize::MAX;
-        }
-        // SAFETY: this is the last use of the two.
-        unsafe {
-            ManuallyDrop::drop(&mut self.side);
-            // Giving a KAIO context back waits for what is in it, without a bound.
-            if left == 0 || self.explanation.backend != BackendKind::Kaio {
-                ManuallyDrop::drop(&mut self.main);
-            }
-        }
-        if left == 0 {
-            // Nothing is in flight any more, so nothing in the slots is the kernel's.
+        // A queue that cannot be closed is one whose kernel side does not answer: then nothing is freed.
+        let left = self.close(backends, wait).unwrap_or(usize::MAX);
+        self.is_over = left == 0 && !self.leaks;
+        // Giving a KAIO context back waits for what is in it, without a bound.
+        backends.is_over = self.is_over || backends.explanation.backend != BackendKind::Kaio;
+        if self.is_over {
             for key in self.slots.keys().collect::<Vec<_>>() {
-                self.slots.orphan(key, Flight::let_go);
+                match self.slots.state(key) {
+                    Some(State::New) => drop(self.slots.orphan(key, Flight::withdraw)),
+                    _ => drop(self.slots.orphan(key, |flight| flight.orphan(key))),
+                }
             }
-            // SAFETY: this is its last use.
-            unsafe { ManuallyDrop::drop(&mut self.slots) }
+            (self.ready, self.new) = (0, 0);
         }
     }
 }

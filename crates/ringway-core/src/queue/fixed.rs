@@ -1,6 +1,6 @@
 //! Registered buffers and files: which of them this queue's ring knows, and under which index.
 
-use super::Queue;
+use super::{Backends, Queue};
 use crate::buffer::Arena;
 use crate::file::File;
 use crate::op::Raw;
@@ -69,12 +69,8 @@ impl Fixed {
     }
 }
 
-impl Queue {
-    /// Registers an arena's memory as fixed buffers: reads into and writes from its blocks then use `READ_FIXED` and
-    /// `WRITE_FIXED` by themselves. The queue keeps the arena's memory from then on.
-    ///
-    /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are buffers like any other then.
-    /// EOPNOTSUPP where there is no ring; ECHILD in a forked child; ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
+impl Backends {
+    /// As [`Queue::register_arena`].
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
         self.here(Feature::FixedBuffers)?;
         let (start, len) = arena.memory();
@@ -93,16 +89,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Registers memory of the caller's as fixed buffers, for interfaces to other languages: reads and writes whose bytes lie in one
-    /// element of `memory` then use it by themselves.
-    ///
-    /// Errors: as for [`register_arena`](Self::register_arena), nothing being registered then; EINVAL for an element that is
-    /// empty or longer than 1 GiB.
+    /// As [`Queue::register_memory`].
     ///
     /// # Safety
     ///
-    /// The memory must stay mapped until the queue has been dropped, and for ever if operations were in flight then that would not end.
-    pub unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
+    /// As there.
+    unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
         self.here(Feature::FixedBuffers)?;
         if memory.iter().any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST) {
             return Err(self.refused(Feature::FixedBuffers, libc::EINVAL));
@@ -132,11 +124,8 @@ impl Queue {
         Ok(first_index)
     }
 
-    /// Registers a file: operations on it then use its index by themselves, and the kernel need not look its descriptor up.
-    /// The queue holds the file until it is unregistered or the queue is dropped.
-    ///
-    /// Errors: as for [`register_arena`](Self::register_arena); 64 files at most.
-    pub fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
+    /// As [`Queue::register_file`].
+    fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
         self.here(Feature::FixedFiles)?;
         if self.fixed.file(Some(file)).is_some() {
             return Ok(());
@@ -148,18 +137,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Ends a file's registration. False if it was not registered, if operations on it are in flight, which may still
-    /// name its index, and in a forked child.
-    pub fn unregister_file(&mut self, file: &File) -> bool {
-        if !self.home.is_here() {
-            return false;
-        }
-        let same = |one: &File| one.identity() == file.identity();
-        let in_use = self
-            .slots
-            .keys()
-            .any(|key| self.slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same));
-        let Some(at) = self.fixed.files.iter().position(|(one, _)| same(one)).filter(|_| !in_use) else {
+    /// Ends a file's registration, of which no operation is in flight; false if it was not registered.
+    fn unregister(&mut self, file: &File) -> bool {
+        let Some(at) = self.fixed.files.iter().position(|(one, _)| one.identity() == file.identity()) else {
             return false;
         };
         let (_, index) = self.fixed.files.swap_remove(at);
@@ -182,5 +162,51 @@ impl Queue {
         if !self.explanation.granted.contains(&feature) {
             self.explanation.granted.push(feature);
         }
+    }
+}
+
+impl Queue {
+    /// Registers an arena's memory as fixed buffers: reads into and writes from its blocks then use `READ_FIXED` and
+    /// `WRITE_FIXED` by themselves. The queue keeps the arena's memory from then on.
+    ///
+    /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are buffers like any other then.
+    /// EOPNOTSUPP where there is no ring; ECHILD in a forked child; ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
+    pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
+        self.backends.register_arena(arena)
+    }
+
+    /// Registers memory of the caller's as fixed buffers, for interfaces to other languages: reads and writes whose bytes lie in one
+    /// element of `memory` then use it by themselves.
+    ///
+    /// Errors: as for [`register_arena`](Self::register_arena), nothing being registered then; EINVAL for an element that is
+    /// empty or longer than 1 GiB.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay mapped until the queue has been dropped, and for ever if operations were in flight then that would not end.
+    pub unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
+        // SAFETY: the caller keeps the memory.
+        unsafe { self.backends.register_memory(memory) }
+    }
+
+    /// Registers a file: operations on it then use its index by themselves, and the kernel need not look its descriptor up.
+    /// The queue holds the file until it is unregistered or the queue is dropped.
+    ///
+    /// Errors: as for [`register_arena`](Self::register_arena); 64 files at most.
+    pub fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
+        self.backends.register_file(file)
+    }
+
+    /// Ends a file's registration. False if it was not registered, if operations on it are in flight, which may still
+    /// name its index, and in a forked child.
+    pub fn unregister_file(&mut self, file: &File) -> bool {
+        if !self.table.home.is_here() {
+            return false;
+        }
+        let same = |one: &File| one.identity() == file.identity();
+        let slots = &self.table.slots;
+        let in_use =
+            slots.keys().any(|key| slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same));
+        !in_use && self.backends.unregister(file)
     }
 }

@@ -2,23 +2,21 @@
 //! descriptor that nobody else knows of.
 
 use super::answer::PATIENCE;
-use super::{Completion, OpId};
+use super::{Completion, OpId, Orphan};
 use crate::error::Error;
 use crate::file::File;
-use crate::op::{self, Held, Kind, Open, Operation, Raw, Shape};
+use crate::op::{self, Held, Kind, Open, Operation, Raw, SURELY_ONE_REQUEST, Shape};
 use crate::slots::Key;
 use crate::split::{Piece, Progress, Round};
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
-/// A transfer longer than this is looked at more closely; no device takes less in one request.
-const SURELY_ONE_REQUEST: u64 = 64 << 10;
 /// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
 const LONGEST_PIECE: u64 = 1 << 30;
 
 /// An operation in its slot.
-pub(super) struct Flight {
+pub(super) struct Flight<T = ()> {
     /// Not dropped by itself, so that it can be written in place: when a life ends, what the operation owned has been taken
     /// out of it, or is leaked on purpose.
     pub(super) operation: ManuallyDrop<Operation>,
@@ -41,6 +39,8 @@ pub(super) struct Flight {
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
+    /// Its owner's.
+    pub(super) attachment: T,
 }
 
 /// Why an operation that fails with ECANCELED was meant to.
@@ -56,7 +56,7 @@ pub(super) enum Ending {
     Broken,
 }
 
-impl Default for Flight {
+impl<T: Default> Default for Flight<T> {
     fn default() -> Self {
         Self {
             operation: ManuallyDrop::new(op::nop()),
@@ -72,11 +72,12 @@ impl Default for Flight {
             retries: 0,
             deadline: None,
             result: 0,
+            attachment: T::default(),
         }
     }
 }
 
-impl Flight {
+impl<T: Default> Flight<T> {
     /// A new life, with an operation that has just been put in its place.
     #[inline]
     pub(super) fn begin(&mut self) {
@@ -202,12 +203,15 @@ impl Flight {
         errno == libc::ESPIPE && !self.to_side && self.ending == Ending::Natural
     }
 
-    /// The end of an operation that nobody waits for: a file that it opened is closed.
-    pub(super) fn let_go(&mut self) {
-        self.operation.held = Held::Nothing;
-        if matches!(self.operation.raw, Raw::Open(_)) {
-            drop(Open::opened(self.result));
-        }
+    /// Takes out an operation that has not been started.
+    pub(super) fn withdraw(&mut self) -> (Operation, T) {
+        let operation = std::mem::replace(&mut self.operation, ManuallyDrop::new(op::nop()));
+        (ManuallyDrop::into_inner(operation), std::mem::take(&mut self.attachment))
+    }
+
+    /// The end of an operation that nobody waits for.
+    pub(super) fn orphan(&mut self, key: Key) -> Orphan<T> {
+        Orphan { completion: self.complete(key), attachment: std::mem::take(&mut self.attachment) }
     }
 
     #[inline]

@@ -1,15 +1,17 @@
 //! What a queue is to be, and how a backend is chosen for it.
 
-use super::Queue;
+use super::{Backends, Queue, Table, halves};
+#[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
+#[cfg(feature = "testing")]
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
 use crate::backend::uring::{Settings, Uring};
-use crate::backend::{Answer, Backend, FileKind, Job};
+use crate::backend::{Answer, Backend, Job};
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
-use crate::file::File;
+use crate::file::{File, FileKind};
 use crate::op;
 use crate::probe::sample::{PAGE, Sample, pages};
 use crate::refusal::{Feature, Refusal, errno_of};
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 /// How operations reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BackendKind {
     /// io_uring.
     Uring,
@@ -30,8 +33,9 @@ pub enum BackendKind {
     Kaio,
     /// Threads that make blocking calls.
     Threads,
-    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and benchmarks;
-    /// only code chooses it, never the environment.
+    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and benchmarks, with the
+    /// feature `testing`; only code chooses it, never the environment.
+    #[cfg(feature = "testing")]
     Null,
 }
 
@@ -42,6 +46,7 @@ impl BackendKind {
             Self::Uring => "uring",
             Self::Kaio => "kaio",
             Self::Threads => "threads",
+            #[cfg(feature = "testing")]
             Self::Null => "null",
         }
     }
@@ -57,7 +62,7 @@ impl FromStr for BackendKind {
     type Err = String;
 
     /// The name of a backend that does what it is asked: text comes from the environment and from users,
-    /// and so [`Null`](Self::Null) is chosen in code alone.
+    /// and so `Null` is chosen in code alone.
     fn from_str(name: &str) -> Result<Self, String> {
         [Self::Uring, Self::Kaio, Self::Threads]
             .into_iter()
@@ -103,6 +108,7 @@ pub struct Options {
     threads: u32,
     sync_threads: u32,
     strict: bool,
+    #[cfg(feature = "testing")]
     faults: Option<FaultPlan>,
     close_wait: Duration,
 }
@@ -123,6 +129,7 @@ impl Default for Options {
             threads: 64,
             sync_threads: 4,
             strict: false,
+            #[cfg(feature = "testing")]
             faults: None,
             close_wait: Duration::from_secs(5),
         }
@@ -234,7 +241,8 @@ impl Options {
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them.
+    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
@@ -254,6 +262,21 @@ impl Options {
     /// Errors: [`BuildError::Refused`] when a forced backend is refused, or anything at all in strict mode;
     /// [`BuildError::Invalid`] for numbers out of range, or a name that `RINGWAY_BACKEND` cannot have.
     pub fn build(&self) -> Result<Queue, BuildError> {
+        let made = self.make_best()?;
+        Ok(Queue::assemble(made.backend, made.ring_fd, self, made.explanation))
+    }
+
+    /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds any number of operations,
+    /// started or not; [`in_flight`](Self::in_flight) is how many should be started at a time.
+    ///
+    /// Blocks, and fails, as [`build`](Self::build).
+    pub fn build_halves<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
+        let made = self.make_best()?;
+        Ok(halves(made.backend, made.ring_fd, self, made.explanation, MAX_SLOTS))
+    }
+
+    /// The best backend that is to be had.
+    fn make_best(&self) -> Result<Best, BuildError> {
         self.check()?;
         let forced = match (self.backend, std::env::var(VARIABLE)) {
             (Some(backend), _) => Some(backend),
@@ -277,7 +300,7 @@ impl Options {
                     if let Some(refusal) = explanation.refusals.first().filter(|_| self.strict) {
                         return Err(BuildError::Refused(refusal.clone()));
                     }
-                    return Ok(Queue::assemble(made.backend, made.ring_fd, self, explanation));
+                    return Ok(Best { backend: made.backend, ring_fd: made.ring_fd, explanation });
                 }
                 Err(refusal) if self.strict => return Err(BuildError::Refused(refusal)),
                 Err(refusal) => explanation.refusals.push(refusal),
@@ -338,17 +361,21 @@ impl Options {
                     .map_err(|error| Refusal::new(Feature::Threads, errno_of(&error)))?;
                 Made::new(Box::new(threads))
             }
-            BackendKind::Null => Made::new(Box::new(Null::new())),
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Made::new(Box::<Null>::default()),
         };
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
-            BackendKind::Threads | BackendKind::Null => Feature::Threads,
+            BackendKind::Threads => Feature::Threads,
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Feature::Threads,
         };
         // Threads make plain system calls: there is nothing to try, and they need no descriptor.
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio) && !made.granted.contains(&Feature::IoPoll) {
             real_read(&mut *made.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
+        #[cfg(feature = "testing")]
         if let Some(plan) = &self.faults {
             let faulty = Faulty::new(made.backend, plan.clone())
                 .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;
@@ -372,7 +399,6 @@ impl Options {
             single_issuer: self.single_issuer,
             eventfd: self.eventfd,
             io_wq_workers: self.io_wq_workers,
-            slots: self.in_flight,
         };
         let mut uring = Uring::new(&settings)?;
         let mut refused = None;
@@ -408,6 +434,13 @@ impl Options {
         .map(|(_, feature)| Refusal::new(feature, libc::EOPNOTSUPP))
         .collect()
     }
+}
+
+/// A backend, and how it was chosen.
+struct Best {
+    backend: Box<dyn Backend>,
+    ring_fd: Option<i32>,
+    explanation: Explanation,
 }
 
 struct Made {

@@ -1,10 +1,10 @@
 //! Whose turn it is: barriers, and chains of which one operation follows another.
 
-use super::Queue;
+use super::Table;
 use super::flight::Ending;
 use crate::slots::{Key, State};
 
-impl Queue {
+impl<T: Default> Table<T> {
     /// Lets an operation that has just been pushed wait behind a barrier, or have its turn.
     pub(super) fn stage(&mut self, key: Key) {
         self.staged.push_back(key);

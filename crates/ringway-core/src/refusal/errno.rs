@@ -142,6 +142,7 @@ pub const fn errno_name(errno: i32) -> Option<&'static str> {
 }
 
 /// The error number with this name, as [`errno_name`] gives it.
+#[cfg(feature = "testing")]
 pub(crate) fn errno_from_name(name: &str) -> Option<i32> {
     (1..=libc::EHWPOISON).find(|errno| errno_name(*errno) == Some(name))
 }

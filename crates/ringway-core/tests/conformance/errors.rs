@@ -206,6 +206,10 @@ pub fn too_many_buffers(world: &World) {
         assert_eq!(queue.result(op::writev(&file, parts(), 0).exact()), Ok(1025 * BLOCK as u64));
         assert_eq!(queue.result(op::readv(&file, parts(), 0).exact()), Ok(1025 * BLOCK as u64));
     }
+    let (mut queue, (reader, writer)) = (world.queue(), pipe());
+    let parts = || Vectored::new((0..1025).map(|_| vec![1]));
+    assert_eq!(queue.result(op::writev(&writer, parts(), At::Cursor)), Ok(1024));
+    assert_eq!(queue.result(op::readv(&reader, parts(), At::Cursor)), Ok(1024));
 }
 
 pub fn invalid_operations(world: &World) {

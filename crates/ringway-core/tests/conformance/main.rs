@@ -370,7 +370,7 @@ fn feature(kind: BackendKind) -> Feature {
     match kind {
         BackendKind::Uring => Feature::Uring,
         BackendKind::Kaio => Feature::Kaio,
-        BackendKind::Threads | BackendKind::Null => Feature::Threads,
+        _ => Feature::Threads,
     }
 }
 

@@ -1,10 +1,13 @@
 //! What an engine is to be.
 
-use super::reaper::{Alarm, Reaper};
+use super::reactor::manual::Alarm;
+use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
-use super::{ByHand, Engine, Inner, Padded};
+use super::{ByHand, Engine, GLOBAL, Inner, Padded};
 use crate::pool::Pool;
-use ringway_core::{Arena, BackendKind, FaultPlan, Home, Options, SqPoll};
+#[cfg(feature = "testing")]
+use ringway_core::FaultPlan;
+use ringway_core::{Arena, BackendKind, Home, Options, SqPoll};
 use rustix::event::epoll;
 use std::io;
 use std::sync::Arc;
@@ -33,6 +36,12 @@ pub enum Reaping {
 
 /// What an engine is to be. From [`Engine::builder`].
 ///
+/// What the program does not choose the environment may: `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` and
+/// `RINGWAY_POOL` stand for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and
+/// [`pool`](Self::pool), for every engine of the program, the global one included. Empty is as not
+/// set; a value that cannot be used is an error of [`build`](Self::build) that names the variable.
+/// What the program does choose stands, and its variable is not looked at.
+///
 /// ```
 /// use ringway::{BackendKind, Engine};
 /// # fn main() -> std::io::Result<()> {
@@ -45,14 +54,14 @@ pub enum Reaping {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "an engine is made by `build`"]
+#[must_use = "an engine is made by `build` or `install_global`"]
 pub struct EngineBuilder {
     options: Options,
     shards: Option<usize>,
-    in_flight: u32,
+    in_flight: Option<u32>,
     waiting: u32,
     fixed_buffers: Option<(usize, usize)>,
-    pool: usize,
+    pool: Option<usize>,
     try_cached: bool,
     reaping: Reaping,
     close_wait: Duration,
@@ -60,6 +69,10 @@ pub struct EngineBuilder {
 
 /// Kernel threads that one ring may have for files: enough for syncs, and some for opens and what the device refuses to take at once.
 const IO_WQ_WORKERS: u32 = SYNCS + 8;
+/// Transfers of storage in flight where nobody has chosen: as many as most devices queue.
+const IN_FLIGHT: u32 = 256;
+/// Bytes of lent memory that are kept where nobody has chosen.
+const POOL: usize = 32 << 20;
 /// The most shards that are made unasked.
 const MOST_SHARDS: usize = 16;
 /// Processors for which one shard is enough.
@@ -70,10 +83,10 @@ impl EngineBuilder {
         Self {
             options: Options::new().entries(128).io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS),
             shards: None,
-            in_flight: 256,
+            in_flight: None,
             waiting: 1024,
             fixed_buffers: None,
-            pool: 32 << 20,
+            pool: None,
             try_cached: true,
             reaping: Reaping::Automatic,
             close_wait: Duration::from_secs(5),
@@ -94,9 +107,9 @@ impl EngineBuilder {
 
     /// The most transfers of storage that each shard has with the kernel at a time; further ones wait in order. More than the
     /// device can queue (`nr_requests`, usually 256) costs: the kernel hands them to threads. Transfers that hang do not count,
-    /// up to 1024 of them. Default 256.
+    /// up to 1024 of them. Without it `RINGWAY_IN_FLIGHT` decides, and without that it is 256.
     pub fn in_flight(mut self, transfers: u32) -> Self {
-        self.in_flight = transfers;
+        self.in_flight = Some(transfers);
         self
     }
 
@@ -145,9 +158,11 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes of lent memory that are kept for the next read when they come back. Default 32 MiB.
+    /// Bytes of lent memory that are kept for the next read when they come back. Without it
+    /// `RINGWAY_POOL` decides, a number of bytes, or of KiB, MiB or GiB with `k`, `m` or `g` behind
+    /// it; and without that it is 32 MiB.
     pub fn pool(mut self, bytes: usize) -> Self {
-        self.pool = bytes;
+        self.pool = Some(bytes);
         self
     }
 
@@ -169,7 +184,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them.
+    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.options = self.options.faults(plan);
         self
@@ -182,10 +198,41 @@ impl EngineBuilder {
         self
     }
 
+    /// Makes the engine, as [`build`](Self::build) does, to be the [`global`](Engine::global) one:
+    /// that which every function and every file uses that names none. It must not be there yet, so
+    /// this belongs to the beginning of `main`.
+    ///
+    /// ```
+    /// use ringway::Engine;
+    /// # fn main() -> std::io::Result<()> {
+    /// let engine = Engine::builder().in_flight(64).pool(8 << 20).install_global()?;
+    /// println!("{}", engine.explain());
+    /// let again = Engine::builder().install_global();
+    /// assert_eq!(again.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: those of `build`, after which there is no global engine still; AlreadyExists where
+    /// there is one already, be it installed or made at the first need; ECHILD where it is that of
+    /// the process this one was forked from.
+    pub fn install_global(&self) -> io::Result<&'static Engine> {
+        let taken = || {
+            let text = "the global engine is there already: install one before anything uses it";
+            io::Error::new(io::ErrorKind::AlreadyExists, text)
+        };
+        if let Some(known) = Engine::existing() {
+            return known.and_then(|_| Err(taken()));
+        }
+        // (Somebody else may have been quicker meanwhile.)
+        GLOBAL.set(self.build()?).map_err(|_| taken())?;
+        Engine::global()
+    }
+
     /// Makes the engine. Blocks for some system calls, a real read for each shard among them.
     ///
-    /// Errors: EINVAL for numbers out of range, or a name that `RINGWAY_BACKEND` cannot have; the errno of a
-    /// refusal when a backend was forced; EMFILE, and EAGAIN for a thread that cannot be started.
+    /// Errors: EINVAL for numbers out of range, or a value that `RINGWAY_BACKEND`,
+    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL` cannot have; the errno of a refusal when a backend was
+    /// forced; EMFILE, and EAGAIN for a thread that cannot be started.
     pub fn build(&self) -> io::Result<Engine> {
         let count = self.shards.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -195,14 +242,19 @@ impl EngineBuilder {
         if count == 0 || count > 1024 {
             return invalid("shards: 1 to 1024");
         }
-        if self.in_flight == 0 || self.waiting == 0 {
+        let in_flight = chosen(self.in_flight, "RINGWAY_IN_FLIGHT", IN_FLIGHT, "a number from 1 on", |text| {
+            text.parse().ok().filter(|transfers| *transfers > 0)
+        })?;
+        let pool =
+            chosen(self.pool, "RINGWAY_POOL", POOL, "a number of bytes, such as 1048576, 1024k, 64m or 1g", bytes)?;
+        if in_flight == 0 || self.waiting == 0 {
             return invalid("in_flight and waiting: at least 1");
         }
         let alarm = Alarm::new(self.reaping == Reaping::ByHand)?;
         let shards: io::Result<Arc<[Shard]>> =
-            (0..count).map(|_| Shard::new(&self.options, self.in_flight, self.waiting, alarm.clone())).collect();
+            (0..count).map(|_| Shard::new(&self.options, in_flight, self.waiting, alarm.clone())).collect();
         let shards = shards?;
-        let mut pool = Pool::new(self.pool);
+        let mut pool = Pool::new(pool);
         if let Some((size, count)) = self.fixed_buffers {
             let arena = match Arena::try_new(size, count) {
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -211,8 +263,8 @@ impl EngineBuilder {
                 arena => arena?,
             };
             for shard in shards.iter() {
-                // A refusal is kept in the queue's explanation, and the blocks are buffers like any other.
-                let _ = shard.with_queue(|queue| queue.register_arena(&arena));
+                // Where it is refused, the blocks are buffers like any other.
+                shard.register(&arena);
             }
             pool = pool.with_arena(arena);
         }
@@ -241,6 +293,37 @@ impl EngineBuilder {
     }
 }
 
+/// What the program has chosen, or else the environment; or else the default.
+fn chosen<T>(
+    by_program: Option<T>,
+    variable: &str,
+    default: T,
+    wanted: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> io::Result<T> {
+    if let Some(value) = by_program {
+        return Ok(value);
+    }
+    match std::env::var_os(variable) {
+        Some(text) if !text.is_empty() => text.to_str().and_then(parse).ok_or_else(|| {
+            let text = format!("{variable}: give {wanted}, not {text:?}");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        }),
+        _ => Ok(default),
+    }
+}
+
+/// A number of bytes, or of KiB, MiB, GiB.
+fn bytes(text: &str) -> Option<usize> {
+    let (number, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
+        b'g' | b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    number.parse::<usize>().ok()?.checked_mul(unit)
+}
+
 /// A descriptor that is readable when that of any shard is, or the alarm's.
 fn one_for_all(shards: &[Shard], alarm: &Alarm) -> io::Result<std::os::fd::OwnedFd> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -248,4 +331,21 @@ fn one_for_all(shards: &[Shard], alarm: &Alarm) -> io::Result<std::os::fd::Owned
         epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_may_have_a_unit() {
+        assert_eq!(bytes("0"), Some(0));
+        assert_eq!(bytes("4096"), Some(4096));
+        assert_eq!(bytes("3k"), Some(3 << 10));
+        assert_eq!(bytes("64M"), Some(64 << 20));
+        assert_eq!(bytes("1g"), Some(1 << 30));
+        for wrong in ["", "m", "-1", "1.5m", "1 m", "1mb", "ä", "18446744073709551615k", "99999999999999999999"] {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -47,6 +47,19 @@ pub(crate) fn go_on_in_memory(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
     proceed(cx, bytes.max(CHEAP), false)
 }
 
+/// Before something that may be over at once, and then is [counted](went_on).
+#[inline]
+pub(crate) fn may_go_on(cx: &mut Context<'_>) -> Poll<()> {
+    proceed(cx, 0, false)
+}
+
+/// A system call was made that did not wait.
+#[inline]
+pub(crate) fn went_on(cx: &mut Context<'_>) {
+    ALLOWANCE.with(|allowance| allowance.left.set(allowance.left.get().saturating_sub(CALL)));
+    let _ = budget(cx, true);
+}
+
 /// Polls a future whose waker wakes nobody: what it does is counted, and it does not give way.
 pub(crate) fn without_giving_way<R>(poll: impl FnOnce() -> R) -> R {
     struct Restore(bool);

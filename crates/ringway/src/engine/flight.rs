@@ -1,27 +1,25 @@
 //! The future of operations on their way: pushed when first polled, given up when dropped.
 
-use super::Inner;
-use super::shard::{Shard, Turn};
+use super::shard::{Group, Outcome, Outcomes, Refused};
+use super::submission::Turn;
 use super::trace::Trace;
-use super::waiters::{Few, Key, Outcome, Refused};
+use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// What is pushed together and waited for together: an operation, or any number of them.
 pub(crate) trait Load: Unpin {
     /// What became of it.
     type Outcome;
 
-    fn put(self, waiting: &mut Few<Operation>);
+    fn operations(self) -> impl Iterator<Item = Operation>;
 
-    /// What became of it, if all of it is over; else the waker is kept.
-    fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Self::Outcome>;
+    /// What became of it, from what became of its one operation.
+    fn one(outcome: Outcome) -> Self::Outcome;
 
-    /// What a forked child is told; `None`: what it pushed is its parent's.
-    fn forked(load: Option<Self>) -> Self::Outcome
-    where
-        Self: Sized;
+    /// The same, of each of its operations.
+    fn all(outcomes: Outcomes) -> Self::Outcome;
 
     fn trace(&self) -> Trace;
 }
@@ -29,16 +27,19 @@ pub(crate) trait Load: Unpin {
 impl Load for Operation {
     type Outcome = Outcome;
 
-    fn put(self, waiting: &mut Few<Operation>) {
-        waiting.push(self);
+    #[inline]
+    fn operations(self) -> impl Iterator<Item = Operation> {
+        std::iter::once(self)
     }
 
-    fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Outcome> {
-        shard.take_one(key, waker)
+    #[inline]
+    fn one(outcome: Outcome) -> Outcome {
+        outcome
     }
 
-    fn forked(load: Option<Self>) -> Outcome {
-        Err(Box::new(Refused { reason: Reason::Forked, operation: load.unwrap_or_else(op::nop) }))
+    #[inline]
+    fn all(mut outcomes: Outcomes) -> Outcome {
+        outcomes.pop().unwrap_or_else(|| forked(op::nop()))
     }
 
     fn trace(&self) -> Trace {
@@ -49,21 +50,26 @@ impl Load for Operation {
 impl Load for Vec<Operation> {
     type Outcome = Vec<Outcome>;
 
-    fn put(self, waiting: &mut Few<Operation>) {
-        waiting.extend(self);
+    fn operations(self) -> impl Iterator<Item = Operation> {
+        self.into_iter()
     }
 
-    fn take(shard: &Shard, key: Key, waker: &Waker) -> Option<Vec<Outcome>> {
-        shard.take_all(key, waker)
+    fn one(outcome: Outcome) -> Vec<Outcome> {
+        vec![outcome]
     }
 
-    fn forked(load: Option<Self>) -> Vec<Outcome> {
-        load.into_iter().flatten().map(|operation| Load::forked(Some(operation))).collect()
+    fn all(outcomes: Outcomes) -> Vec<Outcome> {
+        outcomes.into_vec()
     }
 
     fn trace(&self) -> Trace {
         self.first().map_or(Trace::none(), |first| Trace::new(first.kind(), self.len()))
     }
+}
+
+/// What a forked child is told: its parent has the queue.
+fn forked(operation: Operation) -> Outcome {
+    Err(Box::new(Refused { reason: Reason::Forked, operation }))
 }
 
 /// Operations on their way, each with its own result.
@@ -73,6 +79,8 @@ impl Load for Vec<Operation> {
 pub(crate) struct Flight<'a, L: Load> {
     engine: &'a Inner,
     turn: Turn,
+    /// Bytes that may be copied while it is submitted.
+    copies: usize,
     stage: Stage<L>,
     trace: Trace,
 }
@@ -84,7 +92,7 @@ enum Stage<L> {
     /// Its operations are in this shard.
     Pushed {
         shard: usize,
-        key: Key,
+        group: Group,
     },
     Over,
 }
@@ -92,30 +100,53 @@ enum Stage<L> {
 impl<'a, L: Load> Flight<'a, L> {
     pub(crate) fn new(engine: &'a Inner, turn: Turn, load: L) -> Self {
         let trace = load.trace();
-        Self { engine, turn, stage: Stage::New(load), trace }
+        Self { engine, turn, copies: 0, stage: Stage::New(load), trace }
     }
 
-    fn advance(&mut self, cx: &Context<'_>) -> Poll<L::Outcome> {
-        let (shard, key) = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::New(load) if !self.engine.is_here() => return Poll::Ready(L::forked(Some(load))),
-            Stage::Pushed { .. } if !self.engine.is_here() => return Poll::Ready(L::forked(None)),
-            Stage::New(load) => {
-                let (shard, key, entered) = self.engine.push(self.turn, cx, |waiting| load.put(waiting));
-                if !entered {
-                    self.stage = Stage::Pushed { shard, key };
-                    return Poll::Pending;
+    /// So many bytes may be copied while it is submitted: it gives way to other tasks now and then.
+    #[inline]
+    pub(crate) fn copies(mut self, copies: usize) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    #[inline]
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Outcome> {
+        if !self.engine.is_here() {
+            return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::New(load) => L::all(load.operations().map(forked).collect()),
+                // What it pushed is its parent's.
+                Stage::Pushed { group, .. } => {
+                    std::mem::forget(group);
+                    L::all(Outcomes::new())
                 }
-                (shard, key)
+                Stage::Over => panic!("a future was polled after it was ready"),
+            });
+        }
+        if let Stage::New(_) = self.stage {
+            // A file system in memory answers at once, and others are to run too.
+            std::task::ready!(if self.copies > 0 { coop::go_on(cx, self.copies) } else { coop::may_go_on(cx) });
+            let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else { unreachable!() };
+            let mut own = None;
+            let (shard, pushed) = self.engine.push(self.turn, cx, load.operations(), &mut own);
+            if let Some(own) = own {
+                coop::went_on(cx);
+                return Poll::Ready(L::one(Ok(own)));
             }
-            Stage::Pushed { shard, key } => (shard, key),
-            Stage::Over => panic!("a future was polled after it was ready"),
+            self.stage = Stage::Pushed { shard, group: pushed.group };
+            if !pushed.look {
+                return Poll::Pending;
+            }
+        }
+        let Stage::Pushed { shard, group } = &mut self.stage else {
+            panic!("a future was polled after it was ready");
         };
-        match L::take(&self.engine.shards[shard], key, cx.waker()) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                self.stage = Stage::Pushed { shard, key };
-                Poll::Pending
+        match self.engine.shards[*shard].take(group, cx.waker()) {
+            Some(outcomes) => {
+                self.stage = Stage::Over;
+                Poll::Ready(L::all(outcomes))
             }
+            None => Poll::Pending,
         }
     }
 }
@@ -131,10 +162,10 @@ impl<L: Load> Future for Flight<'_, L> {
 
 impl<L: Load> Drop for Flight<'_, L> {
     fn drop(&mut self) {
-        if let Stage::Pushed { shard, key } = self.stage
+        if let Stage::Pushed { shard, group } = &self.stage
             && self.engine.is_here()
         {
-            self.engine.shards[shard].give_up(key);
+            self.engine.shards[*shard].give_up(group);
         }
     }
 }

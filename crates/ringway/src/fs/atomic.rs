@@ -1,16 +1,17 @@
-//! Replacing a file so that it has the old content or the new, at any moment.
+//! Replacing a file so that it has the old content or the new, at any moment: all at once
+//! ([`write_atomic`]) or piece by piece ([`AtomicFile`]).
 
+use super::File;
 use super::outcome::invalid;
-use super::path::stat;
-use super::{File, OpenOptions};
-use crate::Engine;
+use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
-use ringway_core::{File as CoreFile, op};
+use crate::{Engine, Writer};
+use ringway_core::{File as CoreFile, Home, op};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
+use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -43,33 +44,171 @@ use std::path::Path;
 /// `fsync(2)`, `rename(2)`. The old content is kept then, unless only the last step, syncing the
 /// directory, failed. Dropped, the old content is kept too, or the new is there.
 pub async fn write_atomic(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
-    replace(Engine::global()?, path.as_ref(), content).await
+    Engine::global()?.fs().write_atomic(path, content).await
 }
 
-/// As [`write_atomic`], on an engine.
-pub(super) async fn replace(engine: &Engine, path: &Path, content: impl IoBuffer) -> io::Result<()> {
-    let text = path.as_os_str().as_bytes();
-    let name = path.file_name().filter(|_| !text.ends_with(b"/") && !text.ends_with(b"/."));
-    let name = name.ok_or_else(|| invalid("write_atomic: the path names no file"))?;
-    let dir = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).engine(engine);
-    let dir = options.open(dir).await?;
-    let mode = permissions(&dir, name).await?;
+impl Fs<'_> {
+    /// [`write_atomic`] on this engine.
+    pub async fn write_atomic(self, path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+        let replacement = Replacement::create(self, path.as_ref()).await?;
+        replacement.file.write_all_at(content, 0).await.0?;
+        replacement.commit().await
+    }
 
-    let (core, near) = (dir.core().clone(), name.to_owned());
-    let new = engine.call(move || New::create(core, &near, mode)).await?;
-    let file = File::new(new.file.clone(), engine.clone());
-    file.write_all_at(content, 0).await.0?;
-    file.sync_all().await?;
-    drop(file);
-    let name = name.to_owned();
-    // One call, which runs to its end once it has begun: a future that is dropped leaves no name behind.
-    engine.call(move || new.take_name(&name)).await?;
-    dir.sync_all().await
+    /// [`AtomicFile::create`] on this engine.
+    pub async fn create_atomic(self, path: impl AsRef<Path>) -> io::Result<AtomicFile> {
+        let replacement = Replacement::create(self, path.as_ref()).await?;
+        Ok(AtomicFile { writer: replacement.file.writer().silent(), replacement })
+    }
+}
+
+/// A file's new content, written piece by piece, which takes the old one's place when it is
+/// [committed](Self::commit), and never if it is dropped before.
+///
+/// It is [`write_atomic`] for content that is made while it is written, and everything said there
+/// holds: at any moment, and after a power cut, the path has the old content or the new, and
+/// nothing is left beside it. Others do not see the new file before the commit.
+///
+/// It is written as by a [`Writer`](crate::Writer): bytes are collected into chunks, which are
+/// written behind. It is tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`), and those of
+/// `futures-io` (feature `futures`); their `shutdown` and `close` flush, and do not commit.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("report");
+/// use ringway::fs::AtomicFile;
+/// let mut file = AtomicFile::create(&path).await?;
+/// for line in 0..1000 {
+///     file.write_all(format!("line {line}\n").as_bytes()).await?;
+/// }
+/// assert!(!path.exists());
+/// file.commit().await?;
+/// # assert_eq!(std::fs::read(&path)?.len(), 8890);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct AtomicFile {
+    // Dropped first: its writes are cancelled before the file goes.
+    writer: Writer,
+    replacement: Replacement,
+}
+
+impl AtomicFile {
+    /// Starts the new content of the file at this path, which need not exist yet. The permissions
+    /// are those that [`write_atomic`] gives; [`file`](Self::file) can be given others.
+    ///
+    /// Errors: InvalidInput for a path that names no file, or something else than one;
+    /// IsADirectory; those of `open(2)`: the directory has to be readable, to be synced. Dropped,
+    /// nothing is left.
+    pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        Engine::global()?.fs().create_atomic(path).await
+    }
+
+    /// Bytes that are written at a time, as [`Writer::chunk`].
+    pub fn chunk(self, bytes: usize) -> Self {
+        Self { writer: self.writer.chunk(bytes), ..self }
+    }
+
+    /// How many chunks may be on their way while the next is collected, as
+    /// [`Writer::write_behind`].
+    pub fn write_behind(self, chunks: usize) -> Self {
+        Self { writer: self.writer.write_behind(chunks), ..self }
+    }
+
+    /// Takes all these bytes in, as [`Writer::write_all`].
+    ///
+    /// Errors: those of earlier writes; see [`Writer`]. They may be tried again: the next call
+    /// does.
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).await
+    }
+
+    /// Takes in some of these bytes, as [`Writer::write_vectored`].
+    pub async fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.writer.write_vectored(bytes).await
+    }
+
+    /// Goes on at another place of the new content, as [`Writer::seek`]: to fill in a header, for
+    /// example.
+    pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.writer.seek(to).await
+    }
+
+    /// Waits until all that was taken in has been written to the new file. [`commit`](Self::commit)
+    /// does it too; but its errors are final, and those of this can be tried again.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush().await
+    }
+
+    /// Offset in the new content of the next byte to be taken in.
+    pub fn position(&self) -> u64 {
+        self.writer.position()
+    }
+
+    /// The new file, which can only be written: to allocate room for it, or to change its
+    /// permissions.
+    pub fn file(&self) -> &File {
+        &self.replacement.file
+    }
+
+    /// Puts the new content in the place of the old: writes what has been taken in, syncs the file,
+    /// gives it its name, and syncs the directory.
+    ///
+    /// Errors: those of `write(2)`, `fsync(2)`, `rename(2)`. The old content is kept then, and the
+    /// new one is gone, unless only the last step, syncing the directory, failed. Dropped, the old
+    /// content is kept, or the new is there.
+    pub async fn commit(mut self) -> io::Result<()> {
+        self.writer.flush().await?;
+        drop(self.writer);
+        self.replacement.commit().await
+    }
+
+    /// What it is written with, for the traits.
+    #[cfg(any(feature = "tokio", feature = "futures"))]
+    pub(crate) fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+}
+
+/// A new file on its way to the name of another. Dropped, it goes.
+#[derive(Debug)]
+struct Replacement {
+    file: File,
+    new: New,
+    name: OsString,
+    dir: File,
+}
+
+impl Replacement {
+    async fn create(fs: Fs<'_>, path: &Path) -> io::Result<Self> {
+        let text = path.as_os_str().as_bytes();
+        let name = path.file_name().filter(|_| !text.ends_with(b"/") && !text.ends_with(b"/."));
+        let name = name.ok_or_else(|| invalid("an atomic write: the path names no file"))?;
+        let dir = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let dir = fs.open_dir(dir).await?;
+        let mode = permissions(&dir, name).await?;
+        let (core, name) = (dir.core().clone(), name.to_owned());
+        let near = name.clone();
+        let new = fs.engine.call(move || New::create(core, &near, mode)).await?;
+        let file = File::new(new.file.clone(), fs.engine.clone());
+        Ok(Self { file, new, name, dir })
+    }
+
+    /// Syncs the file, gives it its name, and syncs the directory.
+    async fn commit(self) -> io::Result<()> {
+        let Self { file, new, name, dir } = self;
+        file.sync_all().await?;
+        drop(file);
+        // One call, which runs to its end once it has begun: a future that is dropped leaves no
+        // name behind.
+        dir.engine().call(move || new.take_name(&name)).await?;
+        dir.sync_all().await
+    }
 }
 
 /// The permissions of what is to be replaced, if it is there.
@@ -77,7 +216,7 @@ async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
     let look = op::statx_at(dir.core(), name, 0);
     match stat(dir.engine(), look).await {
         Ok(old) if old.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(old) if !old.is_file() => Err(invalid("write_atomic: there is something else than a file")),
+        Ok(old) if !old.is_file() => Err(invalid("an atomic write: there is something else than a file")),
         Ok(old) => Ok(Some(old.mode() & 0o777)),
         // Nothing, or a link that leads nowhere.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -86,9 +225,12 @@ async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
 }
 
 /// A new file that has not the name that it is to have. Dropped, it goes.
+#[derive(Debug)]
 pub(super) struct New {
     dir: CoreFile,
     file: CoreFile,
+    /// A forked child's copy removes nothing.
+    home: Home,
     /// A name for the meantime, where the file needs one.
     name: Option<OsString>,
 }
@@ -118,14 +260,14 @@ impl New {
         if accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_err() {
             return Ok(None);
         }
-        Self { dir, file, name: None }.with_mode(mode).map(Some)
+        Self { dir, file, home: Home::here(), name: None }.with_mode(mode).map(Some)
     }
 
     /// A file with a name for the meantime.
     pub(super) fn named(dir: CoreFile, near: &OsStr, mode: Option<u32>) -> io::Result<Self> {
         let create = |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
         let (name, file) = with_random_name(near, create)?;
-        Self { dir, file: file.into(), name: Some(name) }.with_mode(mode)
+        Self { dir, file: file.into(), home: Home::here(), name: Some(name) }.with_mode(mode)
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
@@ -158,7 +300,9 @@ impl New {
 
 impl Drop for New {
     fn drop(&mut self) {
-        if let Some(name) = &self.name {
+        if let Some(name) = &self.name
+            && self.home.is_here()
+        {
             // Nobody waits for it any more: removed here and now, or left.
             let _ = unlinkat(&self.dir, &**name, AtFlags::empty());
         }

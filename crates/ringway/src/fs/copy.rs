@@ -1,7 +1,7 @@
 //! Copying files.
 
 use super::outcome::invalid;
-use super::path::stat;
+use super::path::{Fs, stat};
 use super::{File, OpenOptions};
 use crate::{Buffer, Engine};
 use ringway_core::op;
@@ -38,11 +38,17 @@ const COPY: u64 = 1 << 20;
 /// target that is the source under the same or another name; those of `open(2)`, `fchmod(2)`,
 /// `read(2)`, `write(2)`, after which a part may have been copied. Dropped, likewise.
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
-    copy_on(Engine::global()?, from.as_ref(), to.as_ref()).await
+    Engine::global()?.fs().copy(from, to).await
 }
 
-/// As [`copy`], on an engine.
-pub(super) async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
+impl Fs<'_> {
+    /// [`copy`] on this engine.
+    pub async fn copy(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+        copy_on(self.engine, from.as_ref(), to.as_ref()).await
+    }
+}
+
+async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
     let irregular = || invalid("copy: the source is no regular file");
     // Looked at before it is opened, which would wait at a FIFO and may do something at a device.
     if !stat(engine, op::statx(from)).await?.is_file() {

@@ -1,6 +1,7 @@
-//! Directories: making them, and removing them with all that they hold.
+//! Directories: making them, syncing them, and removing them with all that they hold.
 
-use super::path::metadata;
+use super::path::Fs;
+use super::{File, OpenOptions};
 use crate::Engine;
 use ringway_core::op;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, unlinkat};
@@ -15,7 +16,7 @@ use std::path::Path;
 ///
 /// Errors: those of `mkdir(2)`. Dropped, it may be made all the same.
 pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    DirBuilder::new().create(path).await
+    Engine::global()?.fs().create_dir(path).await
 }
 
 /// Makes a directory, and those above it that are missing. One that is there is no error.
@@ -31,7 +32,60 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// Errors: those of `mkdir(2)`; what was made so far is left, as it is when the future is dropped.
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
-    DirBuilder::new().recursive(true).create(path).await
+    Engine::global()?.fs().create_dir_all(path).await
+}
+
+/// Writes a directory's entries to the device: `fsync(2)` of the directory. What was made in it,
+/// renamed or removed before this is so after a power cut too.
+///
+/// It is the last step of a durable change of names: the directory of each new, renamed or removed
+/// name is synced; a file's own [`sync_all`](File::sync_all) does not sync its name.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// # ringway::fs::write(dir.join("new"), b"entries".to_vec()).await?;
+/// ringway::fs::rename(dir.join("new"), dir.join("7.log")).await?;
+/// ringway::fs::sync_dir(dir).await?;
+/// # Ok(()) }
+/// ```
+///
+/// Errors: those of `open(2)`: the directory has to be readable; NotADirectory; those of
+/// `fsync(2)`, which are told once. Dropped, it may be synced all the same.
+pub async fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    Engine::global()?.fs().sync_dir(path).await
+}
+
+impl Fs<'_> {
+    /// [`create_dir`] on this engine.
+    pub async fn create_dir(self, path: impl AsRef<Path>) -> io::Result<()> {
+        DirBuilder::new().engine(self.engine).create(path).await
+    }
+
+    /// [`create_dir_all`] on this engine.
+    pub async fn create_dir_all(self, path: impl AsRef<Path>) -> io::Result<()> {
+        DirBuilder::new().recursive(true).engine(self.engine).create(path).await
+    }
+
+    /// [`sync_dir`] on this engine.
+    pub async fn sync_dir(self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.open_dir(path.as_ref()).await?.sync_all().await
+    }
+
+    /// [`remove_dir_all`] on this engine.
+    pub async fn remove_dir_all(self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref().to_owned();
+        self.engine.call(move || remove_all(&path)).await
+    }
+
+    /// A directory, to list it, to sync it, or to begin paths at.
+    pub(super) async fn open_dir(self, path: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).engine(self.engine);
+        options.open(path).await
+    }
 }
 
 /// How a directory is made; as [`std::fs::DirBuilder`].
@@ -48,6 +102,7 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 pub struct DirBuilder {
     recursive: bool,
     mode: u32,
+    engine: Option<Engine>,
 }
 
 impl Default for DirBuilder {
@@ -59,7 +114,7 @@ impl Default for DirBuilder {
 impl DirBuilder {
     /// One directory, with the permissions 0o777 before the umask.
     pub fn new() -> Self {
-        Self { recursive: false, mode: 0o777 }
+        Self { recursive: false, mode: 0o777, engine: None }
     }
 
     /// Those above it that are missing are made too, with the same permissions, and one that is there
@@ -75,22 +130,31 @@ impl DirBuilder {
         self
     }
 
+    /// The engine that makes it; otherwise the global one.
+    pub fn engine(&mut self, engine: &Engine) -> &mut Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
     /// Makes it.
     ///
     /// Errors: those of `mkdir(2)`; what was made so far is left, as it is when the future is dropped.
     pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
-        let engine = Engine::global()?;
-        let make = |path: &Path| engine.run(op::mkdir(path, self.mode));
+        let engine = match &self.engine {
+            Some(engine) => engine,
+            None => Engine::global()?,
+        };
         match self.recursive {
-            true => create_all(path, make).await,
-            false => make(path).await,
+            true => create_all(engine, path, self.mode).await,
+            false => engine.run(op::mkdir(path, self.mode)).await,
         }
     }
 }
 
 /// As std does it: up to the first directory that can be made or is there, and down again.
-async fn create_all<F: Future<Output = io::Result<()>>>(path: &Path, make: impl Fn(&Path) -> F) -> io::Result<()> {
+async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
+    let make = |path: &Path| engine.run(op::mkdir(path, mode));
     let mut missing = Vec::new();
     for above in path.ancestors() {
         // The root is there, and so is the directory that a relative path begins at.
@@ -100,14 +164,14 @@ async fn create_all<F: Future<Output = io::Result<()>>>(path: &Path, make: impl 
         match make(above).await {
             Ok(()) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(above),
-            Err(error) if is_there(&error, above).await => break,
+            Err(error) if is_there(engine, &error, above).await => break,
             Err(error) => return Err(error),
         }
     }
     // Once each: what others remove meanwhile is an error, and no reason to begin again.
     for below in missing.into_iter().rev() {
         if let Err(error) = make(below).await
-            && !is_there(&error, below).await
+            && !is_there(engine, &error, below).await
         {
             return Err(error);
         }
@@ -116,8 +180,8 @@ async fn create_all<F: Future<Output = io::Result<()>>>(path: &Path, make: impl 
 }
 
 /// Whether a directory could not be made because it exists.
-async fn is_there(error: &io::Error, path: &Path) -> bool {
-    error.kind() == io::ErrorKind::AlreadyExists && metadata(path).await.is_ok_and(|found| found.is_dir())
+async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
+    error.kind() == io::ErrorKind::AlreadyExists && engine.fs().metadata(path).await.is_ok_and(|found| found.is_dir())
 }
 
 /// Removes a directory with everything below it; a symbolic link is removed itself. Links are not
@@ -138,8 +202,7 @@ async fn is_there(error: &io::Error, path: &Path) -> bool {
 /// where directories are nested deeper than there are descriptors. Dropped once it has begun, it goes
 /// on to its end.
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
-    let path = path.as_ref().to_owned();
-    Engine::global()?.call(move || remove_all(&path)).await
+    Engine::global()?.fs().remove_dir_all(path).await
 }
 
 /// A directory that is being emptied.

@@ -1,13 +1,12 @@
 //! An open file, and what is done with it besides reading and writing.
 
-use super::cache::Cache;
 use super::outcome::{invalid, metadata, nothing};
 use super::{OpenOptions, outcome};
 use crate::Engine;
 use crate::engine::{Flight, Lane, Outcome, Turn};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
-use ringway_core::{File as CoreFile, Operation};
+use ringway_core::{CacheHint, File as CoreFile, Operation};
 use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, flock, futimens};
 use std::fs::{Permissions, TryLockError};
 use std::io;
@@ -16,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// An open file. Clones share it, and any number of operations may be on their way at once, from any task and any runtime.
 ///
@@ -41,7 +40,7 @@ pub struct File {
 #[derive(Debug)]
 struct Inner {
     core: CoreFile,
-    cache: Cache,
+    cache: CacheHint,
     /// `RWF_DSYNC` was refused.
     no_dsync: AtomicBool,
     engine: Engine,
@@ -49,7 +48,7 @@ struct Inner {
 
 impl File {
     pub(super) fn new(core: CoreFile, engine: Engine) -> Self {
-        Self { inner: Arc::new(Inner { core, cache: Cache::default(), no_dsync: AtomicBool::new(false), engine }) }
+        Self { inner: Arc::new(Inner { core, cache: CacheHint::default(), no_dsync: AtomicBool::new(false), engine }) }
     }
 
     /// Opens a file for reading, with the global engine. For anything else there is [`OpenOptions`].
@@ -254,6 +253,50 @@ impl File {
         }
     }
 
+    /// The standard library's file, if nobody else holds this one; otherwise the file as it is.
+    /// Does not block, and nothing is changed: position, flags and locks are what they were.
+    ///
+    /// Clones hold it, and so do streams, and operations whose futures were dropped, until the
+    /// kernel has let go of them: [`into_std`](Self::into_std) waits for those.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// let clone = file.clone();
+    /// let file = file.try_into_std().expect_err("the clone holds it");
+    /// drop(clone);
+    /// let file: std::fs::File = file.try_into_std().expect("nobody holds it");
+    /// # drop(file);
+    /// # Ok(()) }
+    /// ```
+    pub fn try_into_std(self) -> Result<std::fs::File, Self> {
+        let Inner { core, engine, .. } = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
+        core.into_fd().map(Into::into).map_err(|core| Self::new(core, engine))
+    }
+
+    /// As [`try_into_std`](Self::try_into_std), once no operation holds it any more: waits, without
+    /// blocking, for those whose futures were dropped, so that none of them reads, writes or moves
+    /// the position later. One that cannot be cancelled and never ends makes this wait for ever.
+    ///
+    /// Errors: InvalidInput while there are clones or streams of it; ESHUTDOWN when the engine's
+    /// backend has failed, and ECHILD in a fork, while operations hold it. After an error, and
+    /// dropped, it is closed with its last holder.
+    pub async fn into_std(self) -> io::Result<std::fs::File> {
+        let left = |_| invalid("into_std: clones or streams of the file are left");
+        let Inner { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            core = match core.into_fd() {
+                Ok(fd) => return Ok(fd.into()),
+                Err(held) => held,
+            };
+            // An operation that nobody waits for tells nobody when it ends.
+            nothing(Flight::new(&engine.inner, Turn::Now(Lane::Call), op::timeout(pause)).await)?;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
     /// True for what has offsets and answers by itself; false for pipes, sockets and terminals.
     pub(crate) fn is_storage(&self) -> bool {
         self.core().is_storage()
@@ -272,7 +315,7 @@ impl File {
         self.inner.no_dsync.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn cache(&self) -> &Cache {
+    pub(super) fn cache(&self) -> &CacheHint {
         &self.inner.cache
     }
 
@@ -299,6 +342,8 @@ impl File {
     }
 }
 
+/// Between two looks whether operations still hold a file.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const AT_EMPTY_PATH: i32 = rustix::fs::AtFlags::EMPTY_PATH.bits() as i32;
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 /// Wait for what is being written, write, and wait for that.
@@ -344,6 +389,15 @@ fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
     };
     let seconds = seconds.ok_or_else(|| invalid("a time that the kernel cannot express"))?;
     Ok(Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() })
+}
+
+/// As [`File::try_into_std`].
+impl TryFrom<File> for std::fs::File {
+    type Error = File;
+
+    fn try_from(file: File) -> Result<Self, File> {
+        file.try_into_std()
+    }
 }
 
 impl AsFd for File {

@@ -32,8 +32,8 @@ impl File {
         let read = match cached {
             Some(read) => read,
             None => {
-                self.gives_way(buffer.len()).await;
-                let (read, back) = self.read_uncached(buffer, enclosed.start).await?;
+                let copied = self.copied(buffer.len());
+                let (read, back) = self.read_uncached(buffer, enclosed.start, copied).await?;
                 buffer = back;
                 read
             }
@@ -138,10 +138,10 @@ impl File {
         Ok(blocks.into_iter().map(|block| block.or_else(&mut carried).unwrap_or_else(missing)).collect())
     }
 
-    /// Reads into a whole buffer of the pool's, past the page cache's test. An error puts the buffer back.
-    async fn read_uncached(&self, buffer: Buffer, offset: u64) -> io::Result<(usize, Buffer)> {
+    /// Reads into a whole buffer of the pool's, of which so many bytes may be copied at the push. An error puts the buffer back.
+    async fn read_uncached(&self, buffer: Buffer, offset: u64, copied: usize) -> io::Result<(usize, Buffer)> {
         let read = op::read(self.core(), buffer, offset).exact();
-        let (result, buffer) = transfer(Flight::new(&self.engine().inner, self.turn(), read).await);
+        let (result, buffer) = transfer(Flight::new(&self.engine().inner, self.turn(), read).copies(copied).await);
         match result {
             Ok(read) => Ok((read, buffer)),
             Err(error) => {
@@ -171,7 +171,7 @@ impl File {
         let cached = if buffer.len() > STEP { self.read_cached(&mut buffer, offset).await } else { None };
         let (len, buffer) = match cached {
             Some(len) => (len, buffer),
-            None => self.read_uncached(buffer, offset).await?,
+            None => self.read_uncached(buffer, offset, 0).await?,
         };
         Ok(self.engine().inner.pool.lend(buffer, len))
     }

@@ -5,8 +5,10 @@ use super::{File, outcome};
 use crate::Engine;
 use crate::engine::{Flight, Lane, Turn};
 use ringway_core::op;
-use rustix::fs::FileType;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use std::io;
+use std::ops::{BitOr, BitOrAssign};
 use std::path::Path;
 
 /// How a file is opened; the words are those of [`std::fs::OpenOptions`], and more.
@@ -27,6 +29,50 @@ pub struct OpenOptions {
     inner: ringway_core::OpenOptions,
     dir: Option<File>,
     engine: Option<Engine>,
+    resolve: Resolve,
+}
+
+/// What a path may lead through when it is opened: the `RESOLVE_*` flags of `openat2(2)`, for
+/// [`OpenOptions::resolve`]. They are combined with `|`.
+///
+/// The kernel applies them to every step of the path at once, so that nobody can change it
+/// meanwhile. They take kernel 5.6, and a seccomp filter that allows `openat2(2)`: without it,
+/// opening fails with [`Unsupported`](io::ErrorKind::Unsupported), and never opens what the flags
+/// exclude.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Resolve(u64);
+
+impl Resolve {
+    /// The path must not lead out of the directory that it begins at: no `..` above it, no path or
+    /// symbolic link that begins at the root. Otherwise the error is EXDEV.
+    pub const BENEATH: Self = Self(ResolveFlags::BENEATH.bits());
+    /// The directory that the path begins at is its root: `..` stops there, and so do paths and
+    /// symbolic links that begin at the root. Not with [`BENEATH`](Self::BENEATH) (EINVAL).
+    pub const IN_ROOT: Self = Self(ResolveFlags::IN_ROOT.bits());
+    /// No symbolic link anywhere in the path (ELOOP); [`nofollow`](OpenOptions::nofollow) looks at
+    /// its end alone.
+    pub const NO_SYMLINKS: Self = Self(ResolveFlags::NO_SYMLINKS.bits());
+    /// No link such as those of `/proc/self/fd`, which lead to files rather than to paths (ELOOP).
+    pub const NO_MAGICLINKS: Self = Self(ResolveFlags::NO_MAGICLINKS.bits());
+    /// No mount point may be crossed, in either direction (EXDEV).
+    pub const NO_XDEV: Self = Self(ResolveFlags::NO_XDEV.bits());
+    /// Only what the kernel finds in its cache of names (5.12); otherwise the error is EAGAIN,
+    /// after some tries. Not for opens that make or empty a file (EAGAIN).
+    pub const CACHED: Self = Self(ResolveFlags::CACHED.bits());
+}
+
+impl BitOr for Resolve {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Resolve {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
 }
 
 impl OpenOptions {
@@ -96,9 +142,29 @@ impl OpenOptions {
         self
     }
 
-    /// `RESOLVE_*` flags of `openat2(2)` (5.6): `RESOLVE_BENEATH` and the like.
-    pub fn resolve(&mut self, flags: u64) -> &mut Self {
-        self.inner.resolve(flags);
+    /// What the path may lead through: see [`Resolve`]. Without it, everything.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("index.html"), b"hello")?;
+    /// # let name = "index.html";
+    /// use ringway::fs::{File, OpenOptions, Resolve};
+    /// let root = File::open(dir.path()).await?;
+    /// let mut served = OpenOptions::new();
+    /// served.read(true).in_dir(&root).resolve(Resolve::BENEATH | Resolve::NO_MAGICLINKS);
+    /// let file = match served.open(name).await {
+    ///     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(()), // no openat2(2) here
+    ///     opened => opened?,
+    /// };
+    /// # assert_eq!(file.read(0..9).await?, b"hello");
+    /// assert!(served.open("../elsewhere").await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn resolve(&mut self, through: Resolve) -> &mut Self {
+        self.inner.resolve(through.0);
+        self.resolve = through;
         self
     }
 
@@ -116,8 +182,9 @@ impl OpenOptions {
 
     /// Opens it. Opening a FIFO waits for its other end; but for reading, io_uring opens it at once.
     ///
-    /// Errors: those of `openat2(2)`; InvalidInput for contradictions and for a path with a NUL byte. Dropped, nothing is left open,
-    /// though a file may have been made.
+    /// Errors: those of `openat2(2)`; Unsupported where that is not there and
+    /// [`resolve`](Self::resolve) takes it; InvalidInput for contradictions and for a path with a
+    /// NUL byte. Dropped, nothing is left open, though a file may have been made.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = match (&self.engine, &self.dir) {
             (Some(engine), _) => engine.clone(),
@@ -132,8 +199,25 @@ impl OpenOptions {
             Some(dir) => op::open_at(dir.core(), path, &self.inner),
             None => op::open(path, &self.inner),
         };
-        let file = opened(Flight::new(&engine.inner, Turn::Now(lane), operation).await)?;
+        let file = opened(Flight::new(&engine.inner, Turn::Now(lane), operation).await);
+        let file = file.map_err(|error| self.explain(error))?;
         Ok(File::new(file, engine))
+    }
+
+    /// Explains an open that failed because `openat2(2)` is missing, which only
+    /// [`resolve`](Self::resolve) needs.
+    fn explain(&self, error: io::Error) -> io::Error {
+        let is_refused = || {
+            let opened = openat2(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
+            matches!(opened, Err(Errno::NOSYS | Errno::PERM))
+        };
+        let errno = Errno::from_io_error(&error);
+        if self.resolve == Resolve::default() || !matches!(errno, Some(Errno::NOSYS | Errno::PERM)) || !is_refused() {
+            return error;
+        }
+        let text =
+            format!("OpenOptions::resolve needs openat2(2): kernel 5.6, and a seccomp filter that allows it ({error})");
+        io::Error::new(io::ErrorKind::Unsupported, text)
     }
 
     /// Whether the path leads to a FIFO, as far as can be seen.

@@ -1,6 +1,7 @@
-//! What is done with paths: the functions of [`std::fs`], without blocking. They use the global engine.
+//! What is done with paths: the functions of [`std::fs`], without blocking, on the global engine
+//! and, as methods of [`Fs`], on another one.
 
-use super::{File, outcome};
+use super::{OpenOptions, outcome};
 use crate::Engine;
 use crate::buffer::IoBuffer;
 use crate::engine::{Flight, Lane, Turn};
@@ -9,6 +10,125 @@ use ringway_core::op::{self, Metadata};
 use std::fs::Permissions;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// The functions of [`fs`](super) on one engine, from [`Engine::fs`]: each method is the function
+/// of the same name, with the same answers and errors, but for the engine.
+///
+/// ```
+/// use ringway::Engine;
+/// # fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// let engine = Engine::builder().in_flight(64).build()?;
+/// let fs = engine.fs();
+/// futures::executor::block_on(async {
+///     fs.create_dir_all(dir.path().join("a/b")).await?;
+///     fs.write(dir.path().join("a/b/file"), b"text".to_vec()).await?;
+///     fs.rename(dir.path().join("a/b/file"), dir.path().join("file")).await?;
+///     assert_eq!(fs.read(dir.path().join("file")).await?, b"text");
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Fs<'a> {
+    pub(super) engine: &'a Engine,
+}
+
+impl Engine {
+    /// The functions of [`fs`](crate::fs) on this engine.
+    pub fn fs(&self) -> Fs<'_> {
+        Fs { engine: self }
+    }
+}
+
+impl Fs<'_> {
+    /// [`read`](super::read()) on this engine.
+    pub async fn read(self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        let file = self.engine.open(path).await?;
+        let len = usize::try_from(file.metadata().await?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        file.read_whole(len).await
+    }
+
+    /// [`read_to_string`] on this engine.
+    pub async fn read_to_string(self, path: impl AsRef<Path>) -> io::Result<String> {
+        let bytes = self.read(path).await?;
+        String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// [`write`](super::write()) on this engine.
+    pub async fn write(self, path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).engine(self.engine).open(path).await?;
+        file.write_all_at(content, 0).await.0
+    }
+
+    /// [`rename`] on this engine.
+    pub async fn rename(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        self.engine.run(op::rename(from, to)).await
+    }
+
+    /// [`remove_file`] on this engine.
+    pub async fn remove_file(self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.engine.run(op::unlink(path)).await
+    }
+
+    /// [`remove_dir`] on this engine.
+    pub async fn remove_dir(self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.engine.run(op::rmdir(path)).await
+    }
+
+    /// [`hard_link`] on this engine.
+    pub async fn hard_link(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        self.engine.run(op::link(from, to)).await
+    }
+
+    /// [`symlink`] on this engine.
+    pub async fn symlink(self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+        self.engine.run(op::symlink(target, link)).await
+    }
+
+    /// [`metadata`] on this engine.
+    pub async fn metadata(self, path: impl AsRef<Path>) -> io::Result<Metadata> {
+        stat(self.engine, op::statx(path)).await
+    }
+
+    /// [`symlink_metadata`] on this engine.
+    pub async fn symlink_metadata(self, path: impl AsRef<Path>) -> io::Result<Metadata> {
+        stat(self.engine, op::lstat(path)).await
+    }
+
+    /// [`exists`] on this engine.
+    pub async fn exists(self, path: impl AsRef<Path>) -> io::Result<bool> {
+        match self.metadata(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`try_exists`] on this engine.
+    pub async fn try_exists(self, path: impl AsRef<Path>) -> io::Result<bool> {
+        self.exists(path).await
+    }
+
+    /// [`read_link`] on this engine.
+    pub async fn read_link(self, path: impl AsRef<Path>) -> io::Result<PathBuf> {
+        let path = path.as_ref().to_owned();
+        self.engine.call(move || std::fs::read_link(path)).await
+    }
+
+    /// [`canonicalize`] on this engine.
+    pub async fn canonicalize(self, path: impl AsRef<Path>) -> io::Result<PathBuf> {
+        let path = path.as_ref().to_owned();
+        self.engine.call(move || std::fs::canonicalize(path)).await
+    }
+
+    /// [`set_permissions`] on this engine.
+    pub async fn set_permissions(self, path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+        let path = path.as_ref().to_owned();
+        self.engine.call(move || std::fs::set_permissions(path, permissions)).await
+    }
+}
 
 /// The whole content of a file.
 ///
@@ -22,16 +142,14 @@ use std::path::{Path, PathBuf};
 ///
 /// Errors: those of `open(2)` and `read(2)`; OutOfMemory for a file that does not fit.
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let file = File::open(path).await?;
-    let len = usize::try_from(file.metadata().await?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    file.read_whole(len).await
+    Engine::global()?.fs().read(path).await
 }
 
 /// As [`read()`], as text.
 ///
 /// Errors: InvalidData when it is not UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    String::from_utf8(read(path).await?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    Engine::global()?.fs().read_to_string(path).await
 }
 
 /// Makes a file with this content, or replaces the content of one. When it fails, or is dropped, the file may have a part of
@@ -39,50 +157,49 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 ///
 /// Errors: those of `open(2)` and `write(2)`.
 pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
-    let file = File::create(path).await?;
-    file.write_all_at(content, 0).await.0
+    Engine::global()?.fs().write(path, content).await
 }
 
 /// Renames, replacing what has the new name: `rename(2)`.
 ///
 /// Errors: those of `rename(2)`. Dropped, it may be renamed all the same.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    Engine::global()?.run(op::rename(from, to)).await
+    Engine::global()?.fs().rename(from, to).await
 }
 
 /// Removes a file, or a link: `unlink(2)`.
 ///
 /// Errors: those of `unlink(2)`. Dropped, it may be removed all the same.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
-    Engine::global()?.run(op::unlink(path)).await
+    Engine::global()?.fs().remove_file(path).await
 }
 
 /// Removes an empty directory: `rmdir(2)`.
 ///
 /// Errors: those of `rmdir(2)`. Dropped, it may be removed all the same.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    Engine::global()?.run(op::rmdir(path)).await
+    Engine::global()?.fs().remove_dir(path).await
 }
 
 /// Gives a file a further name: `link(2)`.
 ///
 /// Errors: those of `link(2)`. Dropped, it may be made all the same.
 pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    Engine::global()?.run(op::link(from, to)).await
+    Engine::global()?.fs().hard_link(from, to).await
 }
 
 /// Makes a symbolic link at `link` that leads to `target`: `symlink(2)`.
 ///
 /// Errors: those of `symlink(2)`. Dropped, it may be made all the same.
 pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    Engine::global()?.run(op::symlink(target, link)).await
+    Engine::global()?.fs().symlink(target, link).await
 }
 
 /// Length, type, permissions, times of what a path leads to: `statx(2)`.
 ///
 /// Errors: those of `statx(2)`: NotFound, PermissionDenied for a directory on the way that may not be searched ...
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    stat(Engine::global()?, op::statx(path)).await
+    Engine::global()?.fs().metadata(path).await
 }
 
 /// As [`metadata`], of a symbolic link itself: `lstat(2)`.
@@ -94,7 +211,7 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 /// # Ok(()) }
 /// ```
 pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    stat(Engine::global()?, op::lstat(path)).await
+    Engine::global()?.fs().symlink_metadata(path).await
 }
 
 pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Metadata> {
@@ -113,16 +230,12 @@ pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Me
 ///
 /// Errors: where that cannot be known, as when a directory on the way may not be searched.
 pub async fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
-    match metadata(path).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Engine::global()?.fs().exists(path).await
 }
 
 /// As [`exists`]: tokio's name for it.
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
-    exists(path).await
+    Engine::global()?.fs().try_exists(path).await
 }
 
 /// Where a symbolic link leads to: `readlink(2)`. The target need not exist.
@@ -139,8 +252,7 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 ///
 /// Errors: those of `readlink(2)`; InvalidInput (EINVAL) for what is no link.
 pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
-    let path = path.as_ref().to_owned();
-    Engine::global()?.call(move || std::fs::read_link(path)).await
+    Engine::global()?.fs().read_link(path).await
 }
 
 /// The absolute path of what a path leads to, without symbolic links, `.` and `..`: `realpath(3)`.
@@ -154,8 +266,7 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 ///
 /// Errors: NotFound where it leads to nothing, NotADirectory, and others of `realpath(3)`.
 pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
-    let path = path.as_ref().to_owned();
-    Engine::global()?.call(move || std::fs::canonicalize(path)).await
+    Engine::global()?.fs().canonicalize(path).await
 }
 
 /// Changes who may do what with a file; symbolic links are followed: `chmod(2)`.
@@ -174,6 +285,5 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 ///
 /// Errors: those of `chmod(2)`. Dropped, they may be changed all the same.
 pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
-    let path = path.as_ref().to_owned();
-    Engine::global()?.call(move || std::fs::set_permissions(path, permissions)).await
+    Engine::global()?.fs().set_permissions(path, permissions).await
 }

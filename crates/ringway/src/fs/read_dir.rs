@@ -1,9 +1,10 @@
 //! What a directory holds.
 
-use super::path::stat;
-use super::{File, OpenOptions};
+use super::File;
+use super::path::{Fs, stat};
+use crate::Engine;
 use ringway_core::op::{self, FileType, Metadata};
-use rustix::fs::{AtFlags, OFlags, RawDir};
+use rustix::fs::{AtFlags, RawDir};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -31,10 +32,16 @@ use std::sync::Arc;
 ///
 /// Errors: those of `open(2)`: NotADirectory, NotFound ...
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
-    let root = path.as_ref().to_owned();
-    let mut options = OpenOptions::new();
-    let dir = options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(&root).await?;
-    Ok(ReadDir { shared: Arc::new(Shared { dir, root }), entries: VecDeque::new(), reading: None, over: false })
+    Engine::global()?.fs().read_dir(path).await
+}
+
+impl Fs<'_> {
+    /// [`read_dir`] on this engine.
+    pub async fn read_dir(self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
+        let root = path.as_ref().to_owned();
+        let dir = self.open_dir(&root).await?;
+        Ok(ReadDir { shared: Arc::new(Shared { dir, root }), entries: VecDeque::new(), reading: None, over: false })
+    }
 }
 
 /// The entries of a directory: from [`read_dir`].

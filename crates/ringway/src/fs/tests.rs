@@ -1,8 +1,7 @@
 //! What a failure, a fault or a drop leaves behind, at each step of what has several.
 
 use super::OpenOptions;
-use super::atomic::{New, replace};
-use super::copy::copy_on;
+use super::atomic::New;
 use super::path::stat;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
@@ -55,6 +54,31 @@ fn poll_and_drop<T>(work: impl Future<Output = T>, polls: usize) -> Option<T> {
     None
 }
 
+/// The two forms of an atomic write.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    AtOnce,
+    /// In chunks, with some behind and a seek between them.
+    Streamed,
+}
+
+const FORMS: [Form; 2] = [Form::AtOnce, Form::Streamed];
+
+async fn replace(form: Form, engine: &Engine, path: &Path, new: Vec<u8>) -> io::Result<()> {
+    match form {
+        Form::AtOnce => engine.fs().write_atomic(path, new).await,
+        Form::Streamed => {
+            let mut file = engine.fs().create_atomic(path).await?.chunk(256 << 10).write_behind(2);
+            file.write_all(&new[..new.len() / 2]).await?;
+            file.seek(io::SeekFrom::Current(1)).await?;
+            file.write_all(&new[new.len() / 2 + 1..]).await?;
+            file.seek(io::SeekFrom::Start(new.len() as u64 / 2)).await?;
+            file.write_all(&new[new.len() / 2..][..1]).await?;
+            file.commit().await
+        }
+    }
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -83,10 +107,10 @@ fn an_atomic_write_that_is_dropped_leaves_nothing() {
     for engine in engines(None).chain(engines(Some(plan))) {
         let dir = tempfile::tempdir().unwrap();
         let (mut kept, mut replaced) = (0, 0);
-        for polls in (0..60).chain([5_000]) {
+        for (polls, form) in (0..60).chain([5_000]).flat_map(|polls| FORMS.map(|form| (polls, form))) {
             old(dir.path());
             let new = vec![polls as u8; LEN];
-            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), polls);
+            let done = poll_and_drop(replace(form, &engine, &dir.path().join("settings"), new.clone()), polls);
             settle(&engine);
             match check(dir.path(), &new) {
                 true => replaced += 1,
@@ -104,12 +128,12 @@ fn an_atomic_write_that_is_dropped_leaves_nothing() {
 #[test]
 fn an_atomic_write_that_fails_leaves_nothing() {
     let mut failures = 0;
-    for seed in 0..60 {
+    for (seed, form) in (0..60).flat_map(|seed| FORMS.map(|form| (seed, form))) {
         for engine in engines(Some(FaultPlan::new(seed).errors(120).retryable(100))) {
             let dir = tempfile::tempdir().unwrap();
             old(dir.path());
             let new = vec![1; LEN];
-            let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+            let result = block_on(replace(form, &engine, &dir.path().join("settings"), new.clone()));
             settle(&engine);
             let replaced = check(dir.path(), &new);
             match result {
@@ -127,27 +151,28 @@ fn an_atomic_write_that_fails_leaves_nothing() {
 fn each_step_of_an_atomic_write_fails() {
     let failed = [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN, libc::ECANCELED].map(|errno| {
         let mut results = Vec::new();
-        for step in 0..16 {
+        for (step, form) in (0..24).flat_map(|step| FORMS.map(|form| (step, form))) {
             for engine in engines(Some(FaultPlan::new(0).fail(FaultStep::Job(step), errno))) {
                 let dir = tempfile::tempdir().unwrap();
                 old(dir.path());
                 let new = vec![1; LEN];
-                let result = block_on(replace(&engine, &dir.path().join("settings"), new.clone()));
+                let result = block_on(replace(form, &engine, &dir.path().join("settings"), new.clone()));
                 settle(&engine);
                 let replaced = check(dir.path(), &new);
                 match &result {
                     Ok(()) => assert!(replaced),
                     Err(error) => assert_eq!(error.raw_os_error(), Some(errno), "{error}"),
                 }
-                results.push((engine.backend(), step, replaced, result.is_err()));
+                results.push((engine.backend(), form as u8, step, replaced, result.is_err()));
             }
         }
-        for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
-            let of_kind = results.iter().filter(|(of, ..)| *of == kind);
+        let kinds = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+        for (kind, form) in kinds.into_iter().flat_map(|kind| FORMS.map(|form| (kind, form as u8))) {
+            let of_kind = results.iter().filter(|(of, in_form, ..)| (*of, *in_form) == (kind, form));
             let errors: Vec<_> = of_kind.filter(|(.., failed)| *failed).collect();
             if let Some((last, before)) = errors.split_last() {
-                assert!(last.2, "{kind}: the last step syncs the directory");
-                assert!(before.iter().all(|(_, _, replaced, _)| !replaced), "{kind}: {before:?}");
+                assert!(last.3, "{kind}, {form}: the last step syncs the directory");
+                assert!(before.iter().all(|(.., replaced, _)| !replaced), "{kind}: {before:?}");
             }
         }
         results.into_iter().filter(|(.., failed)| *failed).count()
@@ -160,12 +185,12 @@ fn each_step_of_an_atomic_write_fails() {
 #[test]
 fn each_step_of_an_atomic_write_is_never_answered() {
     let mut dropped = 0;
-    for step in 0..12 {
+    for (step, form) in (0..20).flat_map(|step| FORMS.map(|form| (step, form))) {
         for engine in engines(Some(FaultPlan::new(0).late(FaultStep::Job(step), Late::Forever))) {
             let dir = tempfile::tempdir().unwrap();
             old(dir.path());
             let new = vec![1; LEN];
-            let done = poll_and_drop(replace(&engine, &dir.path().join("settings"), new.clone()), 300);
+            let done = poll_and_drop(replace(form, &engine, &dir.path().join("settings"), new.clone()), 300);
             dropped += usize::from(done.is_none());
             settle(&engine);
             check(dir.path(), &new);
@@ -228,7 +253,7 @@ fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
         let mut whole = 0;
         for polls in (0..20).chain([10_000]) {
             fs::write(&to, OLD).unwrap();
-            let done = poll_and_drop(copy_on(&engine, &from, &to), polls);
+            let done = poll_and_drop(engine.fs().copy(&from, &to), polls);
             settle(&engine);
             let copied = fs::read(&to).unwrap();
             assert!(copied == OLD || content.starts_with(&copied), "{polls} polls: {} bytes", copied.len());

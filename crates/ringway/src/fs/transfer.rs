@@ -98,8 +98,8 @@ impl File {
             }
             buffer = back;
         }
-        self.gives_way(len as usize).await;
-        let (write, sync) = match self.fly_synced(op::write(self.core(), buffer, at).exact()).await {
+        let write = op::write(self.core(), buffer, at).exact();
+        let (write, sync) = match self.fly_synced(write, self.copied(len as usize)).await {
             Ok(outcomes) => outcomes,
             Err(forked) => return (Err(forked), Buffer::from(Vec::new())),
         };
@@ -112,17 +112,19 @@ impl File {
     pub(crate) async fn write_records(self, records: Vec<Buffer>, offset: u64) -> io::Result<()> {
         let records = Vectored::new(records);
         let len = records.len();
-        let (write, sync) = self.fly_synced(op::writev(self.core(), records, offset).exact()).await?;
+        let write = op::writev(self.core(), records, offset).exact();
+        let (write, sync) = self.fly_synced(write, 0).await?;
         let written = number(write).map(|written| written as usize);
         whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))
     }
 
-    /// A write with an fdatasync linked behind it: what became of either.
+    /// A write that may copy so many bytes, with an fdatasync linked behind it: what became of either.
     ///
     /// Errors: ECHILD in a forked child whose parent has begun it.
-    async fn fly_synced(&self, write: Operation) -> io::Result<(Outcome, Outcome)> {
+    async fn fly_synced(&self, write: Operation, copied: usize) -> io::Result<(Outcome, Outcome)> {
         let chain = vec![write, op::fdatasync(self.core())];
-        let mut outcomes = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).await.into_iter();
+        let flight = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).copies(copied);
+        let mut outcomes = flight.await.into_iter();
         match (outcomes.next(), outcomes.next()) {
             (Some(write), Some(sync)) => Ok((write, sync)),
             // A forked child has no results: its parent has.
@@ -186,16 +188,13 @@ impl File {
     }
 
     /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is submitted.
-    pub(super) async fn fly(&self, operation: Operation, len: usize) -> Outcome {
-        self.gives_way(len).await;
-        Flight::new(&self.engine().inner, self.turn(), operation).await
+    pub(super) fn fly(&self, operation: Operation, len: usize) -> Flight<'_, Operation> {
+        Flight::new(&self.engine().inner, self.turn(), operation).copies(self.copied(len))
     }
 
-    /// Lets other tasks run now and then, before `len` bytes are submitted that may be copied then: not those of direct I/O.
-    pub(super) async fn gives_way(&self, len: usize) {
-        if !self.is_direct() && self.is_storage() {
-            poll_fn(|cx| go_on(cx, len.min(STEP))).await;
-        }
+    /// How many of `len` bytes may be copied while they are submitted: none of direct I/O.
+    pub(super) fn copied(&self, len: usize) -> usize {
+        if self.is_direct() || !self.is_storage() { 0 } else { len.min(STEP) }
     }
 
     pub(super) async fn read_buffer(&self, mut buffer: Buffer, at: At, exact: bool) -> (io::Result<usize>, Buffer) {

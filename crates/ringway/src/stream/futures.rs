@@ -1,9 +1,10 @@
 //! The streams as the traits of `futures-io`.
 
 use super::{RangeRead, RangeStream, Reader, Writer};
+use crate::fs::AtomicFile;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -34,20 +35,49 @@ impl AsyncSeek for Reader {
     }
 }
 
-impl AsyncWrite for Writer {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Writer::poll_write(&mut self, cx, buf)
-    }
+/// What is written with a [`Writer`].
+macro_rules! written {
+    ($type:ty, |$this:ident| $writer:expr) => {
+        impl AsyncWrite for $type {
+            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                let $this = self.get_mut();
+                Writer::poll_write($writer, cx, buf)
+            }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Writer::poll_flush(&mut self, cx)
-    }
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                let $this = self.get_mut();
+                Writer::poll_write_vectored($writer, cx, bufs)
+            }
 
-    /// Flushes. It may be written to again.
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_flush(self, cx)
-    }
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let $this = self.get_mut();
+                Writer::poll_flush($writer, cx)
+            }
+
+            /// Flushes. It may be written to again.
+            fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                AsyncWrite::poll_flush(self, cx)
+            }
+        }
+
+        impl AsyncSeek for $type {
+            fn poll_seek(self: Pin<&mut Self>, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
+                let $this = self.get_mut();
+                let writer: &mut Writer = $writer;
+                // One that is on its way there is gone on with.
+                writer.start_seek(to)?;
+                Writer::poll_seek(writer, cx)
+            }
+        }
+    };
 }
+
+written!(Writer, |writer| writer);
+written!(AtomicFile, |file| file.writer());
 
 impl<I: Iterator<Item = Range<u64>>> Stream for RangeStream<I> {
     type Item = RangeRead;

@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::started::Started;
-use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, chunk_for, end_of_chunk, has_offsets};
+use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, checked, chunk_for, end_of_chunk, has_offsets};
 use crate::Block;
 use crate::align::LARGEST_OFFSET;
 use crate::engine::{STEP, go_on, go_on_in_memory};
@@ -15,9 +15,11 @@ use std::task::{Context, Poll, ready};
 
 /// Reads a file in order, some chunks ahead of who consumes it. From [`File::reader`].
 ///
-/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy. For everything else it is tokio's
-/// `AsyncRead`, `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`). It has
-/// a position of its own, so readers of one file are independent of each other; it needs no task and no `BufReader`.
+/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy, and so does the
+/// stream of its `blocks` (feature `futures`). For everything else it is tokio's `AsyncRead`,
+/// `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`).
+/// It has a position of its own, so readers of one file are independent of each other; it needs no
+/// task and no `BufReader`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -193,15 +195,20 @@ impl Reader {
     ///
     /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
     pub async fn next_block(&mut self) -> io::Result<Option<Block>> {
-        let left = poll_fn(|cx| self.poll_fill(cx).map_ok(<[u8]>::len)).await?;
+        poll_fn(|cx| self.poll_block(cx)).await
+    }
+
+    /// The next bytes, as many as there are in one piece; `None` at the end.
+    pub(super) fn poll_block(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Block>>> {
+        let left = ready!(self.poll_fill(cx))?.len();
         if left == 0 {
-            return Ok(None);
+            return Poll::Ready(Ok(None));
         }
         let block = self.current.slice(self.current.len() - left..);
         self.consume(left);
         // It is the caller's now, and to be used again when the caller lets go of it.
         self.let_go();
-        Ok(Some(block))
+        Poll::Ready(Ok(Some(block)))
     }
 
     /// What is left of the current chunk, or else the next one; empty at the end.
@@ -337,12 +344,6 @@ impl Reader {
     fn chunk_end(&self, start: u64) -> u64 {
         end_of_chunk(start, self.chunk_size()).min(self.end)
     }
-}
-
-/// An offset that a file can have.
-fn checked(offset: Option<u64>) -> io::Result<u64> {
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "seek to before the beginning or beyond i64::MAX");
-    offset.filter(|offset| *offset <= LARGEST_OFFSET).ok_or_else(outside)
 }
 
 impl fmt::Debug for Reader {

@@ -1,7 +1,8 @@
 //! The streams as tokio's traits.
 
 use super::{Reader, Writer};
-use std::io::{self, SeekFrom};
+use crate::fs::AtomicFile;
+use std::io::{self, IoSlice, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
@@ -39,17 +40,52 @@ impl AsyncSeek for Reader {
     }
 }
 
-impl AsyncWrite for Writer {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Writer::poll_write(&mut self, cx, buf)
-    }
+/// What is written with a [`Writer`].
+macro_rules! written {
+    ($type:ty, |$this:ident| $writer:expr) => {
+        impl AsyncWrite for $type {
+            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                let $this = self.get_mut();
+                Writer::poll_write($writer, cx, buf)
+            }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Writer::poll_flush(&mut self, cx)
-    }
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                let $this = self.get_mut();
+                Writer::poll_write_vectored($writer, cx, bufs)
+            }
 
-    /// Flushes. It may be written to again.
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        AsyncWrite::poll_flush(self, cx)
-    }
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                let $this = self.get_mut();
+                Writer::poll_flush($writer, cx)
+            }
+
+            /// Flushes. It may be written to again.
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                AsyncWrite::poll_flush(self, cx)
+            }
+        }
+
+        impl AsyncSeek for $type {
+            fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+                let $this = self.get_mut();
+                Writer::start_seek($writer, to)
+            }
+
+            fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+                let $this = self.get_mut();
+                Writer::poll_seek($writer, cx)
+            }
+        }
+    };
 }
+
+written!(Writer, |writer| writer);
+written!(AtomicFile, |file| file.writer());

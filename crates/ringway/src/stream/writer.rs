@@ -1,7 +1,8 @@
 //! Writing a file from one end to the other.
 
 use super::behind::Behind;
-use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, chunk_for, end_of_chunk, has_offsets};
+use super::started::Started;
+use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, checked, chunk_for, end_of_chunk, has_offsets};
 use crate::align::{LARGEST_OFFSET, in_memory};
 use crate::engine::{STEP, go_on_in_memory};
 use crate::fs::File;
@@ -10,14 +11,15 @@ use ringway_core::Buffer;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice, SeekFrom};
 use std::task::{Context, Poll, ready};
 
 /// Writes a file in order, while the caller makes what comes next. From [`File::writer`].
 ///
-/// Bytes are collected into chunks; a full chunk is written at its offset while the next is collected. It is tokio's
-/// `AsyncWrite` (feature `tokio`), and that of `futures-io` (feature `futures`); what it needs in any case it has
-/// itself.
+/// Bytes are collected into chunks; a full chunk is written at its offset while the next is
+/// collected. [`seek`](Self::seek) goes on elsewhere in the file. It is tokio's `AsyncWrite` and
+/// `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`); what it needs in
+/// any case it has itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -58,8 +60,25 @@ pub struct Writer {
     start: u64,
     filling: Option<Filling>,
     behind: Behind,
+    seek: Option<Seek>,
     /// The file is one that can be written like this.
     fit: bool,
+    /// Dropping it with bytes not written is what its owner means.
+    silent: bool,
+}
+
+/// A seek that was begun: it takes place once all that was taken in has been written.
+struct Seek {
+    target: Target,
+    /// The length of the file, which is asked for once all has been written.
+    len: Option<Started<io::Result<u64>>>,
+}
+
+/// Where a seek goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    At(u64),
+    FromEnd(i64),
 }
 
 /// A chunk that bytes are collected in.
@@ -80,7 +99,9 @@ impl File {
             start: 0,
             filling: None,
             behind: Behind::new(self.clone(), 0),
+            seek: None,
             fit: false,
+            silent: false,
         }
     }
 }
@@ -124,6 +145,57 @@ impl Writer {
         Ok(())
     }
 
+    /// Takes in as many of these bytes, one slice after the other, as the current chunk has room
+    /// for; how many that was. Waits as [`write_all`](Self::write_all) does.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("log");
+    /// use std::io::IoSlice;
+    /// let mut writer = ringway::fs::File::create(&path).await?.writer();
+    /// let parts = [IoSlice::new(b"header "), IoSlice::new(b"body")];
+    /// assert_eq!(writer.write_vectored(&parts).await?, 11); // fewer at the end of a chunk
+    /// writer.flush().await?;
+    /// # assert_eq!(std::fs::read(&path)?, b"header body");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: see [`Writer`]; none of the bytes were taken in then. Dropped, likewise.
+    pub async fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_write_vectored(cx, bytes)).await
+    }
+
+    /// Writes what was taken in, as [`flush`](Self::flush) does, and goes on at another place of
+    /// the file; the new [`position`](Self::position). Beyond the end of the file the gap reads as
+    /// zeroes once it is written behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("table");
+    /// use std::io::SeekFrom;
+    /// let mut writer = ringway::fs::File::create(&path).await?.writer();
+    /// writer.write_all(b"length: ?, body").await?;
+    /// writer.seek(SeekFrom::Start(8)).await?;
+    /// writer.write_all(b"4").await?;
+    /// writer.flush().await?;
+    /// # assert_eq!(std::fs::read(&path)?, b"length: 4, body");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: InvalidInput before the beginning, beyond `i64::MAX`, for a file opened for
+    /// appending, and for a place that is not aligned on a file opened for direct I/O; ESPIPE for
+    /// what is neither a file nor a block device; those of the flush (see [`Writer`]) and of asking
+    /// for the length. The position is then what it was. Dropped, the seek takes place before the
+    /// next byte is taken in, unless another one is begun; its error is then that call's.
+    pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.start_seek(to)?;
+        poll_fn(|cx| self.poll_seek(cx)).await
+    }
+
     /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the file sees it. It
     /// may be lost in a power cut.
     ///
@@ -155,7 +227,8 @@ impl Writer {
         }
     }
 
-    /// How many bytes, counted from where it began, are known to have been written without a gap.
+    /// How many bytes, counted from where it began or last went on by a [`seek`](Self::seek), are
+    /// known to have been written without a gap.
     pub fn written(&self) -> u64 {
         self.behind.done() - self.start
     }
@@ -167,8 +240,13 @@ impl Writer {
 
     /// Drops it without a word about what has not been written. A write that the kernel has begun may still happen.
     pub fn abandon(mut self) {
-        self.filling = None;
-        self.behind = Behind::new(self.file.clone(), self.start);
+        self.silent = true;
+    }
+
+    /// One that is dropped in silence, as [`abandon`](Self::abandon) does it.
+    pub(crate) fn silent(mut self) -> Self {
+        self.silent = true;
+        self
     }
 
     /// Takes in as many of these bytes as the current chunk has room for.
@@ -176,6 +254,7 @@ impl Writer {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        ready!(self.poll_seek(cx))?;
         if self.filling.as_ref().is_some_and(Filling::is_full) {
             ready!(self.poll_hand_over(cx))?;
         }
@@ -186,6 +265,7 @@ impl Writer {
             None => {
                 self.check_file()?;
                 let start = self.behind.end();
+                self.check_offset(start)?;
                 let buffer = self.buffer_at(start)?;
                 self.filling.insert(Filling { start, buffer, filled: 0 })
             }
@@ -199,6 +279,86 @@ impl Writer {
             }
         }
         Poll::Ready(Ok(taken))
+    }
+
+    /// Takes in as many of these bytes as the current chunk has room for.
+    pub(super) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut parts = bytes.iter().filter(|part| !part.is_empty());
+        let Some(first) = parts.next() else { return Poll::Ready(Ok(0)) };
+        let mut taken = ready!(self.poll_write(cx, first))?;
+        let mut was_whole = taken == first.len();
+        // The rest only into a chunk that has room: no error can come then, which would be lost.
+        for part in parts {
+            let has_room = self.filling.as_ref().is_some_and(|filling| !filling.is_full());
+            if !was_whole || !has_room || taken >= STEP {
+                break;
+            }
+            let Poll::Ready(Ok(more)) = self.poll_write(cx, part) else { break };
+            was_whole = more == part.len();
+            taken += more;
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Begins a seek, in the place of another one that is not over.
+    pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
+        self.check_file()?;
+        let target = match to {
+            SeekFrom::Start(offset) => Target::At(self.checked_target(Some(offset))?),
+            SeekFrom::Current(distance) => {
+                Target::At(self.checked_target(self.position().checked_add_signed(distance))?)
+            }
+            SeekFrom::End(distance) => Target::FromEnd(distance),
+        };
+        if self.seek.as_ref().is_none_or(|seek| seek.target != target) {
+            self.seek = Some(Seek { target, len: None });
+        }
+        Ok(())
+    }
+
+    /// Waits for the seek that was begun, if one was; the position.
+    pub(super) fn poll_seek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        if self.seek.is_some() {
+            ready!(self.poll_flush(cx)).inspect_err(|_| self.seek = None)?;
+        }
+        if let Some(seek) = &mut self.seek {
+            let target = match seek.target {
+                Target::At(offset) => Ok(offset),
+                Target::FromEnd(distance) => {
+                    let len = seek.len.get_or_insert_with(|| {
+                        let file = self.file.clone();
+                        Started::early(async move { Ok(file.metadata().await?.len()) })
+                    });
+                    let len = ready!(len.poll(cx));
+                    len.and_then(|len| self.checked_target(len.checked_add_signed(distance)))
+                }
+            };
+            self.seek = None;
+            self.go_on_at(target?);
+        }
+        Poll::Ready(Ok(self.position()))
+    }
+
+    /// An offset to go on at.
+    fn checked_target(&self, offset: Option<u64>) -> io::Result<u64> {
+        let offset = checked(offset)?;
+        if offset != self.position() {
+            self.check_offset(offset)?;
+        }
+        Ok(offset)
+    }
+
+    /// Goes on at this offset; all that was taken in has been written.
+    fn go_on_at(&mut self, offset: u64) {
+        if offset != self.position() {
+            self.filling = None;
+            self.start = offset;
+            self.behind = Behind::new(self.file.clone(), offset);
+        }
     }
 
     /// Waits until all that was taken in has been written.
@@ -273,15 +433,21 @@ impl Writer {
         if fcntl_getfl(&self.file)?.contains(OFlags::APPEND) {
             return invalid("writer: the file was opened for appending; open it for writing, and begin at its length");
         }
-        if self.start > LARGEST_OFFSET {
+        self.fit = true;
+        Ok(())
+    }
+
+    /// Whether the writer may begin a chunk at this offset.
+    fn check_offset(&self, offset: u64) -> io::Result<()> {
+        let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        if offset > LARGEST_OFFSET {
             return invalid("writer: it begins beyond i64::MAX");
         }
-        if !self.start.is_multiple_of(block_of(&self.file)) {
+        if !offset.is_multiple_of(block_of(&self.file)) {
             return invalid(
                 "writer: it begins at an offset that is not aligned, and the file is opened for direct I/O",
             );
         }
-        self.fit = true;
         Ok(())
     }
 
@@ -317,7 +483,7 @@ impl Filling {
 impl Drop for Writer {
     fn drop(&mut self) {
         let unwritten = self.unwritten();
-        if unwritten == 0 || self.behind.is_told() || std::thread::panicking() {
+        if unwritten == 0 || self.silent || self.behind.is_told() || std::thread::panicking() {
             return;
         }
         // Not a panic: dropping is also how a task is cancelled.

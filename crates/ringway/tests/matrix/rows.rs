@@ -1,10 +1,13 @@
 //! Every public function and method of the crate that does I/O, once as a call that works: the rows of the matrix.
 //! Each checks what it was answered, so that an `Ok` means that the work was done.
 
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use ringway::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, TryLockError};
+use ringway::fs::{
+    self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve, TryLockError,
+};
 use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, LogWriter, Merge};
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -273,6 +276,19 @@ pub fn files() -> Vec<Row> {
         "File::try_lock" o, |w| { locked(w.file.try_lock().await) }
         "File::try_lock_shared" o, |w| { locked(w.file.try_lock_shared().await) }
         "File::unlock" o, |w| { w.file.unlock().await }
+        "File::try_into_std" D::NOTHING, |w| {
+            let file = w.file.clone().try_into_std().expect_err("there are clones");
+            check(file.engine().backend() == w.kind, "another file")?;
+            let file = w.take(|once| &mut once.single).unwrap();
+            let file = file.try_into_std().map_err(|_| wrong("nobody holds it"))?;
+            check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
+        }
+        "File::into_std" D::NOTHING, |w| {
+            let refused = w.file.clone().into_std().await;
+            check(refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput), "taken from a clone")?;
+            let file = w.take(|once| &mut once.single).unwrap().into_std().await?;
+            check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
+        }
         "File::close" o, |w| { w.take(|once| &mut once.single).unwrap().close().await }
         "File::close, with clones" D::NOTHING, |w| {
             let refused = w.file.clone().close().await;
@@ -495,6 +511,16 @@ fn streams() -> Vec<Row> {
         }
         "Reader::position" Does::NOTHING, |w| { check(w.file.reader().range(5..).position() == 5, "another position") }
         "Reader::file" Does::NOTHING, |w| { check(w.file.reader().file().engine().backend() == w.kind, "another file") }
+        "Reader::blocks" o, |w| {
+            let blocks = w.file.reader().chunk(PAGE).range(7..20_000).blocks();
+            let blocks: Vec<_> = blocks.map_ok(|block| block.to_vec()).try_collect().await?;
+            same(&blocks.concat(), &pattern(7, 20_000 - 7))
+        }
+        "Blocks::into_reader" o, |w| {
+            let mut blocks = w.file.reader().chunk(PAGE).read_ahead(0).blocks();
+            same(&blocks.try_next().await?.unwrap_or_default(), &pattern(0, PAGE))?;
+            same(&blocks.into_reader().next_block().await?.unwrap_or_default(), &pattern(PAGE as u64, PAGE))
+        }
         "File::writer" Does::NOTHING, |w| { check(w.file.writer().position() == 0, "not at the beginning") }
         "Writer::write_all" grow, |w| {
             let mut writer = w.file.writer().chunk(PAGE).write_behind(2).at(FAR);
@@ -521,6 +547,22 @@ fn streams() -> Vec<Row> {
             writer.sync_all().await?;
             w.has(FAR, b"few")
         }
+        "Writer::write_vectored" grow, |w| {
+            let mut writer = w.file.writer().at(FAR);
+            check(writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+            writer.flush().await?;
+            w.has(FAR, b"onetwo")
+        }
+        "Writer::seek" grow, |w| {
+            let mut writer = w.file.writer();
+            check(writer.seek(SeekFrom::End(0)).await? == (PAGES * PAGE) as u64, "another position")?;
+            writer.write_all(&pattern(1, PAGE)).await?;
+            check(writer.seek(SeekFrom::Start(FAR)).await? == FAR, "another position")?;
+            w.has((PAGES * PAGE) as u64, &pattern(1, PAGE))?;
+            writer.write_all(b"few").await?;
+            writer.flush().await?;
+            w.has(FAR, b"few")
+        }
         "Writer::abandon" Does::NOTHING, |w| {
             w.file.writer().abandon();
             Ok(())
@@ -544,8 +586,17 @@ pub fn paths() -> Vec<Row> {
             drop(Engine::builder());
             Ok(())
         }
+        "EngineBuilder::install_global" o, |w| {
+            // In all situations there is one.
+            match Engine::builder().backend(w.kind).install_global() {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Err(wrong("a second global engine")),
+            }
+        }
         "Engine::global" o, |w| { check(Engine::global()?.backend() == w.kind, "another backend") }
         "Engine::open" open, |w| { same(&w.engine.open(w.at("text")).await?.read(0..9).await?, b"text") }
+        "Engine::fs" o, |w| { check(w.engine.fs().exists(w.at("text")).await?, "it is there") }
         "Engine::backend" D::NOTHING, |w| { check(w.engine.backend() == w.kind, "another backend") }
         "Engine::explain" D::NOTHING, |w| { check(!w.engine.explain().to_string().is_empty(), "no explanation") }
         "Engine::stats" D::NOTHING, |w| {
@@ -579,7 +630,7 @@ pub fn paths() -> Vec<Row> {
         }
         "OpenOptions::open, in a directory" open, |w| {
             let dir = w.engine.open(&*w.dir).await?;
-            let file = OpenOptions::new().read(true).in_dir(&dir).resolve(libc::RESOLVE_BENEATH).open("full/of").await?;
+            let file = OpenOptions::new().read(true).in_dir(&dir).resolve(Resolve::BENEATH).open("full/of").await?;
             check(file.metadata().await?.is_dir(), "another file")
         }
         "fs::read" open, |w| { same(&fs::read(w.at("file")).await?, &pattern(0, PAGES * PAGE)) }
@@ -598,6 +649,55 @@ pub fn paths() -> Vec<Row> {
         "fs::write_atomic, in the place of another" open.and(D::GROW), |w| {
             fs::write_atomic(w.at("text"), new_bytes()).await?;
             w.unopened("text", LEN)
+        }
+        "AtomicFile::create" open, |w| {
+            drop(AtomicFile::create(w.at("new")).await?);
+            w.gone("new")
+        }
+        "Fs::create_atomic" open, |w| {
+            drop(w.engine.fs().create_atomic(w.at("new")).await?);
+            w.gone("new")
+        }
+        "AtomicFile::write_all" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?.chunk(PAGE).write_behind(2);
+            file.write_all(&pattern(1, 5 * PAGE + 5)).await?;
+            file.commit().await?;
+            w.unopened("text", 5 * PAGE + 5)
+        }
+        "AtomicFile::write_vectored" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+            check(file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+            file.commit().await?;
+            w.unopened("text", 6)
+        }
+        "AtomicFile::seek" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+            file.write_all(&new_bytes()).await?;
+            check(file.seek(SeekFrom::End(-1)).await? == LEN as u64 - 1, "another position")?;
+            file.write_all(b"end").await?;
+            file.commit().await?;
+            w.unopened("text", LEN + 2)
+        }
+        "AtomicFile::flush" open.and(D::GROW), |w| {
+            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+            file.write_all(&new_bytes()).await?;
+            file.flush().await?;
+            check(std::fs::metadata(w.at("text"))?.len() == 4, "seen before it is committed")?;
+            check(rustix::fs::fstat(file.file())?.st_size == LEN as i64, "not written")
+        }
+        "AtomicFile::commit" open.and(D::GROW), |w| {
+            let mut file = AtomicFile::create(w.at("new")).await?;
+            file.write_all(&new_bytes()).await?;
+            file.commit().await?;
+            w.unopened("new", LEN)
+        }
+        "AtomicFile::position" open, |w| {
+            let mut file = AtomicFile::create(w.at("new")).await?;
+            file.write_all(b"few").await?;
+            check(file.position() == 3, "another position")
+        }
+        "AtomicFile::file" open, |w| {
+            check(w.engine.fs().create_atomic(w.at("new")).await?.file().engine().backend() == w.kind, "another file")
         }
         "fs::copy" open.and(D::GROW), |w| {
             check(fs::copy(w.at("file"), w.at("new")).await? == (PAGES * PAGE) as u64, "another count")?;
@@ -651,6 +751,7 @@ pub fn paths() -> Vec<Row> {
             fs::create_dir_all(w.at("new/and/deep")).await?;
             check(std::fs::metadata(w.at("new/and/deep"))?.is_dir(), "no directory")
         }
+        "fs::sync_dir" open, |w| { fs::sync_dir(&w.dir).await }
         "DirBuilder::create" o, |w| {
             DirBuilder::new().mode(0o700).create(w.at("new")).await?;
             check(std::fs::metadata(w.at("new"))?.permissions().mode() & 0o777 == 0o700, "other permissions")

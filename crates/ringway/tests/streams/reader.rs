@@ -1,8 +1,10 @@
 //! Reading: ends, growth, errors, and what a seek costs.
 
 use crate::common::{content, engines, failing, open, open_with, sample, settles};
-use ringway::Engine;
+use futures::stream::{FusedStream, StreamExt, TryStreamExt};
 use ringway::fs::{File, OpenOptions};
+use ringway::{Engine, FaultPlan};
+use ringway_core::{FaultStep, Late};
 use std::io::{self, SeekFrom, Write};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 
@@ -183,5 +185,97 @@ async fn a_pipe_is_refused() -> io::Result<()> {
     assert_eq!(reader.reader().next_block().await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
     let writer = File::with_engine(into.into(), &engines()[0]);
     assert_eq!(writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
+    let content = content(1_000_001);
+    let (_dir, path) = sample(&content);
+    for engine in engines() {
+        for direct in [false, true] {
+            for ahead in [0, 3] {
+                let mut blocks = open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
+                let mut read = Vec::new();
+                while let Some(block) = blocks.try_next().await? {
+                    assert!(block.len() <= 4096);
+                    read.extend_from_slice(&block);
+                }
+                assert!(read == content && blocks.is_terminated());
+                assert!(blocks.next().await.is_none());
+                // Dropped in the middle, with some on their way.
+                let mut blocks = open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
+                assert_eq!(blocks.try_next().await?.unwrap(), &content[..4096]);
+                let next = blocks.next();
+                assert!(futures::poll!(std::pin::pin!(next)).is_pending() || !blocks.is_terminated());
+            }
+        }
+        settles(engine);
+    }
+    Ok(())
+}
+
+/// An error is the last item; the reader can go on from there.
+#[tokio::test]
+async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
+    let content = content(400_000);
+    let (_dir, path) = sample(&content);
+    for ahead in [0, 3] {
+        let engine = failing(300);
+        let mut blocks = open(&engine, &path, false).reader().chunk(4096).read_ahead(ahead).blocks();
+        let (mut read, mut errors) = (Vec::new(), 0);
+        loop {
+            match blocks.next().await {
+                Some(Ok(block)) => read.extend_from_slice(&block),
+                None => break,
+                Some(Err(error)) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                    assert!(blocks.is_terminated() && blocks.next().await.is_none());
+                    errors += 1;
+                    let reader = blocks.into_reader();
+                    assert_eq!(reader.position(), read.len() as u64);
+                    blocks = reader.blocks();
+                }
+            }
+        }
+        assert!(read == content && errors > 10, "{errors} errors");
+        drop(blocks);
+        settles(&engine);
+    }
+    Ok(())
+}
+
+/// While the first chunk has not come, some behind it are asked for; dropped, all of them are
+/// cancelled.
+#[tokio::test]
+async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
+    let (_dir, path) = sample(&content(1 << 20));
+    let plan = (0..5).fold(FaultPlan::new(0), |plan, read| plan.late(FaultStep::Job(read), Late::Forever));
+    let builder = Engine::builder().backend(ringway::BackendKind::Threads).shards(1);
+    let engine = builder.faults(plan).try_cached(false).build()?;
+    let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
+    assert!(futures::poll!(blocks.next()).is_pending());
+    assert_eq!(engine.stats().counts.pushed, 4, "the chunk that is waited for is one of them");
+    drop(blocks);
+    settles(&engine);
+    Ok(())
+}
+
+/// What the stream has asked for and not given is there for the reader: each chunk is read once.
+#[tokio::test]
+async fn a_reader_goes_on_with_what_its_stream_has_read_ahead() -> io::Result<()> {
+    let content = content(1 << 20);
+    let (_dir, path) = sample(&content);
+    let engine = Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
+    let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
+    let mut read = blocks.try_next().await?.unwrap().to_vec();
+    let mut reader = blocks.into_reader();
+    while read.len() < content.len() {
+        read.extend_from_slice(&reader.next_block().await?.unwrap());
+    }
+    assert!(read == content);
+    // (Ahead there may be reads behind the end.)
+    let pushed = engine.stats().counts.pushed;
+    assert!((16..=16 + 4).contains(&pushed), "{pushed} reads");
     Ok(())
 }

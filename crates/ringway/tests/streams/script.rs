@@ -33,6 +33,80 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
+#[derive(Clone, Debug)]
+enum Put {
+    All(usize),
+    /// In slices.
+    Some(Vec<usize>),
+    Seek(SeekFrom),
+    /// Begun, and dropped: it takes place before the next byte.
+    DropSeek(SeekFrom),
+    Flush,
+}
+
+fn puts() -> impl Strategy<Value = Vec<Put>> {
+    let seek = || {
+        prop_oneof![
+            (0..LEN as u64).prop_map(SeekFrom::Start),
+            (-20_000i64..20_000).prop_map(SeekFrom::Current),
+            (-(LEN as i64)..1_000).prop_map(SeekFrom::End),
+        ]
+    };
+    let put = prop_oneof![
+        4 => (0usize..9_000).prop_map(Put::All),
+        3 => proptest::collection::vec(0usize..3_000, 0..6).prop_map(Put::Some),
+        2 => seek().prop_map(Put::Seek),
+        1 => seek().prop_map(Put::DropSeek),
+        1 => Just(Put::Flush),
+    ];
+    proptest::collection::vec(put, 1..30)
+}
+
+/// Nothing at all lengthens no file, as it does bytes in memory.
+fn write_model(model: &mut io::Cursor<Vec<u8>>, bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() { Ok(()) } else { io::Write::write_all(model, bytes) }
+}
+
+/// The same step of a writer and of bytes in memory.
+async fn put(writer: &mut ringway::Writer, model: &mut io::Cursor<Vec<u8>>, step: &Put, mark: u8) -> io::Result<()> {
+    match step {
+        Put::All(len) => {
+            let bytes: Vec<u8> = content(*len).iter().map(|byte| byte ^ mark).collect();
+            writer.write_all(&bytes).await?;
+            write_model(model, &bytes)?;
+        }
+        Put::Some(lens) => {
+            let parts: Vec<Vec<u8>> = lens.iter().map(|len| vec![mark ^ *len as u8; *len]).collect();
+            let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+            let taken = writer.write_vectored(&slices).await?;
+            let bytes = parts.concat();
+            assert_eq!(taken == 0, bytes.is_empty());
+            write_model(model, &bytes[..taken])?;
+        }
+        Put::Seek(to) => match (writer.seek(*to).await, io::Seek::seek(model, *to)) {
+            (Ok(one), Ok(other)) => assert_eq!(one, other),
+            (Err(one), Err(other)) => assert_eq!(one.kind(), other.kind()),
+            (one, other) => panic!("{step:?}: {one:?}, but {other:?}"),
+        },
+        Put::DropSeek(to) => {
+            let begun = futures::poll!(std::pin::pin!(writer.seek(*to)));
+            match io::Seek::seek(model, *to) {
+                Ok(_) => writer.write_all(&[mark]).await?,
+                // It is refused at once, or by the next write.
+                Err(_) if begun.is_ready() => writer.write_all(&[mark]).await?,
+                Err(_) => {
+                    assert!(writer.write_all(&[mark]).await.is_err());
+                    writer.write_all(&[mark]).await?;
+                }
+            }
+            io::Write::write_all(model, &[mark])?;
+        }
+        Put::Flush => writer.flush().await?,
+    }
+    assert_eq!(writer.position(), model.position(), "after {step:?}");
+    Ok(())
+}
+
 /// Sizes of chunks: small ones, blocks, and more than the file.
 fn chunks() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..3_000, Just(4096usize), Just(8192), 1usize..80_000]
@@ -158,6 +232,31 @@ proptest! {
             expected[start as usize..start as usize + all].copy_from_slice(&bytes);
         }
         prop_assert!(std::fs::read(&path).unwrap() == expected);
+        settles(engine);
+    }
+
+    #[test]
+    fn a_writer_goes_where_it_is_sent(
+        steps in puts(),
+        before in 0usize..20_000,
+        chunk in chunks(),
+        behind in 0usize..5,
+        on_tokio in any::<bool>(),
+        engine in any::<prop::sample::Index>(),
+    ) {
+        let old = content(before);
+        let (_dir, path) = sample(&old);
+        let engine = engine.get(engines());
+        let mut writer = open(engine, &path, false).writer().chunk(chunk).write_behind(behind);
+        let mut model = io::Cursor::new(old);
+        run(on_tokio, async {
+            for (mark, step) in (1..).zip(&steps) {
+                put(&mut writer, &mut model, step, mark).await.unwrap();
+            }
+            writer.flush().await.unwrap();
+        });
+        prop_assert!(&std::fs::read(&path).unwrap() == model.get_ref());
+        drop(writer);
         settles(engine);
     }
 }

@@ -2,13 +2,15 @@
 
 use crate::common::{content, engines, open, sample};
 use futures::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
-use std::io::{self, SeekFrom};
+use std::io::{self, IoSlice, SeekFrom};
 
 #[test]
 fn streams_go_anywhere() {
     fn anywhere<T: Send + Sync + Unpin + 'static>() {}
     anywhere::<ringway::Reader>();
     anywhere::<ringway::Writer>();
+    anywhere::<ringway::Blocks>();
+    anywhere::<ringway::fs::AtomicFile>();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,6 +30,15 @@ async fn tokio_copies() -> io::Result<()> {
             });
             assert_eq!(copied.await??, 700_003);
             assert!(std::fs::read(&into)? == content);
+            // Some bytes in the middle again, slice by slice.
+            let mut writer = open(engine, &into, false).writer();
+            assert!(tokio::io::AsyncWrite::is_write_vectored(&writer));
+            assert_eq!(tokio::io::AsyncSeekExt::seek(&mut writer, SeekFrom::End(-700_000)).await?, 3);
+            let slices = [IoSlice::new(b"one"), IoSlice::new(b"two")];
+            assert_eq!(tokio::io::AsyncWriteExt::write_vectored(&mut writer, &slices).await?, 6);
+            assert_eq!(tokio::io::AsyncSeekExt::stream_position(&mut writer).await?, 9);
+            tokio::io::AsyncWriteExt::shutdown(&mut writer).await?;
+            assert!(std::fs::read(&into)? == [&content[..3], b"onetwo", &content[9..]].concat());
             let mut reader = open(engine, &from, direct).reader();
             let mut last = [0; 3];
             assert_eq!(tokio::io::AsyncSeekExt::seek(&mut reader, SeekFrom::End(-3)).await?, 700_000);
@@ -50,6 +61,11 @@ fn futures_copy() -> io::Result<()> {
             assert_eq!(futures::io::copy_buf(&mut reader, &mut writer).await?, 700_003);
             AsyncWriteExt::close(&mut writer).await?;
             assert!(std::fs::read(&into)? == content);
+            assert_eq!(AsyncSeekExt::seek(&mut writer, SeekFrom::Current(-700_000)).await?, 3);
+            let slices = [IoSlice::new(b"one"), IoSlice::new(b"two")];
+            assert_eq!(writer.write_vectored(&slices).await?, 6);
+            assert_eq!(AsyncSeekExt::seek(&mut writer, SeekFrom::End(1)).await?, 700_004);
+            assert!(std::fs::read(&into)? == [&content[..3], b"onetwo", &content[9..]].concat());
             assert_eq!(AsyncSeekExt::seek(&mut reader, SeekFrom::End(-10)).await?, 699_993);
             let mut rest = Vec::new();
             reader.read_to_end(&mut rest).await?;
@@ -58,6 +74,35 @@ fn futures_copy() -> io::Result<()> {
             assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::InvalidInput);
             io::Result::Ok(())
         })?;
+    }
+    Ok(())
+}
+
+/// Whatever writes to a tokio or a futures writer can write to an atomic one, which is given back
+/// to be committed.
+#[tokio::test]
+async fn an_atomic_file_is_a_writer() -> io::Result<()> {
+    let content = content(300_003);
+    for engine in engines() {
+        let (_dir, path) = sample(b"old");
+        let mut file = engine.fs().create_atomic(&path).await?.chunk(30_000);
+        tokio::io::copy(&mut &content[..], &mut file).await?;
+        assert_eq!(tokio::io::AsyncSeekExt::seek(&mut file, SeekFrom::Start(1)).await?, 1);
+        tokio::io::AsyncWriteExt::write_all(&mut file, b"tokio").await?;
+        tokio::io::AsyncWriteExt::shutdown(&mut file).await?;
+        assert_eq!(std::fs::read(&path)?, b"old");
+        assert_eq!(AsyncSeekExt::seek(&mut file, SeekFrom::End(-7)).await?, 299_996);
+        AsyncWriteExt::write_all(&mut file, b"futures").await?;
+        AsyncWriteExt::close(&mut file).await?;
+        assert_eq!(std::fs::read(&path)?, b"old");
+        file.commit().await?;
+        assert!(std::fs::read(&path)? == [&content[..1], b"tokio", &content[6..299_996], b"futures"].concat());
+        // And one that is not committed.
+        let mut file = engine.fs().create_atomic(&path).await?;
+        tokio::io::copy(&mut &b"new"[..], &mut file).await?;
+        drop(file);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap())?.count(), 1);
+        assert_eq!(std::fs::metadata(&path)?.len(), 300_003);
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{content, engines, failing, open, open_with, sample, settles};
 use ringway::fs::OpenOptions;
-use std::io;
+use std::io::{self, IoSlice, SeekFrom};
 use tokio::io::AsyncWriteExt;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,4 +158,165 @@ async fn a_writer_does_not_jump() {
     let mut writer = open(&engines()[0], &path, false).writer();
     writer.write_all(b"x").await.unwrap();
     let _ = writer.at(10);
+}
+
+#[tokio::test]
+async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result<()> {
+    for engine in engines() {
+        for to in [SeekFrom::Start(2), SeekFrom::Current(-7), SeekFrom::End(-7)] {
+            let (_dir, path) = sample(b"");
+            let mut writer = open(engine, &path, false).writer().chunk(4);
+            writer.write_all(b"012345678").await?;
+            let mut seek = Box::pin(writer.seek(to));
+            let _ = futures::poll!(&mut seek);
+            drop(seek);
+            writer.write_all(b"ab").await?;
+            assert_eq!(writer.position(), 4, "{to:?}");
+            writer.flush().await?;
+            assert_eq!(std::fs::read(&path)?, b"01ab45678", "{to:?}");
+            // Another one is made in its place.
+            let mut seek = Box::pin(writer.seek(SeekFrom::Start(100)));
+            let _ = futures::poll!(&mut seek);
+            drop(seek);
+            assert_eq!(writer.seek(SeekFrom::Start(8)).await?, 8);
+            writer.write_all(b"z").await?;
+            writer.flush().await?;
+            assert_eq!(std::fs::read(&path)?, b"01ab4567z", "{to:?}");
+        }
+        settles(engine);
+    }
+    Ok(())
+}
+
+/// What was taken in is written where it belongs, or the seek fails and everything is as it was.
+#[tokio::test]
+async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
+    let content = content(60_000);
+    for direct in [false, true] {
+        let (_dir, path) = sample(b"");
+        let engine = failing(500);
+        let mut writer = open(&engine, &path, direct).writer().chunk(4096).write_behind(2);
+        let mut errors = 0;
+        // Back to front, in pieces of two blocks, each at its own place: a failed call is made
+        // again.
+        for at in (0..60_000).step_by(8192).rev() {
+            let piece = &content[at..content.len().min(at + 8192)];
+            for to in [SeekFrom::Start(at as u64), SeekFrom::Current(0)] {
+                loop {
+                    let before = writer.position();
+                    match writer.seek(to).await {
+                        Ok(position) => break assert_eq!(position, at as u64),
+                        Err(error) => {
+                            assert!(matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)), "{error}");
+                            assert_eq!(writer.position(), before);
+                            errors += 1;
+                        }
+                    }
+                }
+            }
+            while writer.position() < (at + piece.len()) as u64 {
+                let from = (writer.position() - at as u64) as usize;
+                errors += i32::from(writer.write_all(&piece[from..]).await.is_err());
+            }
+        }
+        while writer.flush().await.is_err() {
+            errors += 1;
+        }
+        assert!(errors > 5, "{errors} errors");
+        assert!(std::fs::read(&path)? == content, "direct {direct}");
+        drop(writer);
+        settles(&engine);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
+    let (_dir, path) = sample(&[7; 5000]);
+    let kind = async |writer: &mut ringway::Writer, to| writer.seek(to).await.unwrap_err().kind();
+    for engine in engines() {
+        let mut writer = open(engine, &path, false).writer();
+        for to in [SeekFrom::Current(-1), SeekFrom::End(-5001), SeekFrom::Start(1 << 63), SeekFrom::Current(i64::MIN)] {
+            assert_eq!(kind(&mut writer, to).await, io::ErrorKind::InvalidInput, "{to:?}");
+            assert_eq!(writer.position(), 0);
+        }
+        // Direct: where a block begins, or where the writer is.
+        let mut writer = open(engine, &path, true).writer().at(100);
+        assert_eq!(kind(&mut writer, SeekFrom::Start(100 + 1)).await, io::ErrorKind::InvalidInput);
+        assert_eq!(kind(&mut writer, SeekFrom::End(0)).await, io::ErrorKind::InvalidInput);
+        assert_eq!(writer.seek(SeekFrom::Start(4096)).await?, 4096);
+        writer.write_all(&[8; 904]).await?;
+        assert_eq!(writer.seek(SeekFrom::Current(0)).await?, 5000);
+        writer.write_all(&[9; 2]).await?;
+        assert_eq!(writer.seek(SeekFrom::Start(0)).await?, 0);
+        assert!(std::fs::read(&path)? == [&[7; 4096][..], &[8; 904], &[9; 2]].concat());
+        // A block in the middle cannot be written in part; it can be gone on with.
+        writer.write_all(&[1; 100]).await?;
+        assert_eq!(kind(&mut writer, SeekFrom::Start(4096)).await, io::ErrorKind::InvalidInput);
+        writer.write_all(&[2; 3996]).await?;
+        assert_eq!(writer.seek(SeekFrom::Start(4096)).await?, 4096);
+        assert!(std::fs::read(&path)?[..4096] == [&[1; 100][..], &[2; 3996]].concat());
+        std::fs::write(&path, [7; 5000])?;
+    }
+    let mut appending = open_with(OpenOptions::new().append(true), &path).await.writer();
+    assert_eq!(kind(&mut appending, SeekFrom::Start(0)).await, io::ErrorKind::InvalidInput);
+    let (_reader, pipe) = io::pipe()?;
+    let mut pipe = ringway::fs::File::with_engine(pipe.into(), &engines()[0]).writer();
+    assert_eq!(pipe.seek(SeekFrom::Start(0)).await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
+    Ok(())
+}
+
+/// Beyond the end there is a gap, which reads as zeroes.
+#[tokio::test]
+async fn a_gap_reads_as_zeroes() -> io::Result<()> {
+    for engine in engines() {
+        let (_dir, path) = sample(b"");
+        let mut writer = open(engine, &path, false).writer();
+        writer.write_all(b"head").await?;
+        assert_eq!(writer.seek(SeekFrom::End(10_000)).await?, 10_004);
+        assert_eq!(std::fs::metadata(&path)?.len(), 4, "nothing has been written there");
+        writer.write_all(b"tail").await?;
+        assert_eq!(writer.written(), 0);
+        writer.flush().await?;
+        assert_eq!(writer.written(), 4);
+        assert!(std::fs::read(&path)? == [&b"head"[..], &[0; 10_000], b"tail"].concat());
+    }
+    Ok(())
+}
+
+/// Slices are taken in one after the other, as far as there is room, and none is lost with an
+/// error.
+#[tokio::test]
+async fn slices_are_taken_in_together() -> io::Result<()> {
+    let content = content(50_000);
+    for (engine, fails) in engines().iter().map(|engine| (engine, false)).chain([(&failing(200), true)]) {
+        for (chunk, size) in [(1000, 7), (1000, 3000), (4096, 100), (1 << 20, 999)] {
+            let (_dir, path) = sample(b"");
+            let mut writer = open(engine, &path, false).writer().chunk(chunk).write_behind(2);
+            let empty = IoSlice::new(b"");
+            assert_eq!(writer.write_vectored(&[]).await?, 0);
+            assert_eq!(writer.write_vectored(&[empty, empty]).await?, 0);
+            let mut at = 0;
+            let mut together = 0;
+            while at < content.len() {
+                let slices: Vec<_> =
+                    content[at..].chunks(size).take(20).map(IoSlice::new).flat_map(|slice| [empty, slice]).collect();
+                match writer.write_vectored(&slices).await {
+                    Ok(taken) => {
+                        assert!(taken > 0);
+                        together += usize::from(taken > size);
+                        at += taken;
+                    }
+                    Err(_) => assert!(fails),
+                }
+                assert_eq!(writer.position(), at as u64);
+            }
+            assert!(together > 0 || size > chunk, "one slice at a time");
+            while let Err(error) = writer.flush().await {
+                assert!(fails, "{error}");
+            }
+            assert!(std::fs::read(&path)? == content, "chunk {chunk}, slices of {size}");
+        }
+    }
+    Ok(())
 }

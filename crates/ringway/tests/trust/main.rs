@@ -12,6 +12,7 @@ mod contracts;
 mod durable;
 mod examples;
 mod executor;
+mod global;
 mod guarded;
 mod idle;
 mod log;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// Runs `body` in a forked child, and gives its exit status: 0 unless it panicked or hung.
-fn forked(body: impl FnOnce()) -> i32 {
+pub fn forked(body: impl FnOnce()) -> i32 {
     // SAFETY: the child runs `body` on this thread alone, and ends without returning.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);

@@ -5,12 +5,12 @@
 
 use super::nowait::{self, Try};
 use super::watch::{self, Watch};
-use crate::backend::eventfd::EventFd;
 use crate::backend::{Answer, Event, FileKind, Job};
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
+use crate::sys::eventfd::EventFd;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
@@ -284,6 +284,8 @@ pub(super) struct State {
     wanted: Option<usize>,
     signal: Signal,
     pub closed: bool,
+    /// Tasks that a thread has taken and not put down.
+    in_hand: usize,
     /// System calls made by the threads.
     pub calls: u64,
     /// Why a thread could not be started; the owner has not seen it yet.
@@ -302,6 +304,7 @@ impl Shared {
             wanted: None,
             signal: Signal::default(),
             closed: false,
+            in_hand: 0,
             calls: 0,
             refused: None,
             no_start_before: None,
@@ -514,7 +517,14 @@ impl State {
         if task.way != Way::Ready && may_wait(&task.job) {
             self.watch.lend(&task.job, false);
         }
+        self.in_hand += 1;
         Some(task)
+    }
+
+    /// The watcher tries a transfer itself.
+    pub fn take_to_try(&mut self, job: &Job) {
+        self.watch.lend(job, false);
+        self.in_hand += 1;
     }
 
     /// A stream that was ready goes to a worker for the blocking call.
@@ -526,6 +536,7 @@ impl State {
 
     /// Puts a task's outcome down.
     pub fn settle(&mut self, job: &Job, outcome: Outcome, wakes: &mut Wakes) {
+        self.in_hand -= 1;
         let cancelled = may_wait(job) && self.watch.take_back(job.token);
         match outcome {
             Outcome::Done(result) => self.answer(job.token, Answer::Result(result), wakes),
@@ -584,6 +595,22 @@ impl State {
             wakes.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
         }
         self.watch.kick();
+    }
+
+    /// Each of the jobs taken that have no answer yet, `pending` of them, is in one place, unless it has been dropped with all
+    /// others; and as many threads are idle, or about to look for work, as there are at most.
+    pub fn check(&self, pending: usize) {
+        let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
+        let answered = self.events.iter().filter(|event| event.answer != Answer::Expired).count();
+        let places = [queued, self.in_hand, self.watch.jobs(), self.opening.len(), answered];
+        assert!(
+            self.closed || places.iter().sum::<usize>() == pending,
+            "{pending} jobs are pending, and {places:?} found"
+        );
+        for lane in &self.lanes {
+            assert!(lane.idle.len() + lane.coming <= lane.threads, "more threads are idle or coming than there are");
+        }
+        assert!(self.opening.len() <= self.open_threads);
     }
 
     #[cfg(test)]
@@ -838,6 +865,14 @@ fn is_storage(fd: RawFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic = "1 jobs are pending"]
+    fn a_lost_job_is_noticed() {
+        let shared = Shared::new(1, 1, Duration::ZERO);
+        shared.lock().check(0);
+        shared.lock().check(1);
+    }
 
     #[test]
     fn calls_hang_when_none_of_them_ends() {

@@ -3,10 +3,10 @@
 
 use super::nowait::{self, Try};
 use super::pool::{CANCELED, Outcome, Shared, State, TICK, Wakes, carry_out};
-use crate::backend::eventfd::{EventFd, left, timespec};
 use crate::backend::{Answer, Job};
 use crate::op::Raw;
 use crate::slots::Token;
+use crate::sys::eventfd::{EventFd, left, timespec};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -99,6 +99,12 @@ impl Watch {
     /// True while a timer or a timeout is set.
     pub fn has_alarms(&self) -> bool {
         !self.alarms.is_empty()
+    }
+
+    /// Jobs that wait here.
+    pub fn jobs(&self) -> usize {
+        let timeouts = self.due.keys().filter(|alarm| matches!(alarm, Alarm::Timeout(_))).count();
+        self.waiting.values().map(Vec::len).sum::<usize>() + timeouts
     }
 
     #[cfg(test)]
@@ -368,7 +374,7 @@ fn take_ready(state: &mut State, poll: &libc::pollfd, tries: &mut Vec<Waiting>, 
         } else if waiting.cancelled {
             stay.push(waiting);
         } else if waiting.nowait {
-            state.watch.lend(&job, false);
+            state.take_to_try(&job);
             tries.push(waiting);
         } else if state.watch.in_use(interest) {
             stay.push(waiting);

@@ -34,22 +34,25 @@ pub(super) struct Workers {
     limit: Option<u32>,
     /// What the limit is beyond what hangs.
     room: u32,
-    slots: Box<[Work]>,
+    /// By slot, as far as any has been for a worker.
+    slots: Vec<Work>,
     jobs: u32,
     tick: u32,
 }
 
 impl Workers {
-    pub fn new(limit: Option<u32>, slots: u32) -> Self {
-        let slots = vec![Work::default(); slots as usize].into();
-        Self { limit, room: limit.unwrap_or(0), slots, jobs: 0, tick: 0 }
+    pub fn new(limit: Option<u32>) -> Self {
+        Self { limit, room: limit.unwrap_or(0), slots: Vec::new(), jobs: 0, tick: 0 }
     }
 
     /// `certain`: a worker has to do it, whatever it is.
     pub fn begin(&mut self, slot: u32, raw: &Raw, certain: bool) {
-        if (certain || is_work(raw))
-            && let Some(work) = self.slots.get_mut(slot as usize)
-        {
+        if certain || is_work(raw) {
+            let slot = slot as usize;
+            if self.slots.len() <= slot {
+                self.slots.resize(slot + 1, Work::default());
+            }
+            let work = &mut self.slots[slot];
             if work.jobs == 0 {
                 work.began = self.tick;
             }
@@ -64,6 +67,11 @@ impl Workers {
             work.jobs -= 1;
             self.jobs -= 1;
         }
+    }
+
+    /// Jobs in flight that a worker may have to do.
+    pub fn jobs(&self) -> u32 {
+        self.jobs
     }
 
     /// True while all workers may be busy: then a tick is to come.
@@ -107,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_hangs_does_not_count() {
-        let mut workers = Workers::new(Some(8), 64);
+        let mut workers = Workers::new(Some(8));
         (0..8).for_each(|slot| workers.begin(slot, &write(), false));
         assert!(workers.are_few());
         // What has just begun may end by itself.
@@ -125,7 +133,7 @@ mod tests {
 
     #[test]
     fn durable_writes_count() {
-        let mut workers = Workers::new(Some(8), 64);
+        let mut workers = Workers::new(Some(8));
         let write = Raw::WriteDsync(WriteDsync(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 }));
         (0..8).for_each(|slot| workers.begin(slot, &write, false));
         assert!(workers.are_few());
@@ -133,7 +141,7 @@ mod tests {
 
     #[test]
     fn there_is_a_bound_and_others_are_not_counted() {
-        let mut workers = Workers::new(Some(8), 4096);
+        let mut workers = Workers::new(Some(8));
         workers.begin(0, &Raw::Nop(Nop), false);
         workers.begin(1, &Raw::Timeout(Timeout { duration: TICK }), false);
         workers.end(0);
@@ -142,7 +150,7 @@ mod tests {
         (0..4096).for_each(|slot| workers.begin(slot, &write(), false));
         assert_eq!((workers.tick(), workers.tick()), (None, Some(MOST)));
         assert!(!workers.are_few());
-        let mut unknown = Workers::new(None, 64);
+        let mut unknown = Workers::new(None);
         (0..64).for_each(|slot| unknown.begin(slot, &write(), false));
         assert!(!unknown.are_few());
         assert_eq!((unknown.tick(), unknown.tick()), (None, None));

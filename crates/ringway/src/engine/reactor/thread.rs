@@ -7,12 +7,12 @@
 //! whatever is there still. While shards move it goes on napping, and sleeps again when nothing has happened during a nap.
 //! Where runtimes are late twice in a row, it picks up everything at once for some milliseconds, or until it comes too late itself.
 
-use super::shard::{Place, Progress, Seen, Shard};
+use super::Place;
+use super::manual::Alarm;
+use crate::engine::shard::{Progress, Seen, Shard};
 use ringway_core::{Home, with_signals_blocked};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// How long a runtime has to pick up what has completed, before the thread does.
 const NAP: Duration = Duration::from_micros(100);
 /// As long as runtimes are in time the naps grow up to this: each costs two context switches.
-const LONG_NAP: Duration = Duration::from_micros(800);
+const LONG_NAP: Duration = Duration::from_micros(3200);
 /// The longest nap, when the thread finds descriptors readable for nothing again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 /// Late so often in a row, a runtime is taken to be busy.
@@ -29,79 +29,6 @@ const LATE_IN_A_ROW: u32 = 2;
 const BUSY: Duration = Duration::from_millis(5);
 /// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor may be readable for nothing.
 const MOST_IN_VAIN: u32 = 8;
-
-/// How long a program with a loop of its own has to pick up what is held back, before it is called.
-const BY_HAND: Duration = Duration::from_millis(10);
-
-/// Wakes whoever reaps besides those who submit: the thread, or a program with a loop of its own.
-pub(crate) struct Alarm {
-    fd: OwnedFd,
-    /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not set.
-    asleep: AtomicBool,
-    /// Calls a program with a loop of its own.
-    timer: Option<OwnedFd>,
-}
-
-impl Alarm {
-    /// `by_hand`: for a program with a loop of its own. Errors: EMFILE, ENFILE, ENOMEM.
-    pub(crate) fn new(by_hand: bool) -> io::Result<Arc<Self>> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let timer = || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
-        let timer = if by_hand { Some(timer()?) } else { None };
-        Ok(Arc::new(Self { fd, asleep: AtomicBool::new(by_hand), timer }))
-    }
-
-    /// Readable when it has been rung.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// Readable when something has been held back for a while.
-    pub(crate) fn timer(&self) -> Option<BorrowedFd<'_>> {
-        self.timer.as_ref().map(AsFd::as_fd)
-    }
-
-    pub(crate) fn ring(&self) {
-        // An eventfd that cannot be written to, because it was rung so often, is readable.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-    }
-
-    /// It has been heard.
-    pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
-    }
-
-    /// As [`clear`](Self::clear), of the timer: true if something has been held back for a while. Shards are to be moved after this,
-    /// which sets it again.
-    pub(crate) fn is_due(&self) -> bool {
-        let is_due = self.timer.as_ref().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok());
-        if is_due {
-            self.asleep.store(true, Ordering::SeqCst);
-        }
-        is_due
-    }
-
-    /// A shard holds something back until a runtime comes, which may be late, or until completions come, which may hang: rung if
-    /// the thread sleeps; the timer is set if it is not.
-    #[inline]
-    pub(crate) fn watch(&self) {
-        // What is held back is noted under a lock that the thread takes after it has said that it sleeps: one of the two sees the other.
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            match &self.timer {
-                Some(timer) => set(timer, BY_HAND),
-                None => self.ring(),
-            }
-        }
-    }
-}
-
-/// Sets a timer to a time from now.
-fn set(timer: &OwnedFd, time: Duration) {
-    let once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let Ok(it_value) = Timespec::try_from(time) else { return };
-    // It is a timer, and the time is one.
-    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: once, it_value });
-}
 
 /// The thread, from outside.
 pub(crate) struct Reaper {
@@ -178,7 +105,7 @@ impl Reaper {
             let mut woken = 0;
             let ready = self.wait(shards, &served, Some(left));
             for at in &ready {
-                let count = shards[*at].turn(Place::Elsewhere, None);
+                let count = shards[*at].turn(Place::Elsewhere);
                 woken += count;
                 if count == 0 {
                     // The runtime was quicker.

@@ -6,19 +6,52 @@
 //! One of each for each runtime and shard that a future was polled with; whichever bell rings first picks up all completions.
 //! They go with their runtime, and the engine's thread takes over then.
 
-use super::shard::{Place, Shard, lock};
+use super::Place;
+use crate::engine::shard::{Shard, lock};
+use ::tokio::io::Interest;
+use ::tokio::io::unix::AsyncFd;
+use ::tokio::runtime::{Handle, Id};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Handle, Id};
 
-/// The runtime that the caller runs in.
-pub(crate) fn runtime() -> Option<Handle> {
-    Handle::try_current().ok()
+/// Of how many operations of a thread one asks tokio again in which runtime that is: asking writes to a cache line that
+/// all of its workers share.
+const ASKED_AGAIN: u8 = 16;
+
+thread_local! {
+    /// The runtime that this thread was in, and for how many operations that is taken for granted.
+    static HERE: Cell<(Option<Id>, u8)> = const { Cell::new((None, 0)) };
+}
+
+/// The runtime that the caller runs in. A thread that goes from one runtime to another may be taken to be in the first for
+/// some operations; the engine's thread then picks up what nobody else does.
+pub(crate) fn runtime() -> Option<Id> {
+    HERE.with(|here| {
+        let (id, left) = here.get();
+        match left.checked_sub(1) {
+            Some(left) => {
+                here.set((id, left));
+                id
+            }
+            None => current(here),
+        }
+    })
+}
+
+/// The same, asked for now.
+fn current(here: &Cell<(Option<Id>, u8)>) -> Option<Id> {
+    let id = Handle::try_current().ok().map(|handle| handle.id());
+    here.set((id, ASKED_AGAIN - 1));
+    id
+}
+
+/// Whether the caller runs in that runtime.
+pub(crate) fn is_in(id: Id) -> bool {
+    HERE.with(current) == Some(id)
 }
 
 /// Has the current runtime pick up completions. Without success (the runtime has no I/O, no descriptor is to be had) the thread
@@ -36,7 +69,7 @@ pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
     let bell = Arc::new(Bell { shards: shards.clone(), shard, id, fd: Mutex::new(fd), returning: Mutex::default() });
     let post = Post { bell: bell.clone() };
     if works {
-        tokio::spawn(come_back(post));
+        ::tokio::spawn(come_back(post));
         bell.wake();
     } else {
         drop(post);
@@ -207,9 +240,9 @@ async fn come_back(post: Post) {
     while bell.returns().await {
         // The tasks that were woken run first; what they ask for is entered together, and what has completed meanwhile is told
         // together.
-        tokio::task::yield_now().await;
+        ::tokio::task::yield_now().await;
         while bell.shard().reap(Place::Runtime(bell.id)) > 1 {
-            tokio::task::yield_now().await;
+            ::tokio::task::yield_now().await;
         }
     }
 }

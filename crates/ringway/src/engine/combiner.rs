@@ -1,31 +1,98 @@
-//! One at a time, and nobody waits: who finds the turnstile taken leaves word, and who has it goes round again.
+//! The combining lock: one thread at a time, the combiner, submits and reaps for all. Nobody waits for it: a thread that
+//! finds it taken sets a flag, and the combiner goes round again, up to a bound. Then it leaves the next round to the
+//! engine's thread or the program.
 
+use super::reactor::Place;
+use super::shard::{Own, Round, Shard, State, drop_all, wake_all};
 use super::sync::{AtomicU8, Ordering};
+use std::sync::MutexGuard;
+use std::sync::atomic::AtomicBool;
 
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 /// Somebody came while it was taken.
 const AGAIN: u8 = 2;
 
+/// The most rounds that one thread makes in a row, and the most operations that it submits in them.
+const MOST_ROUNDS: usize = 16;
+const MOST_OPERATIONS: usize = 256;
+
 /// Lets one thread at a time do some work that all ask for, so that no request is lost: work asked for while
 /// it is being done is done again.
 #[derive(Debug)]
-pub(crate) struct Turnstile(AtomicU8);
+pub(crate) struct Combiner {
+    state: AtomicU8,
+    /// A thread has made the most rounds, and left the next to whoever hears the alarm.
+    left_over: AtomicBool,
+}
 
-/// The right to do the work. Dropped rather than left, as by a panic, it lets the next one in; word that was left is lost then.
+/// The right to do the work. Dropped rather than left, as by a panic, it lets the next thread in; a flag that was set is
+/// lost then.
 #[derive(Debug)]
-pub(crate) struct Passage<'a>(Option<&'a Turnstile>);
+pub(crate) struct Passage<'a>(Option<&'a Combiner>);
 
-impl Turnstile {
+impl Shard {
+    /// Makes rounds for all, until nobody asks for another or this thread has made the most. `state`: the lock, if it is
+    /// held already; `comes_back`: the caller will do this again when the tasks that it wakes have run. How many futures
+    /// were woken.
+    pub(super) fn combine<'a>(
+        &'a self,
+        mut passage: Passage<'a>,
+        mut state: Option<MutexGuard<'a, State>>,
+        place: Place,
+        mut own: Option<Own<'_>>,
+        comes_back: bool,
+    ) -> usize {
+        let mut round = Round::default();
+        let mut woken = 0;
+        for number in 1.. {
+            self.round(state.take(), place, &mut own, comes_back, &mut round);
+            let left = passage.leave();
+            woken += round.wakers.len();
+            // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
+            drop_all(&mut round.orphans);
+            wake_all(&mut round.wakers);
+            let again = match left {
+                Ok(()) if !round.more => break,
+                // What completed made room, or a group.
+                Ok(()) => self.combiner.enter(),
+                // A thread has found it taken.
+                Err(passage) => Some(passage),
+            };
+            let goes_on = number < MOST_ROUNDS && round.submitted < MOST_OPERATIONS && !round.enough;
+            match again {
+                None => break,
+                Some(again) if goes_on => passage = again,
+                // The others go on without this thread: whoever comes next, and at the latest the engine's.
+                Some(again) => {
+                    self.combiner.left_over.store(true, Ordering::Release);
+                    drop(again);
+                    self.alarm.ring();
+                    break;
+                }
+            }
+        }
+        woken
+    }
+
+    /// Makes the rounds that another thread has left over, if any.
+    pub(crate) fn take_over(&self) {
+        if self.combiner.left_over.swap(false, Ordering::AcqRel) {
+            self.turn(Place::Elsewhere);
+        }
+    }
+}
+
+impl Combiner {
     pub(crate) fn new() -> Self {
-        Self(AtomicU8::new(FREE))
+        Self { state: AtomicU8::new(FREE), left_over: AtomicBool::new(false) }
     }
 
     /// The work is the caller's, who has to [`leave`](Passage::leave). `None`: whoever has it does it again.
     pub(crate) fn enter(&self) -> Option<Passage<'_>> {
         // What the caller did before is seen by the one who goes round again, and the other way about.
         let before = self
-            .0
+            .state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(if state == FREE { TAKEN } else { AGAIN }));
         // (Not `then_some`: a passage that is made and not given away would be dropped, and let a second one in.)
         (before == Ok(FREE)).then(|| Passage(Some(self)))
@@ -35,20 +102,20 @@ impl Turnstile {
 impl Passage<'_> {
     /// Over; or, if somebody has asked meanwhile, the work is to be done again.
     pub(crate) fn leave(mut self) -> Result<(), Self> {
-        let Some(turnstile) = self.0.take() else { return Ok(()) };
-        if turnstile.0.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        let Some(combiner) = self.0.take() else { return Ok(()) };
+        if combiner.state.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return Ok(());
         }
         // Of those who come from here on, word is left anew.
-        turnstile.0.swap(TAKEN, Ordering::AcqRel);
-        Err(Self(Some(turnstile)))
+        combiner.state.swap(TAKEN, Ordering::AcqRel);
+        Err(Self(Some(combiner)))
     }
 }
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        if let Some(turnstile) = self.0 {
-            turnstile.0.swap(FREE, Ordering::AcqRel);
+        if let Some(combiner) = self.0 {
+            combiner.state.swap(FREE, Ordering::AcqRel);
         }
     }
 }
@@ -59,14 +126,14 @@ mod tests {
 
     #[test]
     fn word_that_was_left_is_heard() {
-        let turnstile = Turnstile::new();
-        let passage = turnstile.enter().expect("nobody has it");
-        assert!(turnstile.enter().is_none());
-        assert!(turnstile.enter().is_none(), "who is turned away lets nobody in");
+        let combiner = Combiner::new();
+        let passage = combiner.enter().expect("nobody has it");
+        assert!(combiner.enter().is_none());
+        assert!(combiner.enter().is_none(), "who is turned away lets nobody in");
         let passage = passage.leave().expect_err("somebody has asked");
         assert!(passage.leave().is_ok());
-        assert!(turnstile.enter().is_some(), "a passage that is dropped is over too");
-        assert!(turnstile.enter().is_some());
+        assert!(combiner.enter().is_some(), "a passage that is dropped is over too");
+        assert!(combiner.enter().is_some());
     }
 }
 
@@ -78,10 +145,10 @@ mod every_order {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    /// A shard in small: what futures leave under a lock, and a ring that is for whoever is through the turnstile.
+    /// A shard in small: what futures leave under a lock, and a ring that is for whoever is through the combiner.
     struct Small {
         front: Mutex<Front>,
-        turnstile: Turnstile,
+        combiner: Combiner,
         /// What is entered and has not completed.
         ring: Mutex<Vec<u32>>,
         /// Touched by whoever is at work: loom tells of two at once, and of one that does not see what the other did.
@@ -100,17 +167,17 @@ mod every_order {
         fn new(room: usize) -> Arc<Self> {
             let front = Mutex::new(Front { room, ..Front::default() });
             let (ring, alone) = (Mutex::default(), UnsafeCell::new(()));
-            Arc::new(Self { front, turnstile: Turnstile::new(), ring, alone })
+            Arc::new(Self { front, combiner: Combiner::new(), ring, alone })
         }
 
         /// As `Shard::go`.
         fn go(&self) {
-            let Some(mut passage) = self.turnstile.enter() else { return };
+            let Some(mut passage) = self.combiner.enter() else { return };
             loop {
                 let more = self.go_round();
                 passage = match passage.leave() {
                     Ok(()) if !more => return,
-                    Ok(()) => match self.turnstile.enter() {
+                    Ok(()) => match self.combiner.enter() {
                         Some(passage) => passage,
                         None => return,
                     },
@@ -157,7 +224,7 @@ mod every_order {
             all.append(&mut front.done);
             all.sort();
             assert!(all.iter().copied().eq(0..operations), "an operation is lost, or there twice: {all:?}");
-            assert!(self.turnstile.enter().is_some(), "the turnstile is free");
+            assert!(self.combiner.enter().is_some(), "the combiner is free");
         }
     }
 
@@ -203,7 +270,7 @@ mod every_order {
             let small = Small::new(2);
             let panics = {
                 let small = small.clone();
-                thread::spawn(move || drop(small.turnstile.enter()))
+                thread::spawn(move || drop(small.combiner.enter()))
             };
             small.push(0);
             panics.join().unwrap();

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The library that is installed has nothing that is for tests alone, and says so. (The other tests have the library for tests.) */
+#include "check.h"
+
+static void refused(const struct ringway_options *options, const char *text)
+{
+	struct ringway_queue *queue = NULL;
+
+	SAME(ringway_create(options, &queue), -EOPNOTSUPP);
+	CHECK(queue == NULL);
+	CHECK(strstr(ringway_last_error(), text) != NULL);
+	CHECK(strstr(ringway_last_error(), "testing") != NULL);
+}
+
+int main(void)
+{
+	struct ringway_options options = ringway_options();
+
+	options.faults = "seed=1 short=500";
+	refused(&options, "faults");
+	options = ringway_options();
+	options.backend = RINGWAY_BACKEND_NULL;
+	refused(&options, "RINGWAY_BACKEND_NULL");
+	return check_failures != 0;
+}

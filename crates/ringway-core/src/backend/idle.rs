@@ -1,0 +1,100 @@
+//! A backend that takes nothing and has nothing to answer: it is in the place of one that has been ended.
+
+use super::{Backend, Event, Job, NoRoom};
+use crate::slots::Token;
+use crate::sys::eventfd::{self, EventFd, wait_readable};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Instant;
+
+#[derive(Default)]
+pub(crate) struct Idle {
+    /// What [`Backend::poll_fd`] gave out.
+    eventfd: Option<EventFd>,
+    /// It has been signalled and not been drained.
+    is_signalled: bool,
+    watched: Option<RawFd>,
+}
+
+impl Backend for Idle {
+    unsafe fn carry(&mut self, _: &Job) -> Result<(), NoRoom> {
+        Err(NoRoom)
+    }
+
+    /// Waits for the watched eventfd and for `until`; without either it does not wait, for nothing would ever come.
+    fn enter(&mut self, want: usize, until: Option<Instant>, _: &mut Vec<Event>) -> io::Result<()> {
+        if std::mem::take(&mut self.is_signalled)
+            && let Some(eventfd) = &self.eventfd
+        {
+            eventfd.drain();
+        }
+        match self.watched {
+            _ if want == 0 => {}
+            Some(watched) if wait_readable([watched], until)? == [true] => _ = eventfd::drain(watched),
+            Some(_) => {}
+            None if until.is_some() => _ = wait_readable([], until)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: Token) {}
+
+    fn poll_fd(&mut self) -> io::Result<RawFd> {
+        let eventfd = match self.eventfd.take() {
+            Some(eventfd) => eventfd,
+            None => EventFd::new()?,
+        };
+        Ok(self.eventfd.insert(eventfd).as_raw_fd())
+    }
+
+    #[inline]
+    fn wake(&mut self) {
+        if !self.is_signalled
+            && let Some(eventfd) = &self.eventfd
+        {
+            eventfd.signal();
+            self.is_signalled = true;
+        }
+    }
+
+    fn watch(&mut self, eventfd: RawFd, active: bool) {
+        self.watched = active.then_some(eventfd);
+    }
+
+    fn set_timer(&mut self, _: Token, _: Instant) {}
+
+    fn can_carry(&self, _: &Job) -> bool {
+        false
+    }
+
+    fn chain_room(&self) -> usize {
+        0
+    }
+
+    /// Those for `poll_fd` alone, which are none of the operations'.
+    fn system_calls(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn waiting_for_nothing_ends_and_waiting_for_a_watched_eventfd_waits() {
+        let (mut idle, mut events) = (Idle::default(), Vec::new());
+        idle.enter(1, None, &mut events).unwrap();
+        let begun = Instant::now();
+        idle.enter(1, Some(begun + Duration::from_millis(5)), &mut events).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(5));
+        let eventfd = EventFd::new().unwrap();
+        idle.watch(eventfd.as_raw_fd(), true);
+        eventfd.signal();
+        idle.enter(1, None, &mut events).unwrap();
+        assert!(!eventfd.drain(), "it has been drained");
+        assert!(events.is_empty());
+    }
+}

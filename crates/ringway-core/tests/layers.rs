@@ -1,0 +1,104 @@
+//! The modules of the crate stand on one another in one order: none uses one that comes after it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the bottom up. Those on one line do not use one another.
+const LAYERS: &[&[&str]] = &[
+    &["refusal", "signals", "slots", "split", "fork", "cache_hint"],
+    &["sys", "device"],
+    &["buffer", "file"],
+    &["op"],
+    &["error", "backend"],
+    &["probe"],
+    &["queue"],
+];
+
+/// The lines of a file that are neither comments nor tests. (A file's own tests come last, and may use anything.)
+fn code(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
+    lines.map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Every source file below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => sources(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}
+
+/// The first names of the paths in `{one::Two, three}`, or that of `one::Two`: what follows `crate::`.
+fn first_names(path: &str) -> Vec<String> {
+    let name = |path: &str| path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
+    let mut depth = 1;
+    let inside = list.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '{') - i32::from(*c == '}');
+        depth == 0
+    });
+    let list = &list[..inside.map_or(list.len(), |(end, _)| end)];
+    let members = list.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    members.map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// What the crate's root gives out, and the module that it is from: `pub use file::{File, WeakFile}`.
+fn of_the_root(root: &str) -> HashMap<String, String> {
+    let uses = root.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
+    uses.flat_map(|path| {
+        let (module, names) = path.split_once("::").unwrap();
+        let last = names.rsplit("::").next().unwrap();
+        let names = if names.contains('{') { names.split('{').nth(1).unwrap() } else { last };
+        names
+            .trim_end_matches('}')
+            .split(',')
+            .map(|name| (name.trim().to_owned(), module.to_owned()))
+            .filter(|(name, _)| !name.is_empty())
+            .collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+#[test]
+fn the_modules_stand_on_one_another_in_one_order() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let given_out = of_the_root(&code(&src.join("lib.rs")).join(" "));
+    assert_eq!(given_out.get("File").map(String::as_str), Some("file"));
+    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+    let mut found = 0;
+    let mut wrong = Vec::new();
+    for path in sources(&src) {
+        let place = path.strip_prefix(&src).unwrap();
+        let module = place.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs");
+        if module == "lib" || path.file_name().unwrap() == "tests.rs" {
+            continue;
+        }
+        let own = layer(module).unwrap_or_else(|| panic!("{module} has no place in the order"));
+        let code = code(&path).join(" ");
+        for used in code.split("crate::").skip(1).flat_map(first_names) {
+            let used = given_out.get(&used).unwrap_or(&used);
+            let below = layer(used).unwrap_or_else(|| panic!("{}: crate::{used} is unknown", place.display()));
+            found += 1;
+            if used != module && below >= own {
+                wrong.push(format!("{} uses {used}", place.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(found > 100, "only {found} uses were found: they are written in another way");
+}
+
+#[test]
+fn names_are_found_in_lists() {
+    assert_eq!(first_names("{op::{self, Raw}, File, slots::Key}; more, words"), ["op", "File", "slots"]);
+    assert_eq!(first_names("op::Raw;"), ["op"]);
+}

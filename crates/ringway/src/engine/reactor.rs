@@ -1,0 +1,81 @@
+//! Who picks up completions, besides those who submit: a runtime's I/O driver, the engine's own thread, or the program.
+
+pub(crate) mod manual;
+pub(crate) mod thread;
+#[cfg(feature = "tokio")]
+pub(crate) mod tokio;
+
+use std::task::Waker;
+
+/// Where a future is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a tokio runtime.
+    #[cfg(feature = "tokio")]
+    Runtime(::tokio::runtime::Id),
+    /// Anywhere else.
+    Elsewhere,
+    /// In a program that reaps by itself.
+    ByHand,
+}
+
+/// What a reaper leaves behind when it gives way to the tasks that it woke. Until it is back, what completes in the meantime
+/// is for it to tell: a task that woke others would have a worker woken for each of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promise {
+    /// Where it was given. It is nothing to those who are polled elsewhere, for that runtime may be busy.
+    pub(super) place: Place,
+    /// Tasks that were woken.
+    pub(super) tasks: usize,
+}
+
+/// Who picks up completions, besides those who submit.
+#[derive(Default)]
+pub(crate) struct Reapers {
+    /// Runtimes whose I/O driver does; false: that have none.
+    #[cfg(feature = "tokio")]
+    pub(crate) runtimes: Vec<(::tokio::runtime::Id, bool)>,
+    /// Tasks that come after those that were woken; to be woken themselves when the shard closes.
+    #[cfg(feature = "tokio")]
+    pub(crate) drivers: Vec<(::tokio::runtime::Id, Waker)>,
+    /// The thread does.
+    pub(crate) thread: bool,
+    /// The engine has gone, or the backend has failed for good.
+    pub(crate) closed: bool,
+}
+
+impl Reapers {
+    /// Nobody need come any more; whom to wake to learn of it.
+    pub(super) fn close(&mut self) -> Vec<Waker> {
+        self.closed = true;
+        #[cfg(feature = "tokio")]
+        return self.drivers.drain(..).map(|(_, waker)| waker).collect();
+        #[cfg(not(feature = "tokio"))]
+        Vec::new()
+    }
+
+    /// The runtime that somebody waits in, if it was not known.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_new(&mut self, place: Place) -> Option<::tokio::runtime::Id> {
+        let Place::Runtime(id) = place else { return None };
+        let new = !self.closed && self.runtimes.iter().all(|(known, _)| *known != id);
+        new.then(|| self.runtimes.push((id, true)));
+        new.then_some(id)
+    }
+
+    /// A runtime is not known any more.
+    #[cfg(feature = "tokio")]
+    pub(super) fn forget(&mut self, id: ::tokio::runtime::Id) {
+        self.runtimes.retain(|(known, _)| *known != id);
+    }
+
+    /// Somebody waits at `place`: the thread is to be quick where no runtime is.
+    pub(super) fn attend(&mut self, place: Place) {
+        self.thread |= match place {
+            #[cfg(feature = "tokio")]
+            Place::Runtime(id) => self.runtimes.iter().any(|(known, has_driver)| *known == id && !has_driver),
+            Place::Elsewhere => true,
+            Place::ByHand => false,
+        };
+    }
+}

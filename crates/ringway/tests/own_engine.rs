@@ -1,0 +1,289 @@
+//! Functions on paths go through the engine that they are given. The global one cannot be made in
+//! these tests, so that whatever asks for it fails.
+
+#[path = "../../ringway-core/tests/common/mod.rs"]
+#[allow(dead_code, reason = "the other suites use the rest")]
+mod common;
+
+use futures::executor::block_on;
+use ringway::fs::{DirBuilder, File, OpenOptions, Resolve};
+use ringway::{At, BackendKind, Engine};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// Runs a test on each backend, where there is no global engine.
+fn each(test: &str, body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
+    each_after(test, || {}, body);
+}
+
+/// As `each`, with something done to the process before.
+fn each_after(test: &str, before: impl FnOnce(), body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
+    let prepare = |command: &mut std::process::Command| _ = command.env("RINGWAY_BACKEND", "none of them");
+    common::in_child(test, prepare, || {
+        before();
+        assert_eq!(Engine::global().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+            match Engine::builder().backend(kind).shards(1).build() {
+                Ok(engine) => {
+                    let dir = tempfile::tempdir().unwrap();
+                    block_on(body(&engine, dir.path())).unwrap();
+                }
+                Err(error) => println!("skipped: {kind}: {error}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn every_function_has_its_engine() {
+    each("every_function_has_its_engine", async |engine, dir| {
+        let fs = engine.fs();
+        let at = |name: &str| dir.join(name);
+        fs.create_dir(at("one")).await?;
+        fs.create_dir_all(at("two/and/deep")).await?;
+        fs.create_dir_all(at("two/and/deep")).await?;
+        DirBuilder::new().mode(0o700).engine(engine).create(at("three")).await?;
+        fs.write(at("file"), b"text".to_vec()).await?;
+        assert_eq!(fs.read(at("file")).await?, b"text");
+        assert_eq!(fs.read_to_string(at("file")).await?, "text");
+        fs.write_atomic(at("atomic"), b"new".to_vec()).await?;
+        let mut file = fs.create_atomic(at("atomic")).await?;
+        file.write_all(b"newer").await?;
+        file.commit().await?;
+        assert_eq!(fs.copy(at("atomic"), at("copy")).await?, 5);
+        fs.rename(at("copy"), at("moved")).await?;
+        fs.hard_link(at("moved"), at("hard")).await?;
+        fs.symlink("hard", at("soft")).await?;
+        assert_eq!(fs.metadata(at("soft")).await?.len(), 5);
+        assert!(fs.symlink_metadata(at("soft")).await?.is_symlink());
+        assert_eq!(fs.read_link(at("soft")).await?.as_os_str(), "hard");
+        assert_eq!(fs.canonicalize(at("soft")).await?, std::fs::canonicalize(at("hard"))?);
+        fs.set_permissions(at("hard"), PermissionsExt::from_mode(0o604)).await?;
+        assert_eq!(fs.metadata(at("moved")).await?.mode() & 0o777, 0o604);
+        fs.sync_dir(dir).await?;
+        assert_eq!(fs.sync_dir(at("file")).await.unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        fs.remove_file(at("soft")).await?;
+        assert!(!fs.exists(at("soft")).await? && fs.try_exists(at("hard")).await?);
+        let mut entries = fs.read_dir(at("two")).await?;
+        let entry = entries.next_entry().await?.unwrap();
+        assert!(entry.file_name() == "and" && entry.metadata().await?.is_dir());
+        fs.remove_dir(at("one")).await?;
+        fs.remove_dir_all(at("two")).await?;
+        assert!(!at("one").exists() && !at("two").exists());
+        Ok(())
+    });
+}
+
+/// What each flag lets through, and with which error it refuses the rest.
+#[test]
+fn paths_lead_only_where_they_may() {
+    each("paths_lead_only_where_they_may", async |engine, dir| {
+        std::fs::create_dir(dir.join("root"))?;
+        std::fs::write(dir.join("root/file"), b"inside")?;
+        std::fs::write(dir.join("file"), b"outside")?;
+        std::os::unix::fs::symlink("file", dir.join("root/link"))?;
+        std::os::unix::fs::symlink("/file", dir.join("root/absolute"))?;
+        std::os::unix::fs::symlink("../file", dir.join("root/out"))?;
+        let root = engine.open(dir.join("root")).await?;
+        let open = async |path: &str, resolve| match OpenOptions::new()
+            .read(true)
+            .in_dir(&root)
+            .resolve(resolve)
+            .open(path)
+            .await
+        {
+            Ok(file) => Ok(file.read(0..9).await?.to_vec()),
+            Err(error) => Err(error),
+        };
+        let inside = b"inside".to_vec();
+        for resolve in [Resolve::BENEATH, Resolve::IN_ROOT, Resolve::NO_SYMLINKS, Resolve::NO_XDEV, Resolve::default()]
+        {
+            assert_eq!(open("file", resolve).await?, inside, "{resolve:?}");
+        }
+        let errno = |result: io::Result<Vec<u8>>| result.unwrap_err().raw_os_error().unwrap();
+        for path in ["../file", "out", "absolute", "/etc/passwd"] {
+            assert_eq!(errno(open(path, Resolve::BENEATH).await), libc::EXDEV, "{path}");
+        }
+        assert_eq!(open("link", Resolve::BENEATH).await?, inside);
+        for path in ["../file", "out", "absolute", "/file", "/../../file"] {
+            assert_eq!(open(path, Resolve::IN_ROOT).await?, inside, "{path}");
+        }
+        assert_eq!(errno(open("link", Resolve::NO_SYMLINKS).await), libc::ELOOP);
+        let mut both = Resolve::BENEATH;
+        both |= Resolve::NO_SYMLINKS;
+        assert_eq!(both, Resolve::NO_SYMLINKS | Resolve::BENEATH);
+        assert_eq!(errno(open("link", both).await), libc::ELOOP);
+        assert_eq!(errno(open("../file", both).await), libc::EXDEV);
+        let magic = format!("/proc/self/fd/{}", root.as_raw_fd());
+        assert_eq!(errno(open(&magic, Resolve::NO_MAGICLINKS).await), libc::ELOOP);
+        assert_eq!(open("link", Resolve::NO_MAGICLINKS).await?, inside);
+        assert_eq!(errno(open("/proc/self/status", Resolve::NO_XDEV).await), libc::EXDEV);
+        assert_eq!(errno(open("file", Resolve::BENEATH | Resolve::IN_ROOT).await), libc::EINVAL);
+        // In the cache of names since it was opened above; another may not be.
+        assert_eq!(open("file", Resolve::CACHED).await?, inside);
+        let mut making = OpenOptions::new();
+        making.write(true).create(true).in_dir(&root).resolve(Resolve::CACHED);
+        assert_eq!(making.open("file").await.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        Ok(())
+    });
+}
+
+/// A kernel before 5.6, or a filter: it is said, and nothing is opened that the flags exclude.
+/// Other opens need no openat2.
+fn without_openat2(test: &str, errno: i32) {
+    each_after(
+        test,
+        || common::refuse(&[libc::SYS_openat2], errno),
+        async |engine, dir| {
+            std::fs::write(dir.join("file"), b"text")?;
+            let root = engine.open(dir).await?;
+            let mut options = OpenOptions::new();
+            options.read(true).in_dir(&root);
+            assert_eq!(options.open("file").await?.read(0..9).await?, b"text");
+            options.resolve(Resolve::BENEATH);
+            match options.open("file").await {
+                // (A ring does not pass the filter.)
+                Ok(_) => assert_eq!(engine.backend(), BackendKind::Uring),
+                Err(error) => {
+                    assert_ne!(engine.backend(), BackendKind::Uring);
+                    assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                    assert!(error.to_string().contains("openat2"), "{error}");
+                }
+            }
+            // An error of the path's own is told as it is.
+            let missing = options.open("missing").await.unwrap_err();
+            let expected = match engine.backend() {
+                BackendKind::Uring => io::ErrorKind::NotFound,
+                _ => io::ErrorKind::Unsupported,
+            };
+            assert_eq!(missing.kind(), expected);
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_kernel_without_openat2() {
+    without_openat2("a_kernel_without_openat2", libc::ENOSYS);
+}
+
+#[test]
+fn a_filter_without_openat2() {
+    without_openat2("a_filter_without_openat2", libc::EPERM);
+}
+
+/// The standard library's file comes when no operation of a dropped future holds it any more.
+#[test]
+fn a_file_becomes_one_of_std() {
+    each("a_file_becomes_one_of_std", async |engine, dir| {
+        let path = dir.join("file");
+        std::fs::write(&path, b"0123456789")?;
+        let file = engine.open(&path).await?;
+        file.read_at(vec![0; 3], At::Cursor).await.0?;
+        // Clones and streams hold it.
+        let clone = file.clone();
+        assert_eq!(clone.into_std().await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let reader = file.reader();
+        let file = file.try_into_std().expect_err("the reader holds it");
+        drop(reader);
+        let fd = file.as_raw_fd();
+        let std: std::fs::File = file.try_into().expect("nobody holds it");
+        assert_eq!(std.as_raw_fd(), fd, "it is the same descriptor");
+        assert_eq!(io::Seek::stream_position(&mut &std)?, 3);
+        // And back.
+        let file = File::with_engine(std.into(), engine);
+        assert_eq!(file.read(0..4).await?, b"0123");
+
+        // A read that waits holds the file when its future is dropped, until it has been cancelled.
+        let (reader, mut writer) = io::pipe()?;
+        let pipe = File::with_engine(reader.into(), engine);
+        let mut read = Box::pin(pipe.read_at(vec![0; 10], At::Cursor));
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(read);
+        let mut std = pipe.into_std().await?;
+        assert_eq!(engine.stats().counts.in_flight, 0);
+        // Nothing takes bytes away behind our back.
+        io::Write::write_all(&mut writer, b"all of it")?;
+        drop(writer);
+        assert_eq!(io::read_to_string(&mut std)?, "all of it");
+
+        // Dropped while it waits, it is closed.
+        let (reader, writer) = io::pipe()?;
+        let pipe = File::with_engine(reader.into(), engine);
+        let mut read = Box::pin(pipe.read_at(vec![0; 10], At::Cursor));
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(read);
+        if let Poll::Ready(std) = pin!(pipe.into_std()).poll(&mut Context::from_waker(Waker::noop())) {
+            drop(std?);
+        }
+        let mut hangup = [rustix::event::PollFd::new(&writer, rustix::event::PollFlags::ERR)];
+        assert_eq!(rustix::event::poll(&mut hangup, Some(&rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 }))?, 1);
+        Ok(())
+    });
+}
+
+/// Where the file system has no files without a name, or /proc is not there, the new file has a
+/// name for the meantime. It goes with the write, and a forked child leaves it to its parent.
+#[test]
+fn names_for_the_meantime_are_the_writers() {
+    each_after(
+        "names_for_the_meantime_are_the_writers",
+        || common::refuse(&[libc::SYS_faccessat, libc::SYS_faccessat2], libc::ENOSYS),
+        async |engine, dir| {
+            let path = dir.join("file");
+            let entries = || -> Vec<_> {
+                let entries = std::fs::read_dir(dir).unwrap();
+                let mut names: Vec<_> =
+                    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+                names.sort();
+                names
+            };
+            for old in [None, Some("old")] {
+                let before = entries();
+                let mut file = engine.fs().create_atomic(&path).await?.chunk(1);
+                let with_another = entries();
+                assert_eq!(with_another.len(), before.len() + 1);
+                assert!(with_another[0].starts_with(".file.") && with_another[0].ends_with(".tmp"), "{with_another:?}");
+                file.write_all(b"lost").await?;
+                drop(file);
+                assert_eq!(entries(), before);
+                assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), old);
+
+                let mut file = engine.fs().create_atomic(&path).await?;
+                file.write_all(b"old").await?;
+                file.flush().await?;
+                let with_another = entries();
+                let mut file = Some(file);
+                // SAFETY: the child runs on this thread alone, and ends without returning.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: the calls take numbers. This ends a child that hangs.
+                    unsafe { libc::alarm(20) };
+                    drop(file.take());
+                    // SAFETY: likewise; nothing of the parent's is run or written out.
+                    unsafe { libc::_exit(0) };
+                }
+                let mut status = 0;
+                // SAFETY: `status` is valid for writes for the length of the call.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0);
+                assert_eq!(entries(), with_another, "the child has removed its parent's");
+                file.take().unwrap().commit().await?;
+                assert_eq!(entries(), ["file"]);
+                assert_eq!(std::fs::read(&path)?, b"old");
+            }
+            // What cannot be committed goes.
+            let mut file = engine.fs().create_atomic(&path).await?;
+            file.write_all(b"new").await?;
+            std::fs::remove_file(&path)?;
+            std::fs::create_dir(&path)?;
+            assert_eq!(file.commit().await.unwrap_err().kind(), io::ErrorKind::IsADirectory);
+            assert_eq!(entries(), ["file"]);
+            Ok(())
+        },
+    );
+}

@@ -1,0 +1,190 @@
+//! The global engine is made once, and before its first use the program and the environment say
+//! what it is to be.
+
+use crate::common::in_child;
+use crate::process::forked;
+use crate::watchdog::Watchdog;
+use futures::executor::block_on;
+use ringway::fs::File;
+use ringway::{BackendKind, Engine, EngineBuilder, Reaping};
+use std::io;
+use std::sync::Barrier;
+use std::task::{Context, Waker};
+
+fn threads() -> EngineBuilder {
+    Engine::builder().backend(BackendKind::Threads).shards(1)
+}
+
+fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
+    result.map(drop).expect_err("an error").kind()
+}
+
+/// Runs `body` in a process of its own, with this in its environment.
+fn with(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
+    let prepare = |command: &mut std::process::Command| {
+        for name in ["RINGWAY_BACKEND", "RINGWAY_IN_FLIGHT", "RINGWAY_POOL"] {
+            command.env_remove(name);
+        }
+        command.envs(variables.iter().copied());
+    };
+    in_child(&format!("global::{test}"), prepare, body);
+}
+
+#[test]
+fn what_is_installed_is_the_global_one() {
+    with("what_is_installed_is_the_global_one", &[], || {
+        let _watch = Watchdog::new("what_is_installed_is_the_global_one");
+        // What fails installs nothing.
+        assert_eq!(kind(threads().in_flight(0).install_global()), io::ErrorKind::InvalidInput);
+        let installed = threads().install_global().unwrap();
+        assert_eq!(installed.backend(), BackendKind::Threads);
+        assert!(std::ptr::eq(installed, Engine::global().unwrap()));
+        let before = installed.stats().counts.pushed;
+        block_on(ringway::fs::read("/etc/passwd")).unwrap();
+        assert!(installed.stats().counts.pushed > before);
+        assert_eq!(kind(threads().install_global()), io::ErrorKind::AlreadyExists);
+        assert!(std::ptr::eq(installed, Engine::global().unwrap()));
+    });
+}
+
+#[test]
+fn what_has_been_used_is_not_replaced() {
+    with("what_has_been_used_is_not_replaced", &[], || {
+        let global = Engine::global().unwrap();
+        let error = threads().install_global().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert!(error.to_string().contains("before anything uses it"), "{error}");
+        assert!(std::ptr::eq(global, Engine::global().unwrap()));
+    });
+}
+
+#[test]
+fn one_of_many_installs_it() {
+    with("one_of_many_installs_it", &[], || {
+        let _watch = Watchdog::new("one_of_many_installs_it");
+        const MANY: usize = 8;
+        let barrier = Barrier::new(MANY);
+        let install = || {
+            barrier.wait();
+            let installed = threads().install_global();
+            (installed.map_err(|error| error.kind()), Engine::global().unwrap())
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..MANY).map(|_| scope.spawn(install)).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(results.iter().filter(|(installed, _)| installed.is_ok()).count(), 1);
+        for (installed, global) in &results {
+            assert!(std::ptr::eq(*global, results[0].1));
+            match installed {
+                Ok(installed) => assert!(std::ptr::eq(*installed, *global)),
+                Err(kind) => assert_eq!(*kind, io::ErrorKind::AlreadyExists),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_forked_child_installs_none_over_its_parents() {
+    with("a_forked_child_installs_none_over_its_parents", &[], || {
+        // Before there is one, each process may install its own.
+        let status = forked(|| {
+            let installed = threads().install_global().unwrap();
+            assert!(std::ptr::eq(installed, Engine::global().unwrap()));
+            block_on(ringway::fs::metadata("/")).unwrap();
+        });
+        assert_eq!(status, 0);
+        threads().install_global().unwrap();
+        let status = forked(|| {
+            assert_eq!(threads().install_global().unwrap_err().raw_os_error(), Some(libc::ECHILD));
+            assert_eq!(Engine::global().unwrap_err().raw_os_error(), Some(libc::ECHILD));
+        });
+        assert_eq!(status, 0);
+        block_on(ringway::fs::metadata("/")).unwrap();
+    });
+}
+
+/// How many of many reads an engine enters together.
+fn entered_together(builder: EngineBuilder) -> u64 {
+    let engine = builder.reaping(Reaping::ByHand).try_cached(false).build().unwrap();
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(40 << 20).unwrap();
+    let file = File::with_engine(file.into(), &engine);
+    let ranges: Vec<_> = (0..40).map(|at| at << 20..(at << 20) + 4096).collect();
+    let mut reads = Box::pin(file.read_ranges(&ranges));
+    // (The task gives way while it takes memory for them.)
+    while engine.stats().counts.pushed == 0 {
+        let _ = reads.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+    while engine.stats().batches.operations < ranges.len() as u64 {
+        engine.reap();
+    }
+    engine.stats().batches.largest
+}
+
+#[test]
+fn the_environment_decides_on_the_depth() {
+    with("the_environment_decides_on_the_depth", &[("RINGWAY_IN_FLIGHT", "3")], || {
+        let _watch = Watchdog::new("the_environment_decides_on_the_depth");
+        assert!(entered_together(threads()) <= 3);
+        // What the program chooses stands.
+        assert!(entered_together(threads().in_flight(30)) > 3);
+    });
+}
+
+#[test]
+fn the_environment_decides_on_the_pool() {
+    with("the_environment_decides_on_the_pool", &[("RINGWAY_POOL", "1g")], || {
+        const LEN: u64 = 48 << 20;
+        const BLOCK: u64 = 3 << 20;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(LEN).unwrap();
+        let kept = |builder: EngineBuilder| {
+            let engine = builder.build().unwrap();
+            let file = File::with_engine(file.reopen().unwrap().into(), &engine);
+            let before = resident();
+            let read = |at| block_on(file.read(at..at + BLOCK)).unwrap();
+            let blocks: Vec<_> = (0..LEN).step_by(BLOCK as usize).map(read).collect();
+            assert!(resident() > before + LEN / 2);
+            drop(blocks);
+            resident().saturating_sub(before)
+        };
+        // The other way round, what the first engine keeps would be the second one's.
+        assert!(kept(threads().pool(0)) < LEN / 2, "the program has chosen to keep nothing");
+        assert!(kept(threads()) > LEN / 2, "1 GiB is room for it");
+    });
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn values_that_cannot_be_are_refused() {
+    let wrong = [("RINGWAY_IN_FLIGHT", "many"), ("RINGWAY_POOL", "64 MB")];
+    with("values_that_cannot_be_are_refused", &wrong, || {
+        let refused = |result: io::Result<Engine>, name: &str, value: &str| {
+            let error = result.expect_err("a wrong value");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            let text = error.to_string();
+            assert!(text.contains(name) && text.contains(value), "{text}");
+        };
+        refused(threads().build(), "RINGWAY_IN_FLIGHT", "many");
+        refused(threads().in_flight(9).build(), "RINGWAY_POOL", "64 MB");
+        assert_eq!(kind(Engine::global()), io::ErrorKind::InvalidInput);
+        threads().in_flight(9).pool(0).build().unwrap();
+        // The next try is another one.
+        threads().in_flight(9).pool(0).install_global().unwrap();
+    });
+}
+
+#[test]
+fn empty_is_not_set() {
+    let empty = [("RINGWAY_BACKEND", ""), ("RINGWAY_IN_FLIGHT", ""), ("RINGWAY_POOL", "")];
+    with("empty_is_not_set", &empty, || {
+        Engine::global().unwrap();
+    });
+}
