@@ -7,7 +7,7 @@
 use super::started::Started;
 use crate::Block;
 use crate::align::enclose;
-use crate::engine::{STEP, go_on};
+use crate::engine::{STEP, go_on, without_giving_way};
 use crate::fs::File;
 use crate::fs::lent::{Begun, again};
 use crate::ranges::{Merge, Numbered, Shared, Window};
@@ -220,7 +220,12 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         });
         let slot = &mut self.slots[number];
         let future = self.file.clone().end_planned(buffer, offset);
-        let block = Started::new(future, &mut Context::from_waker(&slot.waker));
+        let mut cx = Context::from_waker(&slot.waker);
+        // The task has just given way; only a long read copies more than it was asked for.
+        let block = match shared.read.len() <= STEP {
+            true => without_giving_way(|| Started::new(future, &mut cx)),
+            false => Started::new(future, &mut cx),
+        };
         if block.is_over() {
             self.completed.push_back(number);
         }
