@@ -50,7 +50,7 @@ mod sys;
 
 #[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
-pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer};
+pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer, SpareCapacity};
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};

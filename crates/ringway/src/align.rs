@@ -99,10 +99,11 @@ impl From<BadRange> for io::Error {
 ///
 /// When offset, length or address is not a multiple of what the file asks for; the text names each that is not.
 pub(crate) fn check_write(direct: &DirectIo, offset: u64, bytes: &[u8]) -> Result<(), Misaligned> {
-    check(direct, offset, bytes.len() as u64, bytes.as_ptr().addr() as u64)
+    check_memory(direct, offset, bytes.len() as u64, bytes.as_ptr().addr() as u64)
 }
 
-fn check(direct: &DirectIo, offset: u64, len: u64, address: u64) -> Result<(), Misaligned> {
+/// As [`check_write`], for `len` bytes at this address.
+pub(crate) fn check_memory(direct: &DirectIo, offset: u64, len: u64, address: u64) -> Result<(), Misaligned> {
     let (block, memory) = (u64::from(direct.offset_align), u64::from(direct.memory_align));
     // A multiple of nothing is nothing that a file asks for.
     let wrong = |given: u64, align: u64| (align > 0 && !given.is_multiple_of(align)).then_some((given, align));
@@ -182,13 +183,13 @@ mod tests {
 
     #[test]
     fn a_misaligned_write_is_told_what_is_wrong_with_it() {
-        assert_eq!(check(&DIRECT, 1024, 512, 0x1004), Ok(()));
+        assert_eq!(check_memory(&DIRECT, 1024, 512, 0x1004), Ok(()));
         assert_eq!(
-            check(&DIRECT, 7, 512, 0x1004).unwrap_err().to_string(),
+            check_memory(&DIRECT, 7, 512, 0x1004).unwrap_err().to_string(),
             "direct write: offset 7 is not a multiple of 512"
         );
         assert_eq!(
-            check(&DIRECT, 7, 100, 0x1001).unwrap_err().to_string(),
+            check_memory(&DIRECT, 7, 100, 0x1001).unwrap_err().to_string(),
             "direct write: offset 7 is not a multiple of 512, length 100 is not a multiple of 512, \
              buffer address 0x1001 is not a multiple of 4"
         );
@@ -233,7 +234,7 @@ mod tests {
             let direct = DirectIo { offset_align: 1 << shift, ..DIRECT };
             let whole = |number: u64, align: u32| number.is_multiple_of(u64::from(align));
             let expected = whole(offset, 1 << shift) && whole(len, 1 << shift) && whole(address, 4);
-            prop_assert_eq!(check(&direct, offset, len, address).is_ok(), expected);
+            prop_assert_eq!(check_memory(&direct, offset, len, address).is_ok(), expected);
         }
     }
 

@@ -196,7 +196,7 @@ impl Inner {
     }
 
     /// True in the process that the engine belongs to; a fork of it may not push.
-    fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
 

@@ -33,11 +33,12 @@ mod atomic;
 mod copy;
 mod dir;
 mod file;
-mod lent;
+pub(crate) mod lent;
 mod open;
 pub(crate) mod outcome;
 mod path;
 mod read_dir;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod transfer;

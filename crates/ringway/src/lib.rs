@@ -21,7 +21,8 @@
 //!
 //! The kernel writes to a buffer for as long as a read is on its way, whatever becomes of the future. So an operation owns its buffer:
 //! one that is given goes along and comes back with the result ([`IoBuffer`]), one that is lent ([`Block`]) comes with
-//! it. A borrowed slice cannot be passed; that is what makes dropping a future at any point safe:
+//! it. To read into a `Vec::with_capacity` without zeroing it first, there is [`read_buf_at`](fs::File::read_buf_at). A borrowed
+//! slice cannot be passed; that is what makes dropping a future at any point safe:
 //!
 //! ```compile_fail
 //! # async fn example(file: ringway::fs::File) {
@@ -63,6 +64,7 @@ mod engine;
 #[cfg(test)]
 mod faults;
 pub mod fs;
+mod log;
 mod pool;
 mod ranges;
 mod stream;
@@ -73,16 +75,19 @@ mod thread;
 extern crate self as ringway;
 
 pub use block::Block;
-pub use buffer::IoBuffer;
+pub use buffer::{IoBuffer, SpareBuffer};
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
+pub use log::LogWriter;
 pub use ranges::Merge;
 #[cfg(feature = "testing")]
 pub use ringway_core::FaultPlan;
 pub use ringway_core::op::{Advice, At, Metadata};
-pub use ringway_core::{AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SqPoll};
+pub use ringway_core::{
+    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity, SqPoll,
+};
 #[cfg(feature = "futures")]
 pub use stream::Blocks;
-pub use stream::{Reader, Writer};
+pub use stream::{RangeRead, RangeStream, Reader, Writer};
 
 /// The programs in the README compile and run.
 #[cfg(all(doctest, feature = "tokio"))]

@@ -5,6 +5,7 @@
 //! read directly, everything is counted in whole blocks, since less than a block cannot be read.
 
 use crate::align::{BadRange, enclose, in_memory, part};
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::fmt;
 use std::io;
@@ -167,6 +168,59 @@ impl Part {
     }
 }
 
+/// Ranges that are planned together, read by read.
+pub(crate) struct Window {
+    ranges: Vec<Numbered>,
+    plan: Plan,
+    /// Positions in `ranges` of those that need a read, by the number of their read.
+    order: Vec<usize>,
+    /// How many of `order` have been taken.
+    taken: usize,
+}
+
+/// A range with its number among all ranges of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Numbered {
+    pub index: usize,
+    pub range: Range<u64>,
+}
+
+/// One read of a window, with the ranges that it serves.
+pub(crate) struct Shared {
+    pub read: Read,
+    pub parts: SmallVec<[(Numbered, Part); 1]>,
+}
+
+impl Window {
+    /// Plans these ranges, none of which is empty.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Plan::new`].
+    pub fn new(ranges: Vec<Numbered>, merge: &Merge, align: u64) -> Result<Self, BadRangeAt> {
+        let plain: Vec<_> = ranges.iter().map(|numbered| numbered.range.clone()).collect();
+        let plan = Plan::new(&plain, merge, align)?;
+        let read = |at: usize| plan.parts()[at].map(|part| part.read);
+        let mut order: Vec<_> = (0..ranges.len()).filter(|at| read(*at).is_some()).collect();
+        order.sort_by_key(|at| read(*at));
+        Ok(Self { ranges, plan, order, taken: 0 })
+    }
+
+    /// The next read in the order of offsets; `None` after the last.
+    pub fn next_read(&mut self) -> Option<Shared> {
+        let part = |at: usize| self.plan.parts()[at];
+        let number = part(*self.order.get(self.taken)?)?.read;
+        let mut parts = SmallVec::new();
+        while let Some(at) = self.order.get(self.taken).copied()
+            && let Some(part) = part(at).filter(|part| part.read == number)
+        {
+            parts.push((self.ranges[at].clone(), part));
+            self.taken += 1;
+        }
+        Some(Shared { read: self.plan.reads()[number], parts })
+    }
+}
+
 /// A range among many that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadRangeAt {
@@ -280,6 +334,27 @@ mod tests {
                 let bytes = part.map_or(&[][..], |part| &came[part.read][part.within(came[part.read].len())]);
                 prop_assert_eq!(bytes, of_file(range.clone()));
             }
+        }
+
+        /// A window's reads are its plan's in order, and serve each range that is not empty once.
+        #[test]
+        fn a_window_serves_each_range_once(ranges in ranges(), merge in merges(), shift in 0u32..9) {
+            let align = 1 << shift;
+            let plan = Plan::new(&ranges, &merge, align).unwrap();
+            let numbered = ranges.iter().enumerate().map(|(at, range)| Numbered { index: at + 100, range: range.clone() });
+            let mut window = Window::new(numbered.collect(), &merge, align).unwrap();
+            let mut served = vec![None; ranges.len()];
+            for (number, read) in plan.reads().iter().enumerate() {
+                let shared = window.next_read().unwrap();
+                prop_assert_eq!(shared.read, *read);
+                prop_assert!(!shared.parts.is_empty());
+                for (Numbered { index, range }, part) in shared.parts {
+                    prop_assert_eq!(&range, &ranges[index - 100]);
+                    prop_assert_eq!((part.read, served[index - 100].replace(part)), (number, None));
+                }
+            }
+            prop_assert!(window.next_read().is_none());
+            prop_assert_eq!(&served[..], plan.parts());
         }
 
         /// Every read keeps to the limits, is needed at both ends, and is as few as they allow.

@@ -9,6 +9,7 @@ mod behind;
 mod blocks;
 #[cfg(feature = "futures")]
 mod futures;
+mod ranges;
 mod reader;
 mod started;
 #[cfg(feature = "tokio")]
@@ -17,6 +18,7 @@ mod writer;
 
 #[cfg(feature = "futures")]
 pub use blocks::Blocks;
+pub use ranges::{RangeRead, RangeStream};
 pub use reader::Reader;
 pub use writer::Writer;
 

@@ -7,10 +7,14 @@ mod common;
 mod drops;
 #[path = "streams/full_disk.rs"]
 mod full_disk;
+#[path = "streams/ranges.rs"]
+mod ranges;
 #[path = "streams/reader.rs"]
 mod reader;
 #[path = "streams/script.rs"]
 mod script;
+#[path = "streams/spare.rs"]
+mod spare;
 #[path = "streams/traits.rs"]
 mod traits;
 #[path = "streams/writer.rs"]

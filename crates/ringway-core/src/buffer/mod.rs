@@ -2,9 +2,11 @@
 
 mod aligned;
 mod arena;
+mod spare;
 
 pub use aligned::AlignedBuffer;
 pub use arena::{Arena, Block};
+pub use spare::SpareCapacity;
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};

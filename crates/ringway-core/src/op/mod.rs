@@ -45,7 +45,7 @@ pub(crate) use open::DetachedOpen;
 pub use open::{Open, OpenOptions, open, open_at};
 pub use operation::{Operation, Vectored};
 pub use poll::{Poll, Readiness, poll};
-pub use read::{Read, read};
+pub use read::{Read, read, read_spare};
 pub use readv::{Readv, readv};
 pub use rename::{Rename, rename, rename_at};
 pub use statx::{FileType, Metadata, Statx, lstat, statx, statx_at};
@@ -59,7 +59,7 @@ pub use write_dsync::{WriteDsync, write_dsync};
 pub use writev::{Writev, writev};
 
 pub(crate) use cancel::Cancel;
-pub(crate) use operation::{Fault, Held, bind};
+pub(crate) use operation::{Fault, Held, bind, fill};
 
 use crate::sys::kaio::Iocb;
 use io_uring::squeue;

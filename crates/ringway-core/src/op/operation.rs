@@ -3,7 +3,7 @@
 use super::blocking::Work;
 use super::{Form, Metadata, Raw, WriteDsync, is_for_worker};
 use crate::file::FileKind;
-use crate::{Buffer, File};
+use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
 use std::ffi::CString;
 use std::num::NonZeroU64;
@@ -65,6 +65,7 @@ pub(crate) enum Held {
     Nothing,
     Buffer(Buffer),
     Vectored(Vectored),
+    Spare(SpareCapacity),
     Paths(Box<Paths>),
     Statx {
         _paths: Box<Paths>,
@@ -85,6 +86,13 @@ impl Held {
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_spare(self) -> Option<SpareCapacity> {
+        match self {
+            Self::Spare(spare) => Some(spare),
             _ => None,
         }
     }
@@ -113,6 +121,11 @@ impl Operation {
     /// The buffer of a read or a write that was not taken.
     pub fn into_buffer(self) -> Option<Buffer> {
         self.held.into_buffer()
+    }
+
+    /// The buffer of a read into spare capacity that was not taken.
+    pub fn into_spare(self) -> Option<SpareCapacity> {
+        self.held.into_spare()
     }
 
     /// The buffers of a vectored read or write that was not taken.
@@ -237,6 +250,19 @@ pub(crate) fn bind(operation: &mut Operation) {
             Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.addr = buffer.as_ptr(),
             _ => {}
         }
+    }
+    if let (Held::Spare(spare), Raw::Read(read)) = (&mut operation.held, &mut operation.raw) {
+        read.addr = spare.uninit().as_mut_ptr().cast();
+    }
+}
+
+/// The result of an operation is known: what was read into spare capacity becomes a part of its buffer.
+#[inline]
+pub(crate) fn fill(operation: &mut Operation, result: i64) {
+    if let (Held::Spare(spare), Ok(bytes @ 1..)) = (&mut operation.held, usize::try_from(result)) {
+        // SAFETY: the result of a read is how many bytes the kernel has written from the first on; of several pieces, those that
+        // follow one another without a gap. `read_spare` gave it the length, and `bind` the address.
+        unsafe { spare.filled(bytes) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{At, CURSOR, Fault, Form, Held, Operation, Place, SURELY_ONE_REQUEST, Shape, answer, call_at, on_file};
 use crate::sys::kaio::{self, Iocb};
-use crate::{Buffer, File};
+use crate::{Buffer, File, SpareCapacity};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -42,6 +42,28 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operat
     Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
 }
 
+/// As [`read`](read()), into the spare capacity of a buffer, which grows by what was read
+/// ([`Completion::into_spare`](crate::Completion::into_spare)). It need not be initialised.
+///
+/// Errors: as for [`read`](read()); then, and on cancel, the buffer has the length that it had.
+///
+/// ```
+/// # use ringway_core::{op, File, Options, SpareCapacity};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = File::open("/etc/passwd")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::read_spare(&file, Vec::with_capacity(4), 0).exact())?;
+/// let done = queue.reap(1)?.next().unwrap();
+/// let text = Vec::try_from(done.into_spare().unwrap()).unwrap();
+/// assert!(text.starts_with(b"root"));
+/// # Ok(()) }
+/// ```
+pub fn read_spare(file: &File, spare: impl Into<SpareCapacity>, at: impl Into<At>) -> Operation {
+    let spare = spare.into();
+    let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: spare.len(), offset: at.into().raw() };
+    Operation::make(form.into(), Held::Spare(spare), Some(file.clone()), None)
+}
+
 impl File {
     /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
     /// many bytes: all, or those up to the end of the file.
@@ -60,14 +82,29 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset)
+    }
+
+    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows by what was read; by nothing if it is
+    /// `None`.
+    pub fn read_spare_now(&self, spare: &mut SpareCapacity, most: usize, offset: u64) -> Option<usize> {
+        let memory = spare.uninit();
+        let len = memory.len().min(most);
+        let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
+        // SAFETY: so many bytes, at most `len`, were read into it from the first on.
+        unsafe { spare.filled(read) };
+        Some(read)
+    }
+
+    /// Reads into memory that is the caller's alone, from the first byte on.
+    fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
         let mut read = 0;
         // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
         // comes next tells: nothing, at the end.
-        while read < bytes.len() {
-            let rest = &mut bytes[read..];
+        while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
             // The read is over before this call returns, and until then the bytes are its alone.
-            let form = Read { fd: self.as_raw_fd(), addr: rest.as_mut_ptr(), len: rest.len(), offset: at };
+            let form = Read { fd: self.as_raw_fd(), addr: first.wrapping_add(read), len: len - read, offset: at };
             match form.try_call()? {
                 0 => break,
                 INTERRUPTED => {}

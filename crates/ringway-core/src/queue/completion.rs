@@ -1,7 +1,7 @@
 //! The answer to one operation, with what it hands back.
 
 use super::OpId;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, SpareCapacity};
 use crate::error::Error;
 use crate::file::File;
 use crate::op::{Held, Kind, Metadata, Vectored};
@@ -26,6 +26,11 @@ impl Completion {
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
         self.held.into_buffer()
+    }
+
+    /// The buffer of a read into spare capacity: it has grown by what was read, or is as it was after an error.
+    pub fn into_spare(self) -> Option<SpareCapacity> {
+        self.held.into_spare()
     }
 
     /// The buffers of a vectored read or write, whatever the result.

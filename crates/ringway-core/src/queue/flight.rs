@@ -216,6 +216,7 @@ impl<T: Default> Flight<T> {
 
     #[inline]
     pub(super) fn complete(&mut self, key: Key) -> Completion {
+        op::fill(&mut self.operation, self.result);
         let kind = self.operation.kind();
         let opened = if kind == Kind::Open { Open::opened(self.result) } else { None };
         let result = match u64::try_from(self.result) {

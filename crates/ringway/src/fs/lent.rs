@@ -5,8 +5,9 @@ use super::outcome::transfer;
 use crate::Block;
 use crate::align::{enclose, in_memory, part};
 use crate::engine::{Flight, STEP, go_on};
-use crate::ranges::{Merge, Plan};
-use ringway_core::op;
+use crate::ranges::{Merge, Plan, Read};
+use crate::stream::RangeStream;
+use ringway_core::{Buffer, op};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
@@ -31,22 +32,34 @@ impl File {
         let read = match cached {
             Some(read) => read,
             None => {
-                let len = buffer.len();
-                let read = op::read(self.core(), buffer, enclosed.start).exact();
-                let (result, back) = transfer(self.fly(read, len).await);
+                let copied = self.copied(buffer.len());
+                let (read, back) = self.read_uncached(buffer, enclosed.start, copied).await?;
                 buffer = back;
-                match result {
-                    Ok(read) => read,
-                    Err(error) => {
-                        pool.put(buffer);
-                        return Err(error);
-                    }
-                }
+                read
             }
         };
         let wanted = part(in_memory(enclosed.front), in_memory(range.end - range.start), read);
         let len = wanted.len();
         Ok(pool.lend(buffer.slice(wanted), len))
+    }
+
+    /// Reads a range and expects all of it: as [`read`](Self::read), but a file that ends before the range does is an error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// assert_eq!(file.read_exact(0..4).await?, b"root");
+    /// let error = file.read_exact(0..1 << 30).await.unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: UnexpectedEof where the file ends before the range; those of [`read`](Self::read). Dropped, the read is cancelled.
+    pub async fn read_exact(&self, range: Range<u64>) -> io::Result<Block> {
+        let wanted = range.end.saturating_sub(range.start);
+        let block = self.read(range).await?;
+        if block.len() as u64 == wanted { Ok(block) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     /// Reads many ranges of bytes, each into memory that ringway lends, in the order given: one future, one submission,
@@ -84,6 +97,14 @@ impl File {
         Ok(plan.parts().iter().map(part).collect())
     }
 
+    /// Reads ranges of bytes as a stream: each is yielded when it has been read, in no particular order, while others are in
+    /// flight. The ranges come from any iterator, also one without an end. See [`RangeStream`].
+    ///
+    /// Nothing is read before the stream is polled.
+    pub fn read_ranges_stream<I: IntoIterator<Item = Range<u64>>>(&self, ranges: I) -> RangeStream<I::IntoIter> {
+        RangeStream::new(self.clone(), ranges.into_iter())
+    }
+
     /// Carries out a plan's reads: those in the page cache at once, the others together.
     async fn read_planned(&self, plan: &Plan) -> io::Result<Vec<io::Result<Block>>> {
         let pool = &self.engine().inner.pool;
@@ -117,8 +138,46 @@ impl File {
         Ok(blocks.into_iter().map(|block| block.or_else(&mut carried).unwrap_or_else(missing)).collect())
     }
 
+    /// Reads into a whole buffer of the pool's, of which so many bytes may be copied at the push. An error puts the buffer back.
+    async fn read_uncached(&self, buffer: Buffer, offset: u64, copied: usize) -> io::Result<(usize, Buffer)> {
+        let read = op::read(self.core(), buffer, offset).exact();
+        let (result, buffer) = transfer(Flight::new(&self.engine().inner, self.turn(), read).copies(copied).await);
+        match result {
+            Ok(read) => Ok((read, buffer)),
+            Err(error) => {
+                self.engine().inner.pool.put(buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a planned read: what the page cache has is copied at once, if that is at most [`STEP`] bytes. The caller has
+    /// asked [`go_on`].
+    ///
+    /// Errors: OutOfMemory.
+    pub(crate) fn begin_planned(&self, read: &Read) -> io::Result<Begun> {
+        let pool = &self.engine().inner.pool;
+        let mut buffer = pool.take(read.len(), self.is_direct())?;
+        if buffer.len() <= STEP
+            && let Some(len) = self.read_cached_now(&mut buffer, read.start)
+        {
+            return Ok(Begun::Cached(pool.lend(buffer, len)));
+        }
+        Ok(Begun::Missed(buffer))
+    }
+
+    /// Ends a planned read that was not answered at once.
+    pub(crate) async fn end_planned(self, mut buffer: Buffer, offset: u64) -> io::Result<Block> {
+        let cached = if buffer.len() > STEP { self.read_cached(&mut buffer, offset).await } else { None };
+        let (len, buffer) = match cached {
+            Some(len) => (len, buffer),
+            None => self.read_uncached(buffer, offset, 0).await?,
+        };
+        Ok(self.engine().inner.pool.lend(buffer, len))
+    }
+
     /// What offsets and lengths of reads must be multiples of.
-    fn granularity(&self) -> u64 {
+    pub(crate) fn granularity(&self) -> u64 {
         match self.is_direct() {
             true => u64::from(self.alignment().offset_align.max(1)),
             false => 1,
@@ -126,8 +185,16 @@ impl File {
     }
 }
 
+/// A planned read that has begun.
+pub(crate) enum Begun {
+    /// Its bytes, out of the page cache.
+    Cached(Block),
+    /// Memory for it.
+    Missed(Buffer),
+}
+
 /// The same error for each of those that it concerns.
-fn again(error: &io::Error) -> io::Error {
+pub(crate) fn again(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno) => io::Error::from_raw_os_error(errno),
         None => io::Error::new(error.kind(), error.to_string()),

@@ -2,7 +2,7 @@
 
 use crate::engine::Outcome;
 use ringway_core::op::Vectored;
-use ringway_core::{Buffer, File, Reason, op};
+use ringway_core::{Buffer, File, Reason, SpareCapacity, op};
 use std::io;
 
 /// Why an operation was not taken, as an error that says it.
@@ -39,6 +39,15 @@ pub(super) fn transfer(outcome: Outcome) -> (io::Result<usize>, Buffer) {
     };
     // An operation that belongs to the parent process is out of reach, and so is its buffer.
     (result.map(|bytes| bytes as usize), buffer.unwrap_or_else(|| Buffer::from(Vec::new())))
+}
+
+/// Bytes read, and the buffer that has grown by them.
+pub(super) fn spare_transfer(outcome: Outcome) -> (io::Result<usize>, SpareCapacity) {
+    let (result, spare) = match outcome {
+        Ok(done) => (done.result.map_err(io::Error::from), done.into_spare()),
+        Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_spare()),
+    };
+    (result.map(|bytes| bytes as usize), spare.unwrap_or_else(|| SpareCapacity::from(Vec::new())))
 }
 
 /// Bytes transferred, and the buffers.

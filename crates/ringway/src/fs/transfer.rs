@@ -1,12 +1,12 @@
 //! Reading into and writing from buffers that the caller gives.
 
 use super::File;
-use super::outcome::{invalid, nothing, transfer, vectored};
+use super::outcome::{invalid, nothing, number, transfer, vectored};
 use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
-use crate::engine::{Flight, Lane, STEP, Turn, go_on, go_on_in_memory};
+use crate::engine::{Flight, Lane, Outcome, STEP, Turn, go_on, go_on_in_memory};
 use ringway_core::op::{self, At, Vectored};
-use ringway_core::{Buffer, Operation, Reason};
+use ringway_core::{Buffer, Operation, Reason, SpareCapacity};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
@@ -98,17 +98,38 @@ impl File {
             }
             buffer = back;
         }
-        let chain = vec![op::write(self.core(), buffer, at).exact(), op::fdatasync(self.core())];
-        let flight = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain);
-        let mut outcomes = flight.copies(self.copied(len as usize)).await.into_iter();
-        // A forked child has no results: its parent has.
-        let (Some(write), Some(sync)) = (outcomes.next(), outcomes.next()) else {
-            let forked = io::Error::from_raw_os_error(Reason::Forked.errno());
-            return (Err(forked), Buffer::from(Vec::new()));
+        let write = op::write(self.core(), buffer, at).exact();
+        let (write, sync) = match self.fly_synced(write, self.copied(len as usize)).await {
+            Ok(outcomes) => outcomes,
+            Err(forked) => return (Err(forked), Buffer::from(Vec::new())),
         };
         let (written, buffer) = transfer(write);
         // The sync behind a write that failed says only that it was called off.
         (whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync)), buffer)
+    }
+
+    /// Writes the records of a log one after the other, and makes them durable; dropped, it is cancelled.
+    pub(crate) async fn write_records(self, records: Vec<Buffer>, offset: u64) -> io::Result<()> {
+        let records = Vectored::new(records);
+        let len = records.len();
+        let write = op::writev(self.core(), records, offset).exact();
+        let (write, sync) = self.fly_synced(write, 0).await?;
+        let written = number(write).map(|written| written as usize);
+        whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))
+    }
+
+    /// A write that may copy so many bytes, with an fdatasync linked behind it: what became of either.
+    ///
+    /// Errors: ECHILD in a forked child whose parent has begun it.
+    async fn fly_synced(&self, write: Operation, copied: usize) -> io::Result<(Outcome, Outcome)> {
+        let chain = vec![write, op::fdatasync(self.core())];
+        let flight = Flight::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).copies(copied);
+        let mut outcomes = flight.await.into_iter();
+        match (outcomes.next(), outcomes.next()) {
+            (Some(write), Some(sync)) => Ok((write, sync)),
+            // A forked child has no results: its parent has.
+            _ => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
+        }
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at), but for direct I/O,
@@ -172,7 +193,7 @@ impl File {
     }
 
     /// How many of `len` bytes may be copied while they are submitted: none of direct I/O.
-    fn copied(&self, len: usize) -> usize {
+    pub(super) fn copied(&self, len: usize) -> usize {
         if self.is_direct() || !self.is_storage() { 0 } else { len.min(STEP) }
     }
 
@@ -227,8 +248,18 @@ impl File {
                 break;
             }
         }
-        self.cache().hit();
-        self.engine().inner.count_cached();
+        self.count_hit();
+        Some(read)
+    }
+
+    /// As [`read_cached`](Self::read_cached), at once: for at most [`STEP`] bytes, after [`go_on`].
+    pub(super) fn read_cached_now(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
+        let bytes = buffer.as_mut_slice().filter(|bytes| self.tries_cache() && !bytes.is_empty())?;
+        let Some(read) = self.core().read_now(bytes, offset) else {
+            self.cache().miss();
+            return None;
+        };
+        self.count_hit();
         Some(read)
     }
 
@@ -241,18 +272,14 @@ impl File {
             let step = match len.saturating_sub(read) {
                 // Files of /proc and the like have no length, and any may have grown.
                 0 => MORE,
-                left if self.is_cached(&(read as u64..read as u64 + 1)) => left.min(STEP),
                 left => left.min(WHOLE),
             };
             content.try_reserve(step)?;
-            // A step at a time, so that no poll is spent on zeroing memory that is read into much later.
-            content.resize(read + step, 0);
-            let buffer = Buffer::from(content).slice(read..);
-            let (result, buffer) = self.read_buffer(buffer, At::Offset(read as u64), true).await;
+            let spare = SpareCapacity::from(content).limit(step);
+            let (result, spare) = self.read_spare(spare, At::Offset(read as u64), true).await;
             let more = result?;
             // (A forked child does not get its buffer back, and has had an error.)
-            content = Vec::try_from(buffer).map_err(|_| io::ErrorKind::Other)?;
-            content.truncate(read + more);
+            content = Vec::try_from(spare).map_err(|_| io::ErrorKind::Other)?;
             if more < step {
                 return Ok(content);
             }
@@ -272,7 +299,13 @@ impl File {
         cached
     }
 
-    fn tries_cache(&self) -> bool {
+    /// A read was answered from the page cache.
+    pub(super) fn count_hit(&self) {
+        self.cache().hit();
+        self.engine().inner.count_cached();
+    }
+
+    pub(super) fn tries_cache(&self) -> bool {
         let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
         may && self.cache().is_worth_a_try()
     }

@@ -1,9 +1,11 @@
 //! The streams as the traits of `futures-io`.
 
-use super::{Reader, Writer};
+use super::{RangeRead, RangeStream, Reader, Writer};
 use crate::fs::AtomicFile;
+use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
 use std::io::{self, IoSlice, SeekFrom};
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -76,3 +78,11 @@ macro_rules! written {
 
 written!(Writer, |writer| writer);
 written!(AtomicFile, |file| file.writer());
+
+impl<I: Iterator<Item = Range<u64>>> Stream for RangeStream<I> {
+    type Item = RangeRead;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<RangeRead>> {
+        RangeStream::poll_next(self.get_mut(), cx)
+    }
+}

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use ringway::fs::{
     self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve, TryLockError,
 };
-use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, Merge};
+use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, LogWriter, Merge};
 use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -71,6 +71,8 @@ pub struct World {
 pub struct Once {
     /// A file that has no clones.
     single: Option<File>,
+    /// The file, buffered.
+    log: Option<File>,
     descriptor: Option<OwnedFd>,
     to_test: Option<(File, io::PipeReader)>,
     pipe: Option<(File, io::PipeWriter)>,
@@ -98,6 +100,7 @@ impl World {
         let once = Once {
             to_test: Some((File::with_engine(our_writer.into(), engine), our_reader)),
             single: Some(on_engine()),
+            log: Some(File::with_engine(open(0).into(), engine)),
             descriptor: Some(open(flags).into()),
             pipe: Some((File::with_engine(reader.into(), engine), writer)),
             ..Once::default()
@@ -312,6 +315,25 @@ fn transfers() -> Vec<Row> {
             check(blocks.len() == 2, "not a result for each")?;
             blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))
         }
+        "File::read_exact" o, |w| {
+            same(&w.file.read_exact(5..5000).await?, &pattern(5, 4995))
+        }
+        "File::read_ranges_stream" Does::NOTHING, |w| {
+            let range = 0..9;
+            drop(w.file.read_ranges_stream([range]));
+            Ok(())
+        }
+        "RangeStream::next" o, |w| {
+            let ranges = [5..50, 4090..5000, 20_000..20_001, 9..9, 6..60];
+            let mut stream = w.file.read_ranges_stream(ranges.clone()).depth(2).merge(Merge::never());
+            let mut seen = [false; 5];
+            while let Some(read) = stream.next().await {
+                check(read.range == ranges[read.index], "another range")?;
+                check(!std::mem::replace(&mut seen[read.index], true), "a range twice")?;
+                same(&read.result?, &pattern(read.range.start, read.range.count()))?;
+            }
+            check(seen == [true; 5], "a range is missing")
+        }
         "File::read_at" o, |w| {
             let (read, buffer) = w.file.read_at(room(), PAGE as u64).await;
             let read = back(read, buffer.len())?;
@@ -361,6 +383,20 @@ fn transfers() -> Vec<Row> {
             let (read, buffer) = w.file.read_exact_at(room(), PAGE as u64).await;
             back(read, buffer.len())?;
             same(&buffer, &pattern(PAGE as u64, LEN))
+        }
+        "File::read_buf_at" o, |w| {
+            let (read, buffer) = w.file.read_buf_at(Vec::with_capacity(LEN), PAGE as u64).await;
+            let read = read?;
+            check(read > 0 && read == buffer.len(), "another length")?;
+            same(&buffer, &pattern(PAGE as u64, read))
+        }
+        "File::read_buf_exact_at" o, |w| {
+            let mut buffer = Vec::with_capacity(LEN);
+            buffer.extend_from_slice(b"head");
+            let len = buffer.capacity() - buffer.len();
+            let (read, buffer) = w.file.read_buf_exact_at(buffer, 77).await;
+            read?;
+            same(&buffer, &[b"head", &pattern(77, len)[..]].concat())
         }
         "File::write_at" grow, |w| {
             let (written, buffer) = w.file.write_at(buffer(&new_bytes()), FAR).await;
@@ -424,6 +460,25 @@ fn streams() -> Vec<Row> {
     let o = Does::OPERATION;
     let grow = o.and(Does::GROW);
     rows! {
+        "LogWriter::new" Does::NOTHING, |w| {
+            LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR).map(drop)
+        }
+        "LogWriter::file" Does::NOTHING, |w| {
+            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+            check(log.file().engine().backend() == w.kind, "another file")
+        }
+        "LogWriter::append" grow, |w| {
+            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+            check(log.append(new_bytes()).await? == FAR, "another offset")?;
+            w.has(FAR, &new_bytes())
+        }
+        "LogWriter::append, several" grow, |w| {
+            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+            let appends = (0..3).map(|at| log.append(pattern(at, 1000)));
+            let offsets = futures::future::join_all(appends).await.into_iter().collect::<io::Result<Vec<_>>>()?;
+            check(offsets == [FAR, FAR + 1000, FAR + 2000], "other offsets")?;
+            w.has(FAR, &[0, 1, 2].map(|at| pattern(at, 1000)).concat())
+        }
         "File::reader" Does::NOTHING, |w| { check(w.file.reader().position() == 0, "not at the beginning") }
         "Reader::read" o, |w| {
             let mut reader = w.file.reader().chunk(PAGE).read_ahead(3);

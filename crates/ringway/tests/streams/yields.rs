@@ -88,6 +88,17 @@ fn loops_give_way() {
                 }),
             );
             check(
+                &format!("RangeStream::next by {chunk}"),
+                polls(async |progress: Progress| {
+                    let ranges = (0..LEN / chunk).map(|at| (at * chunk) as u64..((at + 1) * chunk) as u64);
+                    let mut stream = file.read_ranges_stream(ranges).merge(ringway::Merge::never());
+                    while let Some(read) = stream.next().await {
+                        progress.set(progress.get() + read.result.unwrap().len());
+                    }
+                    progress.get()
+                }),
+            );
+            check(
                 &format!("Reader::read by {chunk}"),
                 polls(async |progress: Progress| {
                     let (mut reader, mut bytes) = (reader(), vec![0; 100_000]);

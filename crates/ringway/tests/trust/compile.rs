@@ -6,7 +6,8 @@
 use bytes::{Bytes, BytesMut};
 use ringway::fs::{self, File, OpenOptions};
 use ringway::{
-    Advice, AlignedBuffer, At, Block, Buffer, CustomBuffer, Engine, EngineBuilder, Explanation, IoBuffer, Merge, Stats,
+    Advice, AlignedBuffer, At, Block, Buffer, CustomBuffer, Engine, EngineBuilder, Explanation, IoBuffer, LogWriter,
+    Merge, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ never! {
     Rc<Vec<u8>>: IoBuffer;
     Arc<[u8]>: IoBuffer;
     Block: IoBuffer;
+    &'static mut Vec<u8>: SpareBuffer;
+    Box<[u8]>: SpareBuffer;
 }
 
 fn is_send_and_sync<T: Send + Sync + 'static>() {}
@@ -45,11 +48,13 @@ fn a_custom_buffer<B: CustomBuffer>() {
 
 fn is_buffer<B: IoBuffer>() {}
 
+fn is_spare<B: SpareBuffer>() {}
+
 fn is_send<T: Send>(_: T) {}
 
 /// One of each kind of future. Never run.
 #[expect(dead_code, reason = "to be compiled")]
-fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions) {
+fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions, log: &LogWriter) {
     is_send(File::open("path"));
     is_send(File::create("path"));
     is_send(engine.open("path"));
@@ -57,6 +62,11 @@ fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions) {
     is_send(file.read(0..1));
     is_send(file.read_ranges(&[0..1, 2..3]));
     is_send(file.read_ranges_each(&[0..1, 2..3], &Merge::default()));
+    is_send(file.read_exact(0..1));
+    is_send(file.read_ranges_stream([0..1, 2..3]).next());
+    is_send(file.read_buf_at(Vec::new(), 0));
+    is_send(file.read_buf_exact_at(BytesMut::new(), 0));
+    is_send(log.append(vec![0]));
     is_send(file.read_at(vec![0], 0));
     is_send(file.read_at(Buffer::from(vec![0]), At::Cursor));
     is_send(file.read_exact_at(BytesMut::new(), 0));
@@ -100,6 +110,12 @@ fn types_go_to_other_threads() {
     is_send_and_sync::<EngineBuilder>();
     is_send_and_sync::<Explanation>();
     is_send_and_sync::<Stats>();
+    is_send_and_sync::<LogWriter>();
+    is_send_and_sync::<RangeRead>();
+    is_send_and_sync::<RangeStream<std::vec::IntoIter<std::ops::Range<u64>>>>();
+    is_spare::<Vec<u8>>();
+    is_spare::<BytesMut>();
+    is_spare::<SpareCapacity>();
     is_buffer::<Vec<u8>>();
     is_buffer::<Box<[u8]>>();
     is_buffer::<Bytes>();

@@ -1,0 +1,386 @@
+//! Ranges of a file as a stream: a bounded number of reads in flight, each range yielded when its read has completed.
+//!
+//! Ranges are taken from the iterator and planned a window at a time; the reads of one window follow those of the one before
+//! without a pause. Each read in flight has a waker of its own, which notes its number: a poll looks only at those that have
+//! completed.
+
+use super::started::Started;
+use crate::Block;
+use crate::align::enclose;
+use crate::engine::{STEP, go_on, without_giving_way};
+use crate::fs::File;
+use crate::fs::lent::{Begun, again};
+use crate::ranges::{Merge, Numbered, Shared, Window};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+/// Reads in flight where nothing is said.
+const DEPTH: usize = 32;
+/// The most reads in flight.
+const DEEPEST: usize = 1024;
+/// Bytes of memory where nothing is said.
+const BYTES: usize = 64 << 20;
+/// Ranges that are planned together, at least: as many as one poll may sort without keeping others waiting.
+const WINDOW: usize = 256;
+
+/// Ranges of a file, read with several reads in flight, each yielded when it is there.
+///
+/// [`File::read_ranges_stream`] makes it. With the feature `futures` it is a `futures_core::Stream`; [`next`](Self::next) does
+/// without.
+///
+/// - **Depth.** Up to [`depth`](Self::depth) reads are in flight. When one completes the next one begins, so the device is
+///   never left without work between one batch and the next. Reads begin when the stream is polled.
+/// - **Order.** Ranges are yielded as their reads complete. [`RangeRead::index`] tells which it is.
+/// - **Memory.** What is in flight, or read and not yet yielded, takes at most [`max_bytes`](Self::max_bytes), or one read where
+///   that is larger. A consumer that takes its time holds the reads up, not the memory.
+/// - **Coalescing.** Ranges near each other are read together, as in [`File::read_ranges`]: of those that are planned together,
+///   which are 256, or four times the depth where that is more. Sorted ranges coalesce best.
+/// - **Errors.** Each range has its own result, and the stream goes on behind an error. Ranges that share a read share its error.
+/// - **Cached ranges** are copied when they are asked for, without the ring.
+///
+/// Dropping it cancels what is in flight; what the kernel still writes to is kept until it has let go.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let file = ringway::fs::File::open("/etc/passwd").await?;
+/// let mut ranges = file.read_ranges_stream((0..8).map(|part| part * 100..(part + 1) * 100)).depth(4);
+/// let mut bytes = 0;
+/// while let Some(read) = ranges.next().await {
+///     let block = read.result?;
+///     println!("range {} at {}: {} bytes", read.index, read.range.start, block.len());
+///     bytes += block.len();
+/// }
+/// assert_eq!(bytes as u64, file.metadata().await?.len().min(800));
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is read before the stream is polled"]
+pub struct RangeStream<I> {
+    file: File,
+    ranges: I,
+    has_ended: bool,
+    /// The number of the next range.
+    index: usize,
+    merge: Merge,
+    depth: usize,
+    max_bytes: usize,
+    window: Option<Window>,
+    /// The next read, where there was no memory left for it.
+    next: Option<Shared>,
+    /// Reads in flight, by number; the free numbers.
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    /// Bytes of the reads in flight and of `answers`.
+    bytes: usize,
+    /// To be yielded, and bytes of the reads that they are of.
+    answers: VecDeque<RangeRead>,
+    answered: usize,
+    /// Numbers of reads that have completed, or may have.
+    completed: VecDeque<usize>,
+    signals: Arc<Signals>,
+}
+
+/// What became of one range of a [`RangeStream`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RangeRead {
+    /// The range's number: how many came before it from the iterator.
+    pub index: usize,
+    /// The range, as it came from the iterator.
+    pub range: Range<u64>,
+    /// Its bytes: fewer where the file ends before, none beyond. Errors: those of [`File::read`].
+    pub result: io::Result<Block>,
+}
+
+struct Slot {
+    waker: Waker,
+    read: Option<InFlight>,
+}
+
+struct InFlight {
+    block: Started<io::Result<Block>>,
+    shared: Shared,
+}
+
+/// Nothing in it is pinned: reads in flight have boxes of their own, and the iterator is used through `&mut`.
+impl<I> Unpin for RangeStream<I> {}
+
+impl<I> RangeStream<I> {
+    pub(crate) fn new(file: File, ranges: I) -> Self {
+        Self {
+            file,
+            ranges,
+            has_ended: false,
+            index: 0,
+            merge: Merge::default(),
+            depth: DEPTH,
+            max_bytes: BYTES,
+            window: None,
+            next: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+            bytes: 0,
+            answers: VecDeque::new(),
+            answered: 0,
+            completed: VecDeque::new(),
+            signals: Arc::default(),
+        }
+    }
+
+    /// Reads in flight: 1 to 1024, 32 by default.
+    pub fn depth(mut self, reads: usize) -> Self {
+        self.depth = reads.clamp(1, DEEPEST);
+        self
+    }
+
+    /// Which ranges are read together; [`Merge::default`] by default.
+    pub fn merge(mut self, merge: Merge) -> Self {
+        self.merge = merge;
+        self
+    }
+
+    /// The most bytes in flight, or read and not yet yielded; 64 MiB by default. A read that is larger is made alone. What has
+    /// been yielded does not count: it is the caller's.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+}
+
+impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
+    /// The next range that has been read; `None` when there are no more.
+    ///
+    /// Dropped, nothing is lost: what was in flight still is, and the next call goes on.
+    pub async fn next(&mut self) -> Option<RangeRead> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<RangeRead>> {
+        self.signals.stop_waiting();
+        loop {
+            ready!(self.begin_reads(cx));
+            if let Some(answer) = self.answers.pop_front() {
+                return Poll::Ready(Some(answer));
+            }
+            if let Some(number) = self.next_completed() {
+                self.end_read(number);
+                continue;
+            }
+            if self.free.len() == self.slots.len() {
+                return Poll::Ready(None);
+            }
+            self.signals.wait(cx.waker());
+            if !self.signals.is_any() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Begins reads while there is room for them and nothing to be yielded. Pending when the task has to give way first, and is woken.
+    fn begin_reads(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.answers.is_empty() {
+            self.bytes -= std::mem::take(&mut self.answered);
+            if self.slots.len() - self.free.len() == self.depth {
+                break;
+            }
+            let Some(shared) = self.next.take().or_else(|| self.plan_read()) else { break };
+            let len = shared.read.len();
+            let is_idle = self.free.len() == self.slots.len();
+            if !is_idle && self.bytes.saturating_add(len) > self.max_bytes {
+                self.next = Some(shared);
+                break;
+            }
+            let copied = if self.file.is_direct() { 0 } else { len.min(STEP) };
+            if go_on(cx, copied).is_pending() {
+                self.next = Some(shared);
+                return Poll::Pending;
+            }
+            self.bytes += len;
+            self.begin_read(shared);
+        }
+        Poll::Ready(())
+    }
+
+    fn begin_read(&mut self, shared: Shared) {
+        let offset = shared.read.start;
+        let buffer = match self.file.begin_planned(&shared.read) {
+            Ok(Begun::Missed(buffer)) => buffer,
+            Ok(Begun::Cached(block)) => return self.answer(shared, Ok(block)),
+            Err(error) => return self.answer(shared, Err(error)),
+        };
+        let number = self.free.pop().unwrap_or_else(|| {
+            let waker = Signals::waker(&self.signals, self.slots.len());
+            self.slots.push(Slot { waker, read: None });
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[number];
+        let future = self.file.clone().end_planned(buffer, offset);
+        let mut cx = Context::from_waker(&slot.waker);
+        // The task has just given way; only a long read copies more than it was asked for.
+        let block = match shared.read.len() <= STEP {
+            true => without_giving_way(|| Started::new(future, &mut cx)),
+            false => Started::new(future, &mut cx),
+        };
+        if block.is_over() {
+            self.completed.push_back(number);
+        }
+        slot.read = Some(InFlight { block, shared });
+    }
+
+    /// Looks whether a read has completed, and if it has, notes what its ranges are answered.
+    fn end_read(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        let Some(read) = &mut slot.read else { return };
+        if let Poll::Ready(result) = read.block.poll(&mut Context::from_waker(&slot.waker))
+            && let Some(InFlight { shared, .. }) = slot.read.take()
+        {
+            self.free.push(number);
+            self.answer(shared, result);
+        }
+    }
+
+    fn answer(&mut self, shared: Shared, result: io::Result<Block>) {
+        self.answered += shared.read.len();
+        let answers = shared.parts.into_iter().map(|(Numbered { index, range }, part)| {
+            let result = result.as_ref().map(|block| block.slice(part.within(block.len()))).map_err(again);
+            RangeRead { index, range, result }
+        });
+        self.answers.extend(answers);
+    }
+
+    /// The next read to make. Ranges that need none are answered on the way.
+    fn plan_read(&mut self) -> Option<Shared> {
+        loop {
+            if let Some(shared) = self.window.as_mut().and_then(Window::next_read) {
+                return Some(shared);
+            }
+            self.window = None;
+            if self.has_ended || !self.answers.is_empty() {
+                return None;
+            }
+            self.plan_window();
+        }
+    }
+
+    fn plan_window(&mut self) {
+        let align = self.file.granularity();
+        let mut ranges = Vec::new();
+        for _ in 0..WINDOW.max(4 * self.depth) {
+            let Some(range) = self.ranges.next() else {
+                self.has_ended = true;
+                break;
+            };
+            let index = self.index;
+            self.index += 1;
+            let result = match enclose(&range, align) {
+                Ok(_) if !range.is_empty() => {
+                    ranges.push(Numbered { index, range });
+                    continue;
+                }
+                Ok(_) => Ok(Block::default()),
+                Err(why) => Err(why.into()),
+            };
+            self.answers.push_back(RangeRead { index, range, result });
+        }
+        match Window::new(ranges, &self.merge, align) {
+            Ok(window) => self.window = Some(window),
+            Err(why) => unreachable!("each range was looked at: {why}"),
+        }
+    }
+
+    /// A read that has completed, or may have.
+    fn next_completed(&mut self) -> Option<usize> {
+        if self.completed.is_empty() {
+            // In a forked child nothing completes, and reads that are the parent's say so when they are looked at.
+            if self.file.engine().inner.is_here() {
+                self.signals.take(&mut self.completed);
+            } else {
+                self.completed.extend((0..self.slots.len()).filter(|number| self.slots[*number].read.is_some()));
+            }
+        }
+        self.completed.pop_front()
+    }
+}
+
+/// Which reads have completed, and the task that waits for one.
+#[derive(Default)]
+struct Signals {
+    /// A bit for each read.
+    completed: [AtomicU64; DEEPEST / 64],
+    /// There is a waker to be woken. Set after the waker is there; who unsets it takes the waker.
+    is_waiting: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// The waker of one read.
+struct Signal {
+    number: usize,
+    signals: Arc<Signals>,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.signals.completed[self.number / 64].fetch_or(1 << (self.number % 64), Ordering::SeqCst);
+        if self.signals.is_waiting.swap(false, Ordering::SeqCst) {
+            let waker = self.signals.waker_of_task().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Signals {
+    fn waker(this: &Arc<Self>, number: usize) -> Waker {
+        Arc::new(Signal { number, signals: Arc::clone(this) }).into()
+    }
+
+    /// Has the next signal wake this waker. Whether there is one already is to be asked after that.
+    fn wait(&self, waker: &Waker) {
+        let mut kept = self.waker_of_task();
+        let old = match &*kept {
+            Some(kept) if kept.will_wake(waker) => None,
+            _ => kept.replace(waker.clone()),
+        };
+        drop(kept);
+        drop(old);
+        self.is_waiting.store(true, Ordering::SeqCst);
+    }
+
+    /// What is signalled while the stream looks at its reads wakes nobody.
+    fn stop_waiting(&self) {
+        self.is_waiting.store(false, Ordering::SeqCst);
+    }
+
+    fn is_any(&self) -> bool {
+        self.completed.iter().any(|word| word.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Moves the numbers of those that were signalled.
+    fn take(&self, numbers: &mut VecDeque<usize>) {
+        for (index, word) in self.completed.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::SeqCst);
+            while bits != 0 {
+                numbers.push_back(index * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    fn waker_of_task(&self) -> MutexGuard<'_, Option<Waker>> {
+        // A waker is there or not: a panic elsewhere cannot have left it half changed.
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

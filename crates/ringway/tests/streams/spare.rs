@@ -1,0 +1,123 @@
+//! Reads into spare capacity: the buffer grows by what was read, and by nothing else, whatever goes wrong.
+
+use crate::common::{content, engines, failing, open, sample, settles};
+use bytes::BytesMut;
+use futures::executor::block_on;
+use proptest::prelude::*;
+use ringway::fs::File;
+use ringway::{BackendKind, Engine, SpareBuffer};
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+const LEN: usize = 700_000;
+
+/// A buffer of either kind.
+trait Grows: SpareBuffer + AsRef<[u8]> {
+    fn with(capacity: usize, before: &[u8]) -> Self;
+    fn spare(&self) -> usize;
+}
+
+impl Grows for Vec<u8> {
+    fn with(capacity: usize, before: &[u8]) -> Self {
+        let mut new = Self::with_capacity(capacity);
+        new.extend_from_slice(before);
+        new
+    }
+    fn spare(&self) -> usize {
+        self.capacity() - self.len()
+    }
+}
+
+impl Grows for BytesMut {
+    fn with(capacity: usize, before: &[u8]) -> Self {
+        let mut new = Self::with_capacity(capacity);
+        new.extend_from_slice(before);
+        new
+    }
+    fn spare(&self) -> usize {
+        self.capacity() - self.len()
+    }
+}
+
+/// Both ways to read, compared with the file's content.
+fn check<B: Grows>(file: &File, content: &[u8], before: &[u8], room: usize, offset: usize) {
+    let buffer = || B::with(before.len() + room, before);
+    let rest = &content[offset.min(content.len())..];
+    let (read, exact) = (buffer(), buffer());
+    let room = exact.spare();
+    let (result, exact) = block_on(file.read_buf_exact_at(exact, offset as u64));
+    match rest.len() < room {
+        true => assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+        false => result.unwrap(),
+    }
+    let expected = [before, &rest[..room.min(rest.len())]].concat();
+    assert!(exact.as_ref() == expected);
+    let (result, read) = block_on(file.read_buf_at(read, offset as u64));
+    let count = result.unwrap();
+    assert!(count > 0 || room == 0 || rest.is_empty());
+    assert!(read.as_ref() == &expected[..before.len() + count]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_buffer_grows_by_what_was_read(
+        before in proptest::collection::vec(any::<u8>(), 0..40),
+        room in prop_oneof![0usize..100, Just(4096usize), 0usize..600_000],
+        offset in prop_oneof![Just(0usize), Just(8192), 0..LEN + 1000],
+        direct: bool,
+    ) {
+        let content = content(LEN);
+        let (_dir, path) = sample(&content);
+        for engine in engines() {
+            let file = open(engine, &path, direct);
+            check::<Vec<u8>>(&file, &content, &before, room, offset);
+            check::<BytesMut>(&file, &content, &before, room, offset);
+        }
+    }
+}
+
+#[test]
+fn after_an_error_a_buffer_is_as_it_was() {
+    let (_dir, path) = sample(&content(LEN));
+    let engine = failing(1000);
+    for direct in [false, true] {
+        let file = open(&engine, &path, direct);
+        for offset in [0, 77] {
+            let (result, buffer) = block_on(file.read_buf_at(Vec::with(5000, b"before"), offset));
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+            assert_eq!((&buffer[..], buffer.capacity()), (&b"before"[..], 5000));
+        }
+        let (result, buffer) = block_on(file.read_buf_at(Vec::with_capacity(10), u64::MAX));
+        assert_eq!((result.unwrap_err().kind(), buffer.len()), (io::ErrorKind::InvalidInput, 0));
+    }
+}
+
+#[test]
+fn a_read_may_be_dropped_at_any_point() {
+    let (_dir, path) = sample(&content(LEN));
+    for engine in engines() {
+        for direct in [false, true] {
+            let file = open(engine, &path, direct);
+            for room in [100, 4096, 300_000] {
+                for _ in 0..10 {
+                    let mut read = pin!(file.read_buf_at(Vec::with_capacity(room), 4096));
+                    let _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                }
+            }
+        }
+        settles(engine);
+    }
+}
+
+/// A backend that reads nothing shows no memory that was never written.
+#[test]
+fn what_was_not_read_is_zero() {
+    let (_dir, path) = sample(&content(LEN));
+    let engine = Engine::builder().backend(BackendKind::Null).try_cached(false).build().unwrap();
+    let (result, buffer) = block_on(open(&engine, &path, false).read_buf_at(Vec::with_capacity(4096), 0));
+    assert_eq!(result.unwrap(), 4096);
+    assert_eq!(buffer, [0; 4096]);
+}
