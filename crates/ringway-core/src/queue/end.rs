@@ -177,7 +177,8 @@ impl<T: Default> Table<T> {
         for key in self.slots.keys().collect::<Vec<_>>() {
             let threads_have_it = backends.beside() > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            if !matches!(state, State::New | State::Done) && !(flight.to_side && threads_have_it) {
+            let is_theirs = flight.to_side && threads_have_it;
+            if !matches!(state, State::New | State::Done) && !is_theirs {
                 // Whether a close took place is not known: to close the number again might hit somebody else's file.
                 flight.owns_descriptor = false;
                 self.finish(key, -i64::from(libc::ECANCELED));
