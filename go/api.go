@@ -57,9 +57,10 @@ type Options struct {
 	// without a plain call for an operation that is alone. For tests and measurements.
 	AlwaysRing bool
 
-	// Of tests.
+	// Of tests and benchmarks.
 	wrap      faults
 	closeWait time.Duration
+	null      bool // The backend is nullBackend.
 }
 
 // ErrEngineClosed is what operations answer after [Engine.Close].

@@ -43,6 +43,9 @@ type Engine struct {
 // RINGWAY_BACKEND, and is refused, the error is a *[Refusal].
 func New(o Options) (*Engine, error) {
 	ladder, err := o.ladder()
+	if o.null {
+		ladder, err = []Backend{nullBackend}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +151,12 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 			return nil, err
 		}
 		q, fd, feature = k, k.eventfd, refusal.KAIO
+	case nullBackend:
+		n, err := newNull()
+		if err != nil {
+			return nil, err
+		}
+		return newShard(n, n.eventfd, inFlight)
 	}
 	if errno := realRead(q); errno != 0 {
 		_ = q.close()
