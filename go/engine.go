@@ -36,7 +36,7 @@ type Engine struct {
 	fixed    *arena // nil: none.
 	closed   atomic.Bool
 	over     chan struct{} // Closed with the engine.
-	active   atomic.Int32  // Transfers of storage under way, in shards or alone.
+	plain    atomic.Int32  // Transfers that are plain calls because they are few.
 }
 
 // New makes an engine. Each ring or KAIO context has to pass a real read. Where a backend was forced, by the options or by

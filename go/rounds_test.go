@@ -163,3 +163,79 @@ func TestNarrowQueue(t *testing.T) {
 		}
 	}
 }
+
+func TestCrowd(t *testing.T) {
+	var c crowd
+	rounds := func(n int) {
+		for i := range crowdRounds {
+			if i == crowdRounds/2 { // The others have just been woken, and have not asked for more yet.
+				c.seen(n)
+			}
+			c.round()
+		}
+	}
+	c.set(true)
+	for range 3 {
+		if rounds(fewest + 1); !c.many.Load() {
+			t.Fatal("they are many still")
+		}
+	}
+	if rounds(fewest); c.many.Load() {
+		t.Fatal("they are few")
+	}
+	if rounds(fewest + 1); !c.many.Load() {
+		t.Fatal("they are many")
+	}
+}
+
+// A few transfers are plain calls, and no more of them than the bound, whether they end or hang. What is beyond goes by the
+// ring, and so does everything until there are few again.
+func TestFewArePlain(t *testing.T) {
+	for _, backend := range []Backend{Uring, KAIO} {
+		e, err := New(Options{Backend: backend, Rings: 1})
+		if err != nil {
+			skip.Test(t, err)
+		}
+		name := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		if err != nil {
+			skip.Test(t, "no direct I/O here: ", err)
+		}
+		p := alignedSlice(pageSize, pageSize)
+		pushed := func() uint64 {
+			if n, err := f.ReadAt(p, 0); n != pageSize || err != nil {
+				t.Fatal(n, err)
+			}
+			return e.Stats().Pushed
+		}
+		for range 100 {
+			if n := pushed(); n != 0 || e.plain.Load() != 0 {
+				t.Fatalf("%s: one alone: %d by the ring, %d under way", backend, n, e.plain.Load())
+			}
+		}
+		e.plain.Store(fewest) // They hang.
+		if n := pushed(); n != 1 || e.plain.Load() != fewest {
+			t.Fatalf("%s: beside a few that hang: %d by the ring, %d plain ones", backend, n, e.plain.Load())
+		}
+		e.plain.Store(0) // They have ended.
+		n := pushed()
+		if n != 2 {
+			t.Fatalf("%s: just after a crowd: %d by the ring", backend, n)
+		}
+		for range crowdRounds {
+			n = pushed()
+		}
+		if again := pushed(); again != n {
+			t.Errorf("%s: one alone, long after a crowd, goes by the ring", backend)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -47,10 +47,12 @@ type faults = func(queue) queue
 type shard struct {
 	queue  queue
 	reaper *readable.Watch
+	crowd  crowd
+	_      [64]byte // What is read without the lock, and seldom written, shares no cache line with the lock.
 
 	mu        sync.Mutex
 	wait      list       // Those that wait.
-	kernel    list       // Those that the queue has.
+	kernel    []*request // Those that the queue has, each at its place in it.
 	waiting   int        // Operations among those that wait: a request with a linked one is two.
 	cancels   []*request // To be asked for.
 	pace      pace
@@ -95,6 +97,7 @@ func (s *shard) submit(whole bool, all ...*request) bool {
 		s.stats.Pushed += uint64(r.count())
 		s.enqueue(r)
 	}
+	s.crowd.seen(s.pace.inFlight + s.waiting)
 	if s.stuck {
 		s.refuse()
 		return true
@@ -319,8 +322,7 @@ func (s *shard) round() {
 	s.moved = s.moved || len(done) > 0
 	s.stuck = s.stuck && len(done) == 0 && min(s.pace.room(), s.room) == 0
 	for _, r := range done {
-		s.kernel.remove(r)
-		r.place = idle
+		s.uncarry(r)
 	}
 	finished, retries := sift(done)
 	s.stats.Submissions++
@@ -334,6 +336,7 @@ func (s *shard) round() {
 		s.enqueue(r)
 		s.flush = true
 	}
+	s.crowd.round()
 	s.mu.Unlock()
 
 	for _, r := range finished {
@@ -388,8 +391,18 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 
 // carry counts a request among those that the queue has.
 func (s *shard) carry(r *request) {
-	r.place = carried
-	s.kernel.add(r)
+	r.place, r.slot = carried, int32(len(s.kernel))
+	s.kernel = append(s.kernel, r)
+}
+
+// uncarry has the last of them take its place.
+func (s *shard) uncarry(r *request) {
+	last := len(s.kernel) - 1
+	s.kernel[r.slot] = s.kernel[last]
+	s.kernel[r.slot].slot = r.slot
+	s.kernel[last] = nil
+	s.kernel = s.kernel[:last]
+	r.place = idle
 }
 
 // patience is how often EAGAIN is tried again, before the goroutine does it by a plain call.
@@ -499,7 +512,7 @@ func (s *shard) quiet(until time.Time) bool {
 // cancelAll asks for an early end of all that the queue has, and does not wait for the kernel to hear of it.
 func (s *shard) cancelAll() {
 	s.mu.Lock()
-	for r := s.kernel.first; r != nil; r = r.next {
+	for _, r := range s.kernel {
 		r.cancelled.Store(true)
 		s.cancels = append(s.cancels, r)
 	}
@@ -515,11 +528,10 @@ func (s *shard) cancelAll() {
 func (s *shard) abandon() {
 	s.mu.Lock()
 	s.closed = true
-	var given []*request
-	for r := s.kernel.first; r != nil; r = s.kernel.first {
-		s.kernel.remove(r)
+	given := s.kernel
+	s.kernel = nil
+	for _, r := range given {
 		r.place = abandoned
-		given = append(given, r)
 	}
 	refused := s.unlinkAll() // Those that were to go once more.
 	s.stats.Delivered += uint64(s.pace.inFlight)
