@@ -14,7 +14,8 @@ const (
 	// stuckAfter is for how long no call of a full lane has to end before the lane grows. A disk that is merely busy ends one in
 	// that time.
 	stuckAfter = 100 * time.Millisecond
-	// growth is how many more places there are then, and largestLane bounds all of them: a place is a thread.
+	// growth is how many more places there are after each such time, however many wait; largestLane bounds all of them: a
+	// place is a thread.
 	growth      = 8
 	largestLane = 1024
 )
@@ -30,6 +31,7 @@ type lane struct {
 	places  int // Between base and largestLane.
 	ended   int // Calls so far.
 	waiters []chan struct{}
+	grown   time.Time // When it has grown last.
 }
 
 func newLane(places int, over <-chan struct{}) *lane {
@@ -54,10 +56,10 @@ func (l *lane) begin(ctx context.Context) error {
 		select {
 		case <-turn:
 			return nil
-		case <-timer.C:
+		case now := <-timer.C:
 			l.mu.Lock()
-			if l.ended == ended && l.inUse >= l.places && l.places < largestLane {
-				l.places = min(l.places+growth, largestLane)
+			if l.ended == ended && l.inUse >= l.places && now.Sub(l.grown) >= stuckAfter {
+				l.places, l.grown = min(l.places+growth, largestLane), now
 				l.admit()
 			}
 			ended = l.ended
