@@ -28,13 +28,21 @@ func goroutine() string {
 type instant struct {
 	pushed []*request
 	after  func() // Of each submission.
+	short  int    // So many submissions are not taken first.
 }
 
-func (q *instant) room() int        { return largest }
-func (q *instant) push(r *request)  { q.pushed = append(q.pushed, r) }
-func (q *instant) cancel(*request)  {}
-func (q *instant) submit(bool) bool { q.after(); return true }
+func (q *instant) room() int       { return largest }
+func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
+func (q *instant) cancel(*request) {}
+func (q *instant) submit(bool) bool {
+	q.after()
+	q.short--
+	return q.short < 0
+}
 func (q *instant) reap(done []*request) []*request {
+	if q.short >= 0 {
+		return done
+	}
 	done = append(done, q.pushed...)
 	q.pushed = q.pushed[:0]
 	return done
@@ -43,26 +51,47 @@ func (q *instant) why() syscall.Errno { return 0 }
 func (q *instant) ready(uintptr)      {}
 func (q *instant) close() error       { return nil }
 
-// Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, and another
-// goes on from there.
+// Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, in which it
+// moves a bounded number of operations, and another goes on from there. It does not wait for a kernel that is short of something.
 func TestRoundsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		group, most int
+		short       int // Submissions that the kernel does not take.
+	}{
+		{"one by one", 1, maxRounds, 0},
+		{"in large groups", largest, maxMoved / (2 * largest), 0}, // Each operation is submitted and reaped.
+		{"a kernel short of memory", 1, 1, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) { roundsAreBounded(t, c.group, c.most, c.short) })
+	}
+}
+
+func roundsAreBounded(t *testing.T, group, most, short int) {
 	const total = 5000
 	var s *shard
 	var mu sync.Mutex
 	rounds := map[string]int{}
 	left := total
 	over := make(chan struct{})
-	q := &instant{after: func() {
+	submit := func() { // As another goroutine does meanwhile.
+		all := make([]*request, group)
+		for i := range all {
+			all[i] = newRequest(read, 0, nil, 0)
+		}
+		s.submit(true, all...)
+	}
+	q := &instant{short: short, after: func() {
 		mu.Lock()
 		rounds[goroutine()]++
 		left--
-		last := left == 0
+		now := left
 		mu.Unlock()
-		if last {
+		if now == 0 {
 			close(over)
 		}
-		if left > 0 {
-			s.submit(true, newRequest(read, 0, nil, 0)) // As another goroutine does meanwhile.
+		if now > 0 {
+			submit()
 		}
 	}}
 	fds := make([]int, 2)
@@ -75,12 +104,12 @@ func TestRoundsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.submit(true, newRequest(read, 0, nil, 0))
+	submit()
 	mu.Lock()
 	mine := rounds[goroutine()]
 	mu.Unlock()
-	if mine == 0 || mine > maxRounds {
-		t.Errorf("%d rounds for others, where %d are the most", mine, maxRounds)
+	if mine == 0 || mine > most {
+		t.Errorf("%d rounds for others, where %d are the most", mine, most)
 	}
 	select {
 	case <-over:
@@ -164,7 +193,7 @@ func TestNarrowQueue(t *testing.T) {
 	}
 }
 
-func TestCrowd(t *testing.T) {
+func TestCrowdOfTransfers(t *testing.T) {
 	var c crowd
 	rounds := func(n int) {
 		for i := range crowdRounds {

@@ -194,8 +194,12 @@ func (s *shard) due() bool {
 	return s.again || len(s.cancels) > 0 || s.flush && ready > 0 && s.pace.room() > 0 || s.pace.due(ready, s.expected)
 }
 
-// maxRounds bounds what one goroutine does for the others: some 100 us. A goroutine of the shard's own goes on from there.
-const maxRounds = 16
+// maxRounds and maxMoved bound what one goroutine does for the others: rounds, and operations that it submits or reaps in them,
+// some 200 us. A goroutine of the shard's own goes on from there.
+const (
+	maxRounds = 16
+	maxMoved  = 256
+)
 
 // turn goes through the turnstile if it is time and nobody is in it. The lock is held when it is called, and free when it
 // returns.
@@ -253,13 +257,13 @@ func (s *shard) look() {
 	s.turn()
 }
 
-// rounds makes rounds while they are due, and no more than the bound; true: the next one is due. The lock is held.
+// rounds makes rounds while they are due, and no more than the bounds; true: the next one is due. The lock is held.
 func (s *shard) rounds() bool {
-	for range maxRounds {
+	for moved, n := 0, 0; n < maxRounds && moved < maxMoved; n++ {
 		if !s.due() {
 			return false
 		}
-		s.round()
+		moved += s.round()
 	}
 	return s.due()
 }
@@ -288,8 +292,8 @@ func (s *shard) leave() {
 	}
 }
 
-// round submits a group and reaps. The lock is held, but for the time in between.
-func (s *shard) round() {
+// round submits a group and reaps, and answers how many operations those were. The lock is held, but for the time in between.
+func (s *shard) round() (moved int) {
 	s.again = false
 	taken, count, light := s.take()
 	s.pace.submitted(count)
@@ -308,14 +312,16 @@ func (s *shard) round() {
 	}
 	submitted := s.queue.submit(light)
 	done := s.queue.reap(s.done[:0])
+	moved = count + len(done)
 	if !submitted && len(done) == 0 {
 		time.Sleep(100 * time.Microsecond) // The kernel is short of something, and has nothing to give back.
+		moved = maxMoved                   // Who waits for that is not to be the one who happens to be here.
 	}
 	room := s.queue.room()
 
 	s.mu.Lock()
 	if s.closed {
-		return // All that the queue has was abandoned meanwhile.
+		return moved // All that the queue has was abandoned meanwhile.
 	}
 	s.room = room
 	s.pace.completed(len(done))
@@ -345,6 +351,7 @@ func (s *shard) round() {
 	clear(done)
 	s.done = done[:0]
 	s.mu.Lock()
+	return moved
 }
 
 // sift puts those that go once more behind those that are finished.
