@@ -60,6 +60,7 @@ var contestants = []contestant{
 	{"os-128", "os.File with at most 128 reads at once", []ioKind{ioDirect}, false, openBounded},
 	{"os-group", "os.File, the records of many goroutines gathered for one fdatasync, as with ringway", []ioKind{ioCommit}, false, openOS},
 	{"seed", "the older design: a ring for each processor, each read entered by itself, a thread blocked for each ring", []ioKind{ioDirect, ioCached}, true, openSeed},
+	{"bare", "one goroutine that keeps as many reads in flight on a ring of its own, at most 192: what the kernel itself costs (its latency is from one completion to the next)", []ioKind{ioDirect}, true, openBare},
 	{"null-queue", "ringway.File on a queue without a device, which completes what is submitted: what the engine itself costs", []ioKind{ioNull}, false, openNullQueue},
 	{"floor", "goroutines that park, and are readied an eighth of them at a time: what Go's scheduler itself costs", []ioKind{ioNull}, false, openFloor},
 	{"null", "reads nothing: what the harness itself costs", []ioKind{ioDirect, ioCached, ioBatch, ioNull}, false, openNull},

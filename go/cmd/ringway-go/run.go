@@ -117,7 +117,11 @@ func (o order) run(file string) (run, error) {
 			return run{}, err
 		}
 	}
-	r, err := measure(c, s, o.Work.goroutines(), o.Work.blocksThreads(), o.Ramp, o.Runtime, prepare)
+	goroutines := o.Work.goroutines()
+	if c.name == "bare" {
+		goroutines = 1
+	}
+	r, err := measure(c, s, goroutines, o.Work.blocksThreads(), o.Ramp, o.Runtime, prepare)
 	if err != nil {
 		return run{}, err
 	}
@@ -146,14 +150,6 @@ func (o order) prepareReads(s subject) func(int) (func(bool) error, error) {
 		ReadBatch([]ringway.Transfer) error
 	})
 	return func(goroutine int) (func(bool) error, error) {
-		count := o.Work.perRequest()
-		memory, err := s.buffer(count * block)
-		if err != nil {
-			return nil, err
-		}
-		for at := 0; at < len(memory); at += block {
-			memory[at] = 0 // The page is there when it is measured.
-		}
 		random := new(rand.PCG)
 		random.Seed(o.Seed, uint64(goroutine))
 		offset := func() int64 {
@@ -165,6 +161,17 @@ func (o order) prepareReads(s subject) func(int) (func(bool) error, error) {
 				return fmt.Errorf("the read at %d got what belongs to %d: wrong bytes", off, got*block)
 			}
 			return nil
+		}
+		if b, ok := s.(*bare); ok {
+			return b.prepare(o.Work.Depth, offset, check)
+		}
+		count := o.Work.perRequest()
+		memory, err := s.buffer(count * block)
+		if err != nil {
+			return nil, err
+		}
+		for at := 0; at < len(memory); at += block {
+			memory[at] = 0 // The page is there when it is measured.
 		}
 		if count == 1 {
 			return func(ramp bool) error {

@@ -58,7 +58,7 @@ func field(w work, full bool, only []string) []string {
 		wanted := slices.Contains(only, c.name)
 		if len(only) == 0 {
 			switch c.name {
-			case "ringway-fixed":
+			case "ringway-fixed", "bare":
 				wanted = full && w.Kind == ioDirect
 			case "null":
 				wanted = full && w.Kind == ioCached || w.Kind == ioNull
