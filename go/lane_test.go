@@ -97,8 +97,8 @@ func TestLaneIsBounded(t *testing.T) {
 	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if l.places != largestLane || l.inUse != largestLane || len(l.waiters) != 0 {
-		t.Fatalf("%d places, %d in use, %d wait", l.places, l.inUse, len(l.waiters))
+	if l.places != largestLane || l.inUse != largestLane || l.waiters.Len() != 0 {
+		t.Fatalf("%d places, %d in use, %d wait", l.places, l.inUse, l.waiters.Len())
 	}
 }
 
@@ -130,8 +130,8 @@ func TestLaneStorm(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l.inUse != 0 || len(l.waiters) != 0 || l.places != 3 {
-		t.Fatalf("%d in use, %d wait, %d places", l.inUse, len(l.waiters), l.places)
+	if l.inUse != 0 || l.waiters.Len() != 0 || l.places != 3 {
+		t.Fatalf("%d in use, %d wait, %d places", l.inUse, l.waiters.Len(), l.places)
 	}
 	if n := int(most.Load()); n > 3+growth {
 		t.Errorf("%d at once", n)

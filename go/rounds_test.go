@@ -268,3 +268,54 @@ func TestFewArePlain(t *testing.T) {
 		}
 	}
 }
+
+// quietQueue completes everything that it is given, and nobody is told: its descriptor never becomes readable.
+type quietQueue struct {
+	instant
+	inFlight []*request
+}
+
+func (q *quietQueue) room() int { return 4 - len(q.inFlight) - len(q.pushed) }
+
+func (q *quietQueue) submit(bool) bool { return true }
+
+func (q *quietQueue) reap(done []*request) []*request {
+	done = append(done, q.inFlight...)
+	q.inFlight, q.pushed = q.pushed, q.inFlight[:0]
+	return done
+}
+
+// The reaper may wait for a processor for long, behind very many goroutines. What has completed meanwhile is reaped all the
+// same, and those that wait for room are not taken for stuck.
+func TestLateReaper(t *testing.T) {
+	fds := make([]int, 2)
+	if err := syscall.Pipe(fds); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[1])
+	defer syscall.Close(fds[0])
+	s, err := newShard(&quietQueue{}, fds[0], 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]*request, 40)
+	for i := range all {
+		all[i] = newRequest(read, 0, nil, 0)
+		all[i].own.left.Store(1)
+	}
+	s.submit(true, all...)
+	for i, r := range all {
+		if i == len(all)-4 { // The last ones have nobody behind them, who would wait for room.
+			if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-r.own.done
+		if r.result == cannotCarry {
+			t.Fatalf("request %d was refused", i)
+		}
+	}
+	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
+		t.Fatal(err)
+	}
+}

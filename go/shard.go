@@ -51,10 +51,10 @@ type shard struct {
 	_      [64]byte // What is read without the lock, and seldom written, shares no cache line with the lock.
 
 	mu        sync.Mutex
-	wait      list       // Those that wait.
-	kernel    []*request // Those that the queue has, each at its place in it.
-	waiting   int        // Operations among those that wait: a request with a linked one is two.
-	cancels   []*request // To be asked for.
+	wait      requestList // Those that wait.
+	kernel    []*request  // Those that the queue has, each at its place in it.
+	waiting   int         // Operations among those that wait: a request with a linked one is two.
+	cancels   []*request  // To be asked for.
 	pace      pace
 	room      int           // What the queue takes before the next submission, as of the last round.
 	promised  bool          // The reaper has woken goroutines, and comes back after they have run.
@@ -132,10 +132,10 @@ func (s *shard) enqueue(r *request) {
 	s.waiting += r.count()
 }
 
-// list of requests, in order.
-type list struct{ first, last *request }
+// requestList is in order.
+type requestList struct{ first, last *request }
 
-func (l *list) add(r *request) {
+func (l *requestList) add(r *request) {
 	r.prev, r.next = l.last, nil
 	if l.last == nil {
 		l.first = r
@@ -145,7 +145,7 @@ func (l *list) add(r *request) {
 	l.last = r
 }
 
-func (l *list) remove(r *request) {
+func (l *requestList) remove(r *request) {
 	if r.prev == nil {
 		l.first = r.next
 	} else {
@@ -233,8 +233,9 @@ func (s *shard) watch() {
 	}
 }
 
-// look submits what waits if nothing has completed for a while. What even then waits has no room, or somebody is in the kernel
-// with the turnstile: after some time that is done by plain calls.
+// look reaps and submits what waits if nothing has been reaped for a while: the reaper may wait for a processor, among very
+// many goroutines. What even then waits has no room, or somebody is in the kernel with the turnstile: after some time that is
+// done by plain calls.
 func (s *shard) look() {
 	s.mu.Lock()
 	if s.timed = s.waiting > 0 && !s.closed; !s.timed {
@@ -252,7 +253,7 @@ func (s *shard) look() {
 		s.refuse()
 		return
 	}
-	s.flush = true
+	s.flush, s.again = true, true
 	s.timer.Reset(lookEvery)
 	s.turn()
 }
