@@ -54,12 +54,13 @@ type Options struct {
 	// 0 means none. Where they are refused the engine has none, and [Engine.Refusals] tells why.
 	FixedBuffers int
 	// AlwaysRing takes everything that a ring or a KAIO context carries there: without a look into the page cache first, and
-	// without a plain call for an operation that is alone. For tests and measurements.
+	// without plain calls for transfers that are few. For tests and measurements.
 	AlwaysRing bool
 
-	// Of tests.
+	// Of tests and benchmarks.
 	wrap      faults
 	closeWait time.Duration
+	null      bool // The backend is nullBackend.
 }
 
 // ErrEngineClosed is what operations answer after [Engine.Close].

@@ -351,7 +351,7 @@ func TestCloseCancels(t *testing.T) {
 	answers := make(chan error, readers)
 	for range readers {
 		go func() {
-			_, err := f.engine.fly(always, f.request(read, make([]byte, 10), atCursor))
+			_, err := f.engine.fly(always, f.engine.shard(), f.request(read, make([]byte, 10), atCursor))
 			answers <- err
 		}()
 	}

@@ -36,13 +36,16 @@ type Engine struct {
 	fixed    *arena // nil: none.
 	closed   atomic.Bool
 	over     chan struct{} // Closed with the engine.
-	active   atomic.Int32  // Transfers of storage under way, in shards or alone.
+	plain    atomic.Int32  // Transfers that are plain calls because they are few.
 }
 
 // New makes an engine. Each ring or KAIO context has to pass a real read. Where a backend was forced, by the options or by
 // RINGWAY_BACKEND, and is refused, the error is a *[Refusal].
 func New(o Options) (*Engine, error) {
 	ladder, err := o.ladder()
+	if o.null {
+		ladder, err = []Backend{nullBackend}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +151,12 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 			return nil, err
 		}
 		q, fd, feature = k, k.eventfd, refusal.KAIO
+	case nullBackend:
+		n, err := newNull()
+		if err != nil {
+			return nil, err
+		}
+		return newShard(n, n.eventfd, inFlight)
 	}
 	if errno := realRead(q); errno != 0 {
 		_ = q.close()

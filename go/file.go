@@ -313,7 +313,7 @@ func (f *File) sync(ctx context.Context, kind kind) error {
 	e := f.engine
 	// A ring or KAIO has a thread of the kernel's do it, which costs more than one of ours.
 	if e.options.AlwaysRing && len(e.shards) > 0 && (f.storage || f.dir) && !e.closed.Load() {
-		result, err := e.fly(ctx, f.request(kind, nil, 0))
+		result, err := e.fly(ctx, e.shard(), f.request(kind, nil, 0))
 		if err != nil || result != cannotCarry {
 			return err
 		}

@@ -516,20 +516,22 @@ func TestNoAllocations(t *testing.T) {
 		f := open(t, e, fileWith(t, bytesOf(1<<16)), os.O_RDWR|direct)
 		buffer := ringway.NewBuffer(4096)
 		p := buffer.Bytes()
-		// Another one at the same time, so that none is alone.
+		// Others at the same time, so that they are not few.
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
-		wg.Go(func() {
-			p := ringway.NewBuffer(4096).Bytes()
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					_, _ = f.ReadAt(p, 8192)
+		for range 8 {
+			wg.Go(func() {
+				p := ringway.NewBuffer(4096).Bytes()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = f.ReadAt(p, 8192)
+					}
 				}
-			}
-		})
+			})
+		}
 		reads := testing.AllocsPerRun(500, func() { _, _ = f.ReadAt(p, 4096) })
 		writes := testing.AllocsPerRun(500, func() { _, _ = f.WriteAt(p, 4096) })
 		close(stop)

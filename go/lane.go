@@ -5,6 +5,7 @@ package ringway
 // How many blocking system calls are under way at once.
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ const (
 	// stuckAfter is for how long no call of a full lane has to end before the lane grows. A disk that is merely busy ends one in
 	// that time.
 	stuckAfter = 100 * time.Millisecond
-	// growth is how many more places there are then, and largestLane bounds all of them: a place is a thread.
+	// growth is how many more places there are after each such time, however many wait; largestLane bounds all of them: a
+	// place is a thread.
 	growth      = 8
 	largestLane = 1024
 )
@@ -27,9 +29,11 @@ type lane struct {
 
 	mu      sync.Mutex
 	inUse   int
-	places  int // Between base and largestLane.
-	ended   int // Calls so far.
-	waiters []chan struct{}
+	places  int       // Between base and largestLane.
+	ended   int       // Calls so far.
+	waiters list.List // Of channels, each closed when its turn has come.
+	watched bool      // look is called in a while.
+	seen    int       // Calls that had ended when it was called last.
 }
 
 func newLane(places int, over <-chan struct{}) *lane {
@@ -45,53 +49,58 @@ func (l *lane) begin(ctx context.Context) error {
 		return nil
 	}
 	turn := make(chan struct{})
-	l.waiters = append(l.waiters, turn)
-	ended := l.ended
+	waiter := l.waiters.PushBack(turn)
+	if !l.watched {
+		l.watched, l.seen = true, l.ended
+		time.AfterFunc(stuckAfter, l.look)
+	}
 	l.mu.Unlock()
-	timer := time.NewTicker(stuckAfter)
-	defer timer.Stop()
-	for {
-		select {
-		case <-turn:
-			return nil
-		case <-timer.C:
-			l.mu.Lock()
-			if l.ended == ended && l.inUse >= l.places && l.places < largestLane {
-				l.places = min(l.places+growth, largestLane)
-				l.admit()
-			}
-			ended = l.ended
-			l.mu.Unlock()
-		case <-ctx.Done():
-			l.leave(turn)
-			return context.Cause(ctx)
-		case <-l.over:
-			l.leave(turn)
-			return ErrEngineClosed
-		}
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		l.leave(waiter, turn)
+		return context.Cause(ctx)
+	case <-l.over:
+		l.leave(waiter, turn)
+		return ErrEngineClosed
 	}
 }
 
-// leave gives up a place in the order, or the turn that has just come.
-func (l *lane) leave(turn chan struct{}) {
+// look lets the lane grow if no call has ended since it looked last. It is one timer for all that wait: a hundred thousand
+// with a timer each would do nothing else.
+func (l *lane) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, waiter := range l.waiters {
-		if waiter == turn {
-			l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
-			return
-		}
+	if l.watched = l.waiters.Len() > 0; !l.watched {
+		return
 	}
-	l.inUse--
-	l.admit()
+	if l.ended == l.seen {
+		l.places = min(l.places+growth, largestLane)
+		l.admit()
+	}
+	l.seen = l.ended
+	time.AfterFunc(stuckAfter, l.look)
+}
+
+// leave gives up a place in the order, or the turn that has just come.
+func (l *lane) leave(waiter *list.Element, turn chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-turn:
+		l.inUse--
+		l.admit()
+	default:
+		l.waiters.Remove(waiter)
+	}
 }
 
 // admit lets in those that there are places for. The lock is held.
 func (l *lane) admit() {
-	for l.inUse < l.places && len(l.waiters) > 0 {
+	for l.inUse < l.places && l.waiters.Len() > 0 {
 		l.inUse++
-		close(l.waiters[0])
-		l.waiters = l.waiters[1:]
+		close(l.waiters.Remove(l.waiters.Front()).(chan struct{}))
 	}
 }
 

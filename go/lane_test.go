@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -52,6 +53,41 @@ func TestStuckLane(t *testing.T) {
 	}
 }
 
+// A lane in which nothing ends grows once in a period, however many wait.
+func TestLaneGrowsOncePerPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const base, waiters = 4, 64
+		l := newLane(base, nil)
+		hang := make(chan struct{})
+		began := time.Now() // Of the bubble's clock, which nothing but the sleeps below moves.
+		for range base + waiters {
+			go func() {
+				if err := l.begin(always); err != nil {
+					t.Error(err)
+				}
+				<-hang
+				l.end()
+			}()
+			time.Sleep(stuckAfter / waiters) // They do not all look at the same moment.
+		}
+		for range 6 {
+			time.Sleep(stuckAfter)
+			synctest.Wait()
+			l.mu.Lock()
+			periods := int(time.Since(began) / stuckAfter)
+			if grown := (l.places - base) / growth; grown < periods/2 || grown > periods || l.inUse != min(l.places, base+waiters) {
+				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
+			}
+			l.mu.Unlock()
+		}
+		close(hang)
+		synctest.Wait()
+		if l.places != base || l.inUse != 0 {
+			t.Errorf("%d places, %d in use at the end", l.places, l.inUse)
+		}
+	})
+}
+
 // However many hang, there are no more threads than the bound, and whoever waits then can give it up.
 func TestLaneIsBounded(t *testing.T) {
 	l := newLane(4, nil)
@@ -61,8 +97,8 @@ func TestLaneIsBounded(t *testing.T) {
 	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if l.places != largestLane || l.inUse != largestLane || len(l.waiters) != 0 {
-		t.Fatalf("%d places, %d in use, %d wait", l.places, l.inUse, len(l.waiters))
+	if l.places != largestLane || l.inUse != largestLane || l.waiters.Len() != 0 {
+		t.Fatalf("%d places, %d in use, %d wait", l.places, l.inUse, l.waiters.Len())
 	}
 }
 
@@ -94,8 +130,8 @@ func TestLaneStorm(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l.inUse != 0 || len(l.waiters) != 0 || l.places != 3 {
-		t.Fatalf("%d in use, %d wait, %d places", l.inUse, len(l.waiters), l.places)
+	if l.inUse != 0 || l.waiters.Len() != 0 || l.places != 3 {
+		t.Fatalf("%d in use, %d wait, %d places", l.inUse, l.waiters.Len(), l.places)
 	}
 	if n := int(most.Load()); n > 3+growth {
 		t.Errorf("%d at once", n)

@@ -1,5 +1,7 @@
 package ringway
 
+import "sync/atomic"
+
 // When requests that have gathered are submitted together: the arithmetic, as pure data.
 //
 // To submit each by itself costs a system call for each; to submit all that have completed at once makes a convoy: the
@@ -43,4 +45,39 @@ func (p *pace) submitted(n int) {
 func (p *pace) completed(n int) {
 	p.inFlight -= n
 	p.since += n
+}
+
+const (
+	// fewest is how many transfers are plain calls at most, at the same time. So few have hardly anybody to share a submission
+	// with, and the plain call is quicker. Each may block a thread, so this is also the most of those threads.
+	fewest = 4
+	// crowdRounds is how many rounds a shard makes before it is tried whether there are few again.
+	crowdRounds = 64
+)
+
+// crowd is whether a shard has more than a few transfers. Plain calls among those of a ring hold up both: the goroutine that
+// reaps has to wait for a processor. So it is one or the other, and changes with the most of many rounds: how many there are at
+// one moment depends on who runs.
+type crowd struct {
+	many   atomic.Bool
+	most   int // In these rounds. Under the shard's lock, as rounds.
+	rounds int
+}
+
+// seen is told how many transfers the shard has.
+func (c *crowd) seen(n int) { c.most = max(c.most, n) }
+
+// round is told of the end of one.
+func (c *crowd) round() {
+	if c.rounds++; c.rounds == crowdRounds {
+		c.set(c.most > fewest)
+		c.most, c.rounds = 0, 0
+	}
+}
+
+// set writes what all read only when it changes.
+func (c *crowd) set(many bool) {
+	if c.many.Load() != many {
+		c.many.Store(many)
+	}
 }

@@ -42,6 +42,7 @@ type request struct {
 	tries     uint8
 	chained   bool // Part of a link: not tried again by itself.
 	cancelled atomic.Bool
+	slot      int32 // Among those that the queue has.
 	result    int32 // Of the kernel, or cannotCarry.
 	index     int32 // In a batch.
 	fd        int

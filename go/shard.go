@@ -47,12 +47,14 @@ type faults = func(queue) queue
 type shard struct {
 	queue  queue
 	reaper *readable.Watch
+	crowd  crowd
+	_      [64]byte // What is read without the lock, and seldom written, shares no cache line with the lock.
 
 	mu        sync.Mutex
-	wait      list       // Those that wait.
-	kernel    list       // Those that the queue has.
-	waiting   int        // Operations among those that wait: a request with a linked one is two.
-	cancels   []*request // To be asked for.
+	wait      requestList // Those that wait.
+	kernel    []*request  // Those that the queue has, each at its place in it.
+	waiting   int         // Operations among those that wait: a request with a linked one is two.
+	cancels   []*request  // To be asked for.
 	pace      pace
 	room      int           // What the queue takes before the next submission, as of the last round.
 	promised  bool          // The reaper has woken goroutines, and comes back after they have run.
@@ -95,6 +97,7 @@ func (s *shard) submit(whole bool, all ...*request) bool {
 		s.stats.Pushed += uint64(r.count())
 		s.enqueue(r)
 	}
+	s.crowd.seen(s.pace.inFlight + s.waiting)
 	if s.stuck {
 		s.refuse()
 		return true
@@ -129,10 +132,10 @@ func (s *shard) enqueue(r *request) {
 	s.waiting += r.count()
 }
 
-// list of requests, in order.
-type list struct{ first, last *request }
+// requestList is in order.
+type requestList struct{ first, last *request }
 
-func (l *list) add(r *request) {
+func (l *requestList) add(r *request) {
 	r.prev, r.next = l.last, nil
 	if l.last == nil {
 		l.first = r
@@ -142,7 +145,7 @@ func (l *list) add(r *request) {
 	l.last = r
 }
 
-func (l *list) remove(r *request) {
+func (l *requestList) remove(r *request) {
 	if r.prev == nil {
 		l.first = r.next
 	} else {
@@ -191,8 +194,12 @@ func (s *shard) due() bool {
 	return s.again || len(s.cancels) > 0 || s.flush && ready > 0 && s.pace.room() > 0 || s.pace.due(ready, s.expected)
 }
 
-// maxRounds bounds what one goroutine does for the others: some 100 us. A goroutine of the shard's own goes on from there.
-const maxRounds = 16
+// maxRounds and maxMoved bound what one goroutine does for the others: rounds, and operations that it submits or reaps in them,
+// some 200 us. A goroutine of the shard's own goes on from there.
+const (
+	maxRounds = 16
+	maxMoved  = 256
+)
 
 // turn goes through the turnstile if it is time and nobody is in it. The lock is held when it is called, and free when it
 // returns.
@@ -226,8 +233,9 @@ func (s *shard) watch() {
 	}
 }
 
-// look submits what waits if nothing has completed for a while. What even then waits has no room, or somebody is in the kernel
-// with the turnstile: after some time that is done by plain calls.
+// look reaps and submits what waits if nothing has been reaped for a while: the reaper may wait for a processor, among very
+// many goroutines. What even then waits has no room, or somebody is in the kernel with the turnstile: after some time that is
+// done by plain calls.
 func (s *shard) look() {
 	s.mu.Lock()
 	if s.timed = s.waiting > 0 && !s.closed; !s.timed {
@@ -245,18 +253,18 @@ func (s *shard) look() {
 		s.refuse()
 		return
 	}
-	s.flush = true
+	s.flush, s.again = true, true
 	s.timer.Reset(lookEvery)
 	s.turn()
 }
 
-// rounds makes rounds while they are due, and no more than the bound; true: the next one is due. The lock is held.
+// rounds makes rounds while they are due, and no more than the bounds; true: the next one is due. The lock is held.
 func (s *shard) rounds() bool {
-	for range maxRounds {
+	for moved, n := 0, 0; n < maxRounds && moved < maxMoved; n++ {
 		if !s.due() {
 			return false
 		}
-		s.round()
+		moved += s.round()
 	}
 	return s.due()
 }
@@ -285,8 +293,8 @@ func (s *shard) leave() {
 	}
 }
 
-// round submits a group and reaps. The lock is held, but for the time in between.
-func (s *shard) round() {
+// round submits a group and reaps, and answers how many operations those were. The lock is held, but for the time in between.
+func (s *shard) round() (moved int) {
 	s.again = false
 	taken, count, light := s.take()
 	s.pace.submitted(count)
@@ -305,22 +313,23 @@ func (s *shard) round() {
 	}
 	submitted := s.queue.submit(light)
 	done := s.queue.reap(s.done[:0])
+	moved = count + len(done)
 	if !submitted && len(done) == 0 {
 		time.Sleep(100 * time.Microsecond) // The kernel is short of something, and has nothing to give back.
+		moved = maxMoved                   // Who waits for that is not to be the one who happens to be here.
 	}
 	room := s.queue.room()
 
 	s.mu.Lock()
 	if s.closed {
-		return // All that the queue has was abandoned meanwhile.
+		return moved // All that the queue has was abandoned meanwhile.
 	}
 	s.room = room
 	s.pace.completed(len(done))
 	s.moved = s.moved || len(done) > 0
 	s.stuck = s.stuck && len(done) == 0 && min(s.pace.room(), s.room) == 0
 	for _, r := range done {
-		s.kernel.remove(r)
-		r.place = idle
+		s.uncarry(r)
 	}
 	finished, retries := sift(done)
 	s.stats.Submissions++
@@ -334,6 +343,7 @@ func (s *shard) round() {
 		s.enqueue(r)
 		s.flush = true
 	}
+	s.crowd.round()
 	s.mu.Unlock()
 
 	for _, r := range finished {
@@ -342,6 +352,7 @@ func (s *shard) round() {
 	clear(done)
 	s.done = done[:0]
 	s.mu.Lock()
+	return moved
 }
 
 // sift puts those that go once more behind those that are finished.
@@ -388,8 +399,18 @@ func (s *shard) take() (taken []*request, count int, light bool) {
 
 // carry counts a request among those that the queue has.
 func (s *shard) carry(r *request) {
-	r.place = carried
-	s.kernel.add(r)
+	r.place, r.slot = carried, int32(len(s.kernel))
+	s.kernel = append(s.kernel, r)
+}
+
+// uncarry has the last of them take its place.
+func (s *shard) uncarry(r *request) {
+	last := len(s.kernel) - 1
+	s.kernel[r.slot] = s.kernel[last]
+	s.kernel[r.slot].slot = r.slot
+	s.kernel[last] = nil
+	s.kernel = s.kernel[:last]
+	r.place = idle
 }
 
 // patience is how often EAGAIN is tried again, before the goroutine does it by a plain call.
@@ -499,7 +520,7 @@ func (s *shard) quiet(until time.Time) bool {
 // cancelAll asks for an early end of all that the queue has, and does not wait for the kernel to hear of it.
 func (s *shard) cancelAll() {
 	s.mu.Lock()
-	for r := s.kernel.first; r != nil; r = r.next {
+	for _, r := range s.kernel {
 		r.cancelled.Store(true)
 		s.cancels = append(s.cancels, r)
 	}
@@ -515,11 +536,10 @@ func (s *shard) cancelAll() {
 func (s *shard) abandon() {
 	s.mu.Lock()
 	s.closed = true
-	var given []*request
-	for r := s.kernel.first; r != nil; r = s.kernel.first {
-		s.kernel.remove(r)
+	given := s.kernel
+	s.kernel = nil
+	for _, r := range given {
 		r.place = abandoned
-		given = append(given, r)
 	}
 	refused := s.unlinkAll() // Those that were to go once more.
 	s.stats.Delivered += uint64(s.pace.inFlight)

@@ -235,14 +235,13 @@ func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (in
 		if kind == write {
 			looked(p)
 		}
-		if e.active.Add(1) == 1 && ctx.Done() == nil && !e.options.AlwaysRing {
-			// One alone has nobody to share a submission with, and nobody to give its thread to: the plain call is quicker.
+		s := e.shard()
+		if ctx.Done() == nil && e.few(s) {
 			n, err := blocking(kind, f.fd, p, off)
-			e.active.Add(-1)
+			e.plain.Add(-1)
 			return n, err
 		}
-		result, err := e.fly(ctx, f.request(kind, p, off))
-		e.active.Add(-1)
+		result, err := e.fly(ctx, s, f.request(kind, p, off))
 		if err != nil {
 			return 0, err
 		}
@@ -258,6 +257,20 @@ func (f *File) transfer(ctx context.Context, kind kind, p []byte, off int64) (in
 	}
 	defer e.calls.end()
 	return blocking(kind, f.fd, p, off)
+}
+
+// few takes a place among the plain calls of few transfers, if there is one; it is given back by plain.Add(-1).
+func (e *Engine) few(s *shard) bool {
+	if e.options.AlwaysRing || s.crowd.many.Load() {
+		return false
+	}
+	for n := e.plain.Load(); n < fewest; n = e.plain.Load() {
+		if e.plain.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	s.crowd.set(true)
+	return false
 }
 
 // carries tells whether shards carry transfers of this kind without blocking whoever submits. KAIO does direct ones alone.

@@ -12,12 +12,11 @@ import (
 // always is the context of what has none.
 var always = context.Background()
 
-// fly takes one request through a shard and waits for it. A context that ends cancels it in the kernel; the answer is the
+// fly takes one request through the shard and waits for it. A context that ends cancels it in the kernel; the answer is the
 // kernel's in any case, and with it the buffer is the caller's again (but see ErrAbandoned). Who cannot wait for that calls
 // detach.
-func (e *Engine) fly(ctx context.Context, r *request) (int32, error) {
+func (e *Engine) fly(ctx context.Context, s *shard, r *request) (int32, error) {
 	r.own.left.Store(1)
-	s := e.shard()
 	if !s.submit(false, r) {
 		r.free()
 		return 0, ErrEngineClosed

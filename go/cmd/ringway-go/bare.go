@@ -2,12 +2,15 @@
 
 package main
 
-// The least of a ring, for the contestant that is rebuilt on one: one side submits, each operation by itself, and the other
-// reaps. It is not built on package ring, since that one's costs and mends would be in the figures.
+// The least of a ring, for the contestants that need one. It is not built on package ring, since that one's costs and fixes
+// would be in the figures.
 //
 // unsafe is for the memory that the kernel shares, and for the address of a buffer, which is outside Go's heap.
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -16,7 +19,7 @@ import (
 type bareRing struct {
 	fd                             int
 	rings, entries                 []byte // The mappings, kept.
-	sqTail, cqHead, cqTail         *uint32
+	sqHead, sqTail, cqHead, cqTail *uint32
 	sqes                           []bareSQE
 	cqes                           []bareCQE
 	sqMask, cqMask, tail, consumed uint32
@@ -76,7 +79,7 @@ func newBareRing(entries, completions uint32, workersOf int) (*bareRing, error) 
 		return nil, err
 	}
 	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[at])) }
-	r.sqTail, r.cqHead, r.cqTail = word(sq[1]), word(cq[0]), word(cq[1])
+	r.sqHead, r.sqTail, r.cqHead, r.cqTail = word(sq[0]), word(sq[1]), word(cq[0]), word(cq[1])
 	r.sqes = unsafe.Slice((*bareSQE)(unsafe.Pointer(&r.entries[0])), p[0])
 	r.cqes = unsafe.Slice((*bareCQE)(unsafe.Pointer(&r.rings[cq[5]])), p[1])
 	for i, array := uint32(0), unsafe.Slice(word(sq[6]), p[0]); i < p[0]; i++ {
@@ -85,12 +88,17 @@ func newBareRing(entries, completions uint32, workersOf int) (*bareRing, error) 
 	return r, nil
 }
 
-// read submits one read by itself. Whoever calls has the lock, and keeps p.
-func (r *bareRing) read(fd int, p []byte, off int64, userData uint64) error {
+// push puts a read into the submission queue, which has room. Whoever calls has the lock, and keeps p.
+func (r *bareRing) push(fd int, p []byte, off int64, userData uint64) {
 	r.sqes[r.tail&r.sqMask] = bareSQE{opcode: opRead, fd: int32(fd), off: uint64(off), len: uint32(len(p)),
 		addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), userData: userData}
 	r.tail++
 	atomic.StoreUint32(r.sqTail, r.tail)
+}
+
+// read submits one read by itself.
+func (r *bareRing) read(fd int, p []byte, off int64, userData uint64) error {
+	r.push(fd, p, off, userData)
 	for {
 		_, _, errno := syscall.RawSyscall6(sysEnter, uintptr(r.fd), 1, 0, 0, 0, 0)
 		r.entered++
@@ -114,7 +122,72 @@ func (r *bareRing) next() (bareCQE, bool) {
 	return c, true
 }
 
-// wait blocks the thread in the kernel until something completes. An error is another reason to look.
-func (r *bareRing) wait() {
-	_, _, _ = syscall.Syscall6(sysEnter, uintptr(r.fd), 0, 1, getEvents, 0, 0)
+// wait submits what was pushed, and blocks the thread in the kernel until something completes. An error is another reason to look.
+func (r *bareRing) wait(pushed int) {
+	_, _, _ = syscall.Syscall6(sysEnter, uintptr(r.fd), uintptr(pushed), 1, getEvents, 0, 0)
+}
+
+// bare is one goroutine that keeps many reads in flight on a ring of its own: what the kernel itself costs.
+type bare struct {
+	osFile
+	fd           int
+	ring         *bareRing
+	waits, reads atomic.Int64
+}
+
+// bareRoom is the most reads in flight: as many as ringway has.
+const bareRoom = 192
+
+func openBare(s setup) (subject, error) {
+	f, err := os.OpenFile(s.file, s.flag, 0)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := newBareRing(256, 512, -1)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("io_uring_setup: %w", err), f.Close())
+	}
+	return &bare{osFile: osFile{File: f}, fd: int(f.Fd()), ring: ring}, nil
+}
+
+func (b *bare) trips() (trips, bool) { return trips{b.waits.Load(), b.reads.Load()}, true }
+
+// prepare has so many reads in flight: each step takes a completion and pushes the next read. All that are pushed are submitted
+// when there is no completion left.
+func (b *bare) prepare(depth int, offset func() int64, check func(p []byte, off int64) error) (func(ramp bool) error, error) {
+	depth = min(depth, bareRoom)
+	memory, err := b.buffer(depth * block)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, depth)
+	push := func(i int) {
+		offsets[i] = offset()
+		b.ring.push(b.fd, memory[i*block:(i+1)*block], offsets[i], uint64(i))
+	}
+	for i := range depth {
+		push(i)
+	}
+	pushed := depth
+	return func(ramp bool) error {
+		c, ok := b.ring.next()
+		for ; !ok; c, ok = b.ring.next() {
+			b.ring.wait(pushed)
+			b.waits.Add(1)
+			pushed = int(b.ring.tail - atomic.LoadUint32(b.ring.sqHead))
+		}
+		b.reads.Add(1)
+		i := int(c.userData)
+		p := memory[i*block : (i+1)*block]
+		if c.result < 0 {
+			return syscall.Errno(-c.result)
+		}
+		err := whole(int(c.result), nil, p)
+		if err == nil && ramp {
+			err = check(p, offsets[i])
+		}
+		push(i)
+		pushed++
+		return err
+	}, nil
 }

@@ -78,8 +78,8 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 // cannot says why this target is of no use for a work.
 func (t *target) cannot(w work) string {
 	switch {
-	case w.Kind == ioDirect && !t.direct:
-		return "direct: left out, since this file cannot be read with direct I/O"
+	case (w.Kind == ioDirect || w.Kind == ioNull) && !t.direct:
+		return string(w.Kind) + ": left out, since this file cannot be read with direct I/O"
 	case w.Kind == ioCommit && !t.scratch:
 		return "commit: left out, since it writes, and FILE is only read"
 	}

@@ -6,12 +6,16 @@ package main
 // same pages and the collector has the same heap.
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 
 	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/internal/null"
 )
 
 // block is what is read at a time.
@@ -56,7 +60,10 @@ var contestants = []contestant{
 	{"os-128", "os.File with at most 128 reads at once", []ioKind{ioDirect}, false, openBounded},
 	{"os-group", "os.File, the records of many goroutines gathered for one fdatasync, as with ringway", []ioKind{ioCommit}, false, openOS},
 	{"seed", "the older design: a ring for each processor, each read entered by itself, a thread blocked for each ring", []ioKind{ioDirect, ioCached}, true, openSeed},
-	{"null", "reads nothing: what the harness itself costs", reads, false, openNull},
+	{"bare", "one goroutine that keeps as many reads in flight on a ring of its own, at most 192: what the kernel itself costs (its latency is from one completion to the next)", []ioKind{ioDirect}, true, openBare},
+	{"null-queue", "ringway.File on a queue without a device, which completes what is submitted: what the engine itself costs", []ioKind{ioNull}, false, openNullQueue},
+	{"floor", "goroutines that park, and are readied an eighth of them at a time: what Go's scheduler itself costs", []ioKind{ioNull}, false, openFloor},
+	{"null", "reads nothing: what the harness itself costs", []ioKind{ioDirect, ioCached, ioBatch, ioNull}, false, openNull},
 }
 
 func contestantNames() []string {
@@ -108,6 +115,10 @@ func openEngine(s setup, options ringway.Options) (*ringwayFile, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openIn(engine, s)
+}
+
+func openIn(engine *ringway.Engine, s setup) (*ringwayFile, error) {
 	f, err := engine.OpenFile(s.file, s.flag, 0)
 	return &ringwayFile{File: f, engine: engine}, err
 }
@@ -159,6 +170,66 @@ type nullFile struct{ memory }
 func openNull(setup) (subject, error)                   { return &nullFile{}, nil }
 func (*nullFile) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
 func (*nullFile) trips() (trips, bool)                  { return trips{}, false }
+
+// openNullQueue is ringway without a device.
+func openNullQueue(s setup) (subject, error) {
+	if null.NewEngine == nil {
+		return nil, errors.New("there is no ring on this kind of processor")
+	}
+	engine, err := null.NewEngine()
+	if err != nil {
+		return nil, err
+	}
+	return openIn(engine.(*ringway.Engine), s)
+}
+
+// floorFile parks its readers, and readies them together.
+type floorFile struct {
+	memory
+	group   int
+	mu      sync.Mutex
+	waiting []chan struct{}
+	spare   sync.Pool
+}
+
+func openFloor(s setup) (subject, error) {
+	f := &floorFile{group: max(s.goroutines/8, 1)}
+	f.spare.New = func() any { return make(chan struct{}, 1) }
+	go func() { // Those that wait for others, which have gone by the end of a run.
+		for {
+			time.Sleep(time.Millisecond)
+			f.mu.Lock()
+			f.ready()
+		}
+	}()
+	return f, nil
+}
+
+// ready readies all that wait. The lock is held when it is called, and free when it returns.
+func (f *floorFile) ready() {
+	var few [64]chan struct{}
+	group := append(few[:0], f.waiting...)
+	f.waiting = f.waiting[:0]
+	f.mu.Unlock()
+	for _, waiting := range group {
+		waiting <- struct{}{}
+	}
+}
+
+func (f *floorFile) ReadAt(p []byte, _ int64) (int, error) {
+	done := f.spare.Get().(chan struct{})
+	f.mu.Lock()
+	if f.waiting = append(f.waiting, done); len(f.waiting) >= f.group {
+		f.ready()
+	} else {
+		f.mu.Unlock()
+	}
+	<-done
+	f.spare.Put(done)
+	return len(p), nil
+}
+
+func (*floorFile) trips() (trips, bool) { return trips{}, false }
 
 // memory lends from regions as large as those of ringway's buffers.
 type memory struct{ rest []byte }

@@ -55,7 +55,7 @@ func nothingIn(t *testing.T, dir string) {
 func TestBenchOnAScratchFile(t *testing.T) {
 	dir := t.TempDir()
 	files := t.TempDir()
-	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3,130", "-cached", "2", "-batch", "5", "-commit", "3",
+	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3,130", "-cached", "2", "-batch", "5", "-commit", "3", "-null", "9",
 		"-csv", filepath.Join(files, "csv"), "-json", filepath.Join(files, "json")}, tiny...)
 	out, errs := run0(t, args...)
 	nothingIn(t, dir)
@@ -63,14 +63,15 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		t.Errorf("progress: %q", errs)
 	}
 	works := map[work][]string{
-		{ioDirect, 1}: {"ringway", "ringway-fixed", "os", "seed"}, {ioDirect, 3}: {"ringway", "ringway-fixed", "os", "seed"},
-		{ioDirect, 130}: {"ringway", "ringway-fixed", "os", "os-128", "seed"}, {ioCached, 2}: {"ringway", "os", "seed", "null"},
-		{ioBatch, 5}: {"ringway", "os"}, {ioCommit, 3}: {"ringway", "os", "os-group"},
+		{ioDirect, 1}: {"ringway", "ringway-fixed", "os", "seed", "bare"}, {ioDirect, 3}: {"ringway", "ringway-fixed", "os", "seed", "bare"},
+		{ioDirect, 130}: {"ringway", "ringway-fixed", "os", "os-128", "seed", "bare"}, {ioCached, 2}: {"ringway", "os", "seed", "null"},
+		{ioBatch, 5}: {"ringway", "os"}, {ioCommit, 3}: {"ringway", "os", "os-group"}, {ioNull, 9}: {"null-queue", "floor", "null"},
 	}
 	if strings.Contains(out, "direct: left out") {
 		delete(works, work{ioDirect, 1})
 		delete(works, work{ioDirect, 3})
 		delete(works, work{ioDirect, 130})
+		delete(works, work{ioNull, 9})
 	}
 	rows := 0
 	for w, names := range works {

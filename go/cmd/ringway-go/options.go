@@ -54,7 +54,7 @@ Examples:
 // parseOptions understands the arguments of `bench`. Options may stand behind the FILE, too.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{runtime: time.Second, ramp: 200 * time.Millisecond, rounds: 3, cachedSize: 256 << 20, scratch: ".", seed: 1}
-	direct, cached, batch, commit := []int{1, 128, 1000}, []int{1, 32}, []int(nil), []int(nil)
+	direct, cached, batch, commit, without := []int{1, 128, 1000}, []int{1, 32}, []int(nil), []int(nil), []int(nil)
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	list := func(to *[]int, name, usage string) {
@@ -74,6 +74,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	list(&cached, "cached", "`goroutines` that read what is in the page cache: a list, or \"\" (default 1,32; full: and 1000)")
 	list(&batch, "batch", "`reads` of a batch, cached: a list, or \"\" (default none; full: 64)")
 	list(&commit, "commit", "`goroutines` that make records durable in a log: a list, or \"\" (default none; full: 128)")
+	list(&without, "null", "`goroutines` that read without a device, which shows what the engine itself costs: a list, or \"\" (default none; full: 128,1000)")
 	set.Func("only", "`contestants`, a list of "+strings.Join(contestantNames(), ", "), func(text string) (err error) {
 		o.only, err = parseContestants(text)
 		return err
@@ -119,6 +120,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		more("cached", &cached, 1, 32, 1000)
 		more("batch", &batch, 64)
 		more("commit", &commit, 128)
+		more("null", &without, 128, 1000)
 		if !given["runtime"] {
 			o.runtime = 2 * time.Second
 		}
@@ -126,7 +128,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	for _, kind := range []struct {
 		kind   ioKind
 		depths []int
-	}{{ioDirect, direct}, {ioCached, cached}, {ioBatch, batch}, {ioCommit, commit}} {
+	}{{ioDirect, direct}, {ioCached, cached}, {ioBatch, batch}, {ioCommit, commit}, {ioNull, without}} {
 		for _, depth := range kind.depths {
 			o.works = append(o.works, work{kind.kind, depth})
 		}

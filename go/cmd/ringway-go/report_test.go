@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("%d runs of %v", runs, o.runtime)
 	}
 	o = parse(t, `-full -cached "" data -batch 16 -runtime 5s`)
-	if !slices.Equal(o.works, []work{{ioDirect, 1}, {ioDirect, 128}, {ioDirect, 1000}, {ioDirect, 100_000}, {ioBatch, 16}, {ioCommit, 128}}) || o.file != "data" || o.runtime != 5*time.Second {
+	if !slices.Equal(o.works, []work{{ioDirect, 1}, {ioDirect, 128}, {ioDirect, 1000}, {ioDirect, 100_000}, {ioBatch, 16}, {ioCommit, 128}, {ioNull, 128}, {ioNull, 1000}}) || o.file != "data" || o.runtime != 5*time.Second {
 		t.Errorf("%+v", o)
 	}
 	o = parse(t, "-direct 4,2 -size 64m -cached-size 4k -only os,seed -- -odd")
@@ -86,10 +86,11 @@ func TestWhoCompetes(t *testing.T) {
 	}{
 		{work{ioDirect, 128}, false, "", "ringway os seed", "os"},
 		{work{ioDirect, 100_000}, false, "", "ringway os-128 seed", "os-128"},
-		{work{ioDirect, 128}, true, "", "ringway ringway-fixed os seed", "os"},
-		{work{ioDirect, 1000}, true, "", "ringway ringway-fixed os os-128 seed", "os"},
+		{work{ioDirect, 128}, true, "", "ringway ringway-fixed os seed bare", "os"},
+		{work{ioDirect, 1000}, true, "", "ringway ringway-fixed os os-128 seed bare", "os"},
 		{work{ioCached, 100_000}, true, "", "ringway os seed null", "os"},
 		{work{ioBatch, 64}, true, "", "ringway os", "os"},
+		{work{ioNull, 128}, false, "", "null-queue floor null", "floor"},
 		{work{ioCommit, 128}, false, "", "ringway os os-group", "os"},
 		{work{ioCommit, 100_000}, true, "", "ringway os-group", ""},
 		{work{ioCached, 1}, false, "null,ringway-fixed", "ringway-fixed null", ""},

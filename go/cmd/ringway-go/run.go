@@ -101,7 +101,7 @@ func (o order) run(file string) (run, error) {
 	if err != nil {
 		return run{}, err
 	}
-	flag := map[ioKind]int{ioDirect: os.O_RDONLY | syscall.O_DIRECT, ioCommit: os.O_RDWR}[o.Work.Kind]
+	flag := map[ioKind]int{ioDirect: os.O_RDONLY | syscall.O_DIRECT, ioNull: os.O_RDONLY | syscall.O_DIRECT, ioCommit: os.O_RDWR}[o.Work.Kind]
 	if o.Work.Kind == ioCached || o.Work.Kind == ioBatch {
 		if err := warm(file, o.Blocks*block); err != nil {
 			return run{}, err
@@ -117,7 +117,11 @@ func (o order) run(file string) (run, error) {
 			return run{}, err
 		}
 	}
-	r, err := measure(c, s, o.Work.goroutines(), o.Work.blocksThreads(), o.Ramp, o.Runtime, prepare)
+	goroutines := o.Work.goroutines()
+	if c.name == "bare" {
+		goroutines = 1
+	}
+	r, err := measure(c, s, goroutines, o.Work.blocksThreads(), o.Ramp, o.Runtime, prepare)
 	if err != nil {
 		return run{}, err
 	}
@@ -146,14 +150,6 @@ func (o order) prepareReads(s subject) func(int) (func(bool) error, error) {
 		ReadBatch([]ringway.Transfer) error
 	})
 	return func(goroutine int) (func(bool) error, error) {
-		count := o.Work.perRequest()
-		memory, err := s.buffer(count * block)
-		if err != nil {
-			return nil, err
-		}
-		for at := 0; at < len(memory); at += block {
-			memory[at] = 0 // The page is there when it is measured.
-		}
 		random := new(rand.PCG)
 		random.Seed(o.Seed, uint64(goroutine))
 		offset := func() int64 {
@@ -161,10 +157,21 @@ func (o order) prepareReads(s subject) func(int) (func(bool) error, error) {
 			return int64(at) * block
 		}
 		check := func(p []byte, off int64) error {
-			if got := binary.LittleEndian.Uint64(p); o.Numbered && o.Contestant != "null" && got != uint64(off/block) {
+			if got := binary.LittleEndian.Uint64(p); o.Numbered && o.Contestant != "null" && o.Work.Kind != ioNull && got != uint64(off/block) {
 				return fmt.Errorf("the read at %d got what belongs to %d: wrong bytes", off, got*block)
 			}
 			return nil
+		}
+		if b, ok := s.(*bare); ok {
+			return b.prepare(o.Work.Depth, offset, check)
+		}
+		count := o.Work.perRequest()
+		memory, err := s.buffer(count * block)
+		if err != nil {
+			return nil, err
+		}
+		for at := 0; at < len(memory); at += block {
+			memory[at] = 0 // The page is there when it is measured.
 		}
 		if count == 1 {
 			return func(ramp bool) error {

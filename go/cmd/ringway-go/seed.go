@@ -90,7 +90,7 @@ func (r *seedRing) reap() {
 			w.done <- struct{}{}
 		}
 		r.waits.Add(1)
-		r.wait()
+		r.wait(0)
 	}
 }
 

@@ -66,7 +66,7 @@ func ratioText(c *cell, ratio float64) string {
 	switch c.Against {
 	case "":
 		return ""
-	case "os":
+	case "os", "floor":
 		return times(ratio)
 	default:
 		return times(ratio) + "*"
@@ -252,6 +252,9 @@ func (r *report) legend() []string {
 	if r.has(ioCommit) {
 		say("commit: each goroutine writes a record and waits until it is durable (fdatasync). ringway and os-group gather the records of all goroutines that wait: ringway by WriteBatch with DataSync, os-group by one write and one fdatasync. os does both for each record.")
 	}
+	if r.has(ioNull) {
+		say("null: no device is read, so operations a second say nothing of one. The ratios are to floor.")
+	}
 	say("calls: system calls that carry reads. Of ringway they are the rounds of its engine, and a plain call for each read that went past the rings; of seed, each io_uring_enter. allocs: objects on Go's heap. threads: the most at once in any run, with the kernel's for this process; workers: its io-wq threads.")
 	if ratios := r.ratioLegend(); ratios != "" {
 		say(ratios)
@@ -264,6 +267,7 @@ func (r *report) ratioLegend() string {
 	for _, c := range r.Cells {
 		switch c.Against {
 		case "":
+		case "floor":
 		case "os":
 			text = max(text, "against os: operations a second and CPU time an operation, divided by those of os: the medians of the ratios of runs in the same round.")
 		default:

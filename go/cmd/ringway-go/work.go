@@ -17,6 +17,7 @@ const (
 	ioCached ioKind = "cached" // Random reads of what is in the page cache.
 	ioBatch  ioKind = "batch"  // The same by one goroutine that asks for many at a time.
 	ioCommit ioKind = "commit" // Records of a log, each durable before the next.
+	ioNull   ioKind = "null"   // Reads without a device: what is left is the engine's own cost.
 )
 
 // work is one group of rows of the table.
@@ -57,10 +58,10 @@ func field(w work, full bool, only []string) []string {
 		wanted := slices.Contains(only, c.name)
 		if len(only) == 0 {
 			switch c.name {
-			case "ringway-fixed":
+			case "ringway-fixed", "bare":
 				wanted = full && w.Kind == ioDirect
 			case "null":
-				wanted = full && w.Kind == ioCached
+				wanted = full && w.Kind == ioCached || w.Kind == ioNull
 			case "os-128":
 				wanted = w.Kind == ioDirect && (full && w.Depth > bounded || w.Depth > osMost)
 			default:
@@ -77,8 +78,12 @@ func field(w work, full bool, only []string) []string {
 // blocksThreads tells whether os.File keeps a thread for each goroutine.
 func (w work) blocksThreads() bool { return w.Kind == ioDirect || w.Kind == ioCommit }
 
-// base is the contestant that the others are compared with: os, or os-128 where os cannot run. Empty: neither competes.
+// base is the contestant that the others are compared with: os, or os-128 where os cannot run, and without a device the
+// floor. Empty: none of them competes.
 func base(w work, names []string) string {
+	if w.Kind == ioNull && slices.Contains(names, "floor") {
+		return "floor"
+	}
 	for _, name := range []string{"os", "os-128"} {
 		if slices.Contains(names, name) && (name == "os" || w.blocksThreads() && w.Depth > osMost) {
 			return name
