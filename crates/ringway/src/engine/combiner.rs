@@ -33,20 +33,19 @@ pub(crate) struct Passage<'a>(Option<&'a Combiner>);
 
 impl Shard {
     /// Makes rounds for all, until nobody asks for another or this thread has made the most. `state`: the lock, if it is
-    /// held already; `comes_back`: the caller will do this again when the tasks that it wakes have run. How many futures
-    /// were woken.
+    /// held already. `by_task`: a future is being polled, which leaves it to others to wake many. How many futures were woken.
     pub(super) fn combine<'a>(
         &'a self,
         mut passage: Passage<'a>,
         mut state: Option<MutexGuard<'a, State>>,
         place: Place,
         mut own: Option<Own<'_>>,
-        comes_back: bool,
+        by_task: bool,
     ) -> usize {
         let mut round = Round::default();
         let mut woken = 0;
         for number in 1.. {
-            self.round(state.take(), place, &mut own, comes_back, &mut round);
+            self.round(state.take(), place, &mut own, by_task, &mut round);
             let left = passage.leave();
             woken += round.wakers.len();
             // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
@@ -63,16 +62,25 @@ impl Shard {
             match again {
                 None => break,
                 Some(again) if goes_on => passage = again,
-                // The others go on without this thread: whoever comes next, and at the latest the engine's.
                 Some(again) => {
-                    self.combiner.left_over.store(true, Ordering::Release);
                     drop(again);
-                    self.alarm.ring();
+                    self.leave_over(round.enough);
                     break;
                 }
             }
         }
         woken
+    }
+
+    /// The others go on without this thread: the futures that it has woken, if these are all that is waited for; else, and
+    /// at the latest, the engine's thread or the program. Called with the combining lock free, so that whoever comes
+    /// from here on goes on by itself.
+    fn leave_over(&self, enough: bool) {
+        if !enough && self.state().is_up_to_woken() {
+            return self.alarm.watch();
+        }
+        self.combiner.left_over.store(true, Ordering::Release);
+        self.alarm.ring();
     }
 
     /// Makes the rounds that another thread has left over, if any.

@@ -141,7 +141,7 @@ impl<'a, L: Load> Flight<'a, L> {
         let Stage::Pushed { shard, group } = &mut self.stage else {
             panic!("a future was polled after it was ready");
         };
-        match self.engine.shards[*shard].take(group, cx.waker()) {
+        match self.engine.shards[*shard].take(group, self.engine.place(), cx.waker()) {
             Some(outcomes) => {
                 self.stage = Stage::Over;
                 Poll::Ready(L::all(outcomes))

@@ -8,25 +8,16 @@ pub(crate) mod tokio;
 use std::task::Waker;
 
 /// Where a future is polled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a tokio runtime.
     #[cfg(feature = "tokio")]
     Runtime(::tokio::runtime::Id),
     /// Anywhere else.
+    #[default]
     Elsewhere,
     /// In a program that reaps by itself.
     ByHand,
-}
-
-/// What a reaper leaves behind when it gives way to the tasks that it woke. Until it is back, what completes in the meantime
-/// is for it to tell: a task that woke others would have a worker woken for each of them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Promise {
-    /// Where it was given. It is nothing to those who are polled elsewhere, for that runtime may be busy.
-    pub(super) place: Place,
-    /// Tasks that were woken.
-    pub(super) tasks: usize,
 }
 
 /// Who picks up completions, besides those who submit.
@@ -35,7 +26,7 @@ pub(crate) struct Reapers {
     /// Runtimes whose I/O driver does; false: that have none.
     #[cfg(feature = "tokio")]
     pub(crate) runtimes: Vec<(::tokio::runtime::Id, bool)>,
-    /// Tasks that come after those that were woken; to be woken themselves when the shard closes.
+    /// Tasks that tell when their runtime ends; to be woken when the shard closes.
     #[cfg(feature = "tokio")]
     pub(crate) drivers: Vec<(::tokio::runtime::Id, Waker)>,
     /// The thread does.

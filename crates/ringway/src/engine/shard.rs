@@ -8,7 +8,7 @@
 use super::combiner::Combiner;
 use super::pacing::{Pace, Work};
 use super::reactor::manual::Alarm;
-use super::reactor::{Place, Promise, Reapers};
+use super::reactor::{Place, Reapers};
 use super::room::Room;
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Turn, Waiter};
@@ -84,7 +84,7 @@ pub(crate) type Group = SmallVec<[Result<OpId, Box<Refused>>; 1]>;
 pub(crate) struct Seen {
     turns: u64,
     pickups: u64,
-    promises: u64,
+    looks: u64,
     /// Of transfers of storage.
     pub(super) moves: u64,
 }
@@ -102,11 +102,50 @@ pub(crate) enum Progress {
     Late,
 }
 
-/// What an operation that could be entered, or a wake-up that could be told, waits for.
+/// Futures that were woken and have not looked for their results. Each will have something to submit, mostly, so it is
+/// worth waiting for them; but one may be forgotten, or its worker may compute. Then the reaper comes, and nobody waits any more.
+#[derive(Debug, Default)]
+struct Woken {
+    count: usize,
+    /// Where the latest of them was polled. They are nothing to those polled elsewhere, whose runtime may be quicker.
+    place: Place,
+    /// Counts how often they were forgotten.
+    epoch: u32,
+    /// Counts those that have looked.
+    looks: u64,
+}
+
+impl Woken {
+    /// What a future has to show that was polled there, and that is to be woken.
+    fn number(&mut self, place: Place) -> u32 {
+        self.place = place;
+        self.epoch + 1
+    }
+
+    /// One has looked, or has gone.
+    fn looked(&mut self, told: u32) {
+        if told == self.epoch + 1 {
+            self.count = self.count.saturating_sub(1);
+            self.looks += 1;
+        }
+    }
+
+    /// Nobody waits for those that are left.
+    fn forget(&mut self) {
+        (self.count, self.epoch) = (0, self.epoch.wrapping_add(1) & i32::MAX as u32);
+    }
+
+    /// Those that may concern a future that is polled there.
+    fn at(&self, place: Place) -> usize {
+        if self.place == place { self.count } else { 0 }
+    }
+}
+
+/// What an operation that could be submitted waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitsFor {
-    /// The task that a reaper has promised.
-    Promise,
+    /// Futures that were woken, and that will have more to submit.
+    Woken,
     /// As many as make a group, or completions.
     Group,
     /// Completions, or that what hangs is written off.
@@ -131,11 +170,10 @@ pub(crate) struct State {
     submitter_copies: bool,
     /// The reactors' business.
     reapers: Reapers,
-    /// A reaper has woken tasks, and comes back when they have run.
-    promise: Option<Promise>,
-    /// Promises so far.
-    promises: u64,
-    /// Futures that will be woken by it.
+    /// Futures that were woken and have not looked for their results.
+    woken: Woken,
+    /// Futures that the last of those wakes, or a reaper: a task that woke them one by one would have a worker of its
+    /// runtime woken for each.
     deferred: Vec<Waker>,
     /// How often the shard has been moved along.
     turns: u64,
@@ -231,8 +269,7 @@ impl Shard {
                 flush: false,
                 submitter_copies: backends.kind() == BackendKind::Uring,
                 reapers: Reapers::default(),
-                promise: None,
-                promises: 0,
+                woken: Woken::default(),
                 deferred: Vec::new(),
                 turns: 0,
                 pickups: 0,
@@ -256,7 +293,7 @@ impl Shard {
         own: &mut Option<Completion>,
     ) -> Pushed {
         let mut state = self.state();
-        let (group, lead) = state.insert(turn, operations);
+        let (group, lead) = state.insert(turn, place, operations);
         let mut pushed = Pushed {
             group,
             look: lead.is_none(),
@@ -269,7 +306,7 @@ impl Shard {
         match if is_due { self.combiner.enter() } else { None } {
             Some(passage) => {
                 let own = (pushed.group.len() == 1).then_some(Own { id: lead, completion: own });
-                self.combine(passage, Some(state), place, own, false);
+                self.combine(passage, Some(state), place, own, true);
                 pushed.look = true;
             }
             None => {
@@ -290,11 +327,23 @@ impl Shard {
         self.state().now[lane as usize].room.is_crowded()
     }
 
-    /// The results of all of a group, in their order, if all are there; else the waker is kept.
-    pub(crate) fn take(&self, group: &mut Group, waker: &Waker) -> Option<Outcomes> {
-        let (taken, before) = self.state().take(group, waker);
+    /// The results of all of a group, in their order, if all are there; else the waker is kept. The last future of those
+    /// that were woken submits what the others have left.
+    pub(crate) fn take(&self, group: &mut Group, place: Place, waker: &Waker) -> Option<Outcomes> {
+        let mut state = self.state();
+        let (taken, before) = state.take(group, waker);
+        let mut wakers = Vec::new();
+        if state.woken.count == 0 {
+            state.wake_deferred(&mut wakers);
+        }
+        let is_due = taken.is_some() && state.paced.len() > 0 && state.is_due(place);
+        drop(state);
         // Without the lock: it may own anything.
         drop(before);
+        wake_all(&mut wakers);
+        if is_due && let Some(passage) = self.combiner.enter() {
+            self.combine(passage, None, place, None, true);
+        }
         taken
     }
 
@@ -319,19 +368,12 @@ impl Shard {
         self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, false))
     }
 
-    /// As [`turn`](Self::turn), by a reaper that will call this again when the tasks that it wakes have run, if it wakes more than one.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn reap(&self, place: Place) -> usize {
-        self.state().promise = None;
-        self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, true))
-    }
-
-    /// Submits all that there is room for and takes what has completed, whatever the pace and whoever has promised what. How many
-    /// futures were woken.
+    /// Submits all that there is room for and takes what has completed, whatever the pace, and whoever was woken. How many futures
+    /// were woken.
     pub(crate) fn flush(&self) -> usize {
         {
             let mut state = self.state();
-            state.promise = None;
+            state.woken.forget();
             state.flush = true;
         }
         self.turn(Place::ByHand)
@@ -349,7 +391,7 @@ impl Shard {
         state: Option<MutexGuard<'_, State>>,
         place: Place,
         own: &mut Option<Own<'_>>,
-        comes_back: bool,
+        by_task: bool,
         round: &mut Round,
     ) {
         let (mut ring, mut state) = self.both(state);
@@ -386,17 +428,12 @@ impl Shard {
             state.table.carry(&mut ring.backends);
         };
         state.hand_out(&mut ring.recorder, own, begun, round);
-        if state.expected(place) == 0 {
-            round.wakers.append(&mut state.deferred);
-        }
-        // One task alone needs nobody behind it.
-        if comes_back && round.wakers.len() > 1 && !state.reapers.closed {
-            state.promise = Some(Promise { place, tasks: round.wakers.len() });
-            state.promises += 1;
+        if !by_task || state.woken.at(place) == 0 {
+            state.wake_deferred(&mut round.wakers);
         }
         // No memory, say: the next round is the reaper's.
         round.enough |= failing;
-        round.more = round.enough || state.is_due(place) || !state.cancels.is_empty();
+        round.more = round.enough || state.flush || state.is_due(place) || !state.cancels.is_empty();
         let holds_back = state.holds_back();
         drop(state);
         if holds_back {
@@ -422,7 +459,7 @@ impl Shard {
         let mut state = self.state();
         state.table.fail(&mut ring.backends, error);
         self.over.store(true, Ordering::Relaxed);
-        state.promise = None;
+        state.woken.forget();
         state
     }
 
@@ -450,7 +487,7 @@ impl Shard {
     pub(crate) fn seen(&self) -> Seen {
         let state = self.state();
         let (turns, pickups) = (state.turns, state.pickups);
-        Seen { promises: state.promises, moves: state.pace.moves(), turns, pickups }
+        Seen { looks: state.woken.looks, moves: state.pace.moves(), turns, pickups }
     }
 
     /// What has become of it since it was seen. Writes off what hangs while others wait.
@@ -462,9 +499,9 @@ impl Shard {
         };
         match waits_for {
             _ if has_room => Progress::Late,
-            Some(WaitsFor::Promise) if now.promises == before.promises => Progress::Late,
+            Some(WaitsFor::Woken) if now.looks == before.looks => Progress::Late,
             Some(WaitsFor::Group) if now.moves == before.moves => Progress::Late,
-            Some(WaitsFor::Promise | WaitsFor::Group) => Progress::Moving,
+            Some(WaitsFor::Woken | WaitsFor::Group) => Progress::Moving,
             // To submit is not to pick up: tasks may do that while nobody looks at what completes.
             _ if now.pickups == before.pickups && !self.is_over() && self.is_readable() => Progress::Late,
             _ if now.turns != before.turns => Progress::Moving,
@@ -557,12 +594,17 @@ impl Drop for Shard {
 impl State {
     /// Puts a future's operations into slots, and at the end of their list. The lead is the first that was not refused.
     #[inline]
-    fn insert(&mut self, turn: Turn, operations: impl Iterator<Item = Operation>) -> (Group, Option<OpId>) {
+    fn insert(
+        &mut self,
+        turn: Turn,
+        place: Place,
+        operations: impl Iterator<Item = Operation>,
+    ) -> (Group, Option<OpId>) {
         let begun = self.table.counts().pushed.is_multiple_of(SAMPLE).then(Instant::now);
         let mut group = Group::new();
         let mut lead = None;
         for operation in operations {
-            match self.table.insert(operation, Waiter::new(turn, lead, 0, begun)) {
+            match self.table.insert(operation, Waiter::new(turn, place, lead, begun)) {
                 Ok(id) => {
                     match turn {
                         Turn::Paced => self.paced.push(&mut self.table, id),
@@ -593,9 +635,12 @@ impl State {
     fn take(&mut self, group: &mut Group, waker: &Waker) -> (Option<Outcomes>, Option<Waker>) {
         let lead = group.iter().find_map(|one| one.as_ref().ok().copied());
         if let Some(lead) = lead
-            && self.table.attachment(lead).is_some_and(|lead| lead.missing > 0)
+            && let Some(waiter) = self.table.attachment(lead)
         {
-            return (None, self.set_waker(lead, waker));
+            if waiter.missing > 0 {
+                return (None, self.set_waker(lead, waker));
+            }
+            self.woken.looked(waiter.told);
         }
         let table = &mut self.table;
         let taken = group.drain(..).filter_map(|one| match one {
@@ -619,28 +664,35 @@ impl State {
         let given_up = self.table.give_up(id)?;
         match &given_up {
             GivenUp::InFlight => self.cancels.push(id),
+            GivenUp::Done(_, waiter) if waiter.has_left => self.woken.looked(waiter.told),
             // The combiner has not come to it yet.
-            GivenUp::Done(_, waiter) if !waiter.has_left => {
+            GivenUp::Done(_, waiter) => {
                 leave(&mut self.pace, &mut self.now, id, waiter, Instant::now());
             }
-            GivenUp::New(..) | GivenUp::Done(..) => {}
+            GivenUp::New(..) => {}
         }
         Some(given_up)
+    }
+
+    /// Those that are to be woken now.
+    fn wake_deferred(&mut self, wakers: &mut Vec<Waker>) {
+        self.woken.count += self.deferred.len();
+        wakers.append(&mut self.deferred);
     }
 
     /// Whether it is time to submit, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
         self.reapers.closed && self.paced.len() > 0
             || self.in_lanes > 0 && self.now.iter().any(|now| now.pending.len().min(now.room.left()) > 0)
-            || self.pace.is_due(self.paced.len(), self.expected(place))
+            || self.pace.is_due(self.paced.len(), self.woken.at(place))
     }
 
     /// What operations or wake-ups wait for, besides the kernel, to be submitted or told.
     fn waits_for(&self) -> Option<WaitsFor> {
         let ready = self.paced.len().min(self.pace.room.left());
         let is_blocked = |pending: &Pending, room: &Room| pending.len() > 0 && room.left() == 0 && room.may_write_off();
-        match self.promise {
-            Some(_) if ready > 0 || !self.deferred.is_empty() => Some(WaitsFor::Promise),
+        match ready {
+            _ if self.woken.count > 0 && (ready > 0 || !self.deferred.is_empty()) => Some(WaitsFor::Woken),
             _ if ready > 0 => Some(WaitsFor::Group),
             _ if is_blocked(&self.paced, &self.pace.room) => Some(WaitsFor::Room),
             _ if self.in_lanes > 0 && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => {
@@ -654,6 +706,11 @@ impl State {
         self.waits_for().is_some()
     }
 
+    /// All that waits to be submitted is for the futures that were woken to submit.
+    pub(super) fn is_up_to_woken(&self) -> bool {
+        self.woken.count > 0 && self.in_lanes == 0 && self.cancels.is_empty() && !self.table.has_pending()
+    }
+
     /// Where operations wait, those that hang are written off; true if that leaves room.
     fn write_off(&mut self, now: Instant) -> bool {
         let mut has_room = self.paced.len() > 0 && self.pace.room.write_off(now);
@@ -663,18 +720,13 @@ impl State {
         has_room
     }
 
-    /// Tasks there after which a reaper comes back.
-    fn expected(&self, place: Place) -> usize {
-        self.promise.filter(|promise| promise.place == place).map_or(0, |promise| promise.tasks)
-    }
-
-    /// Gives the backends those whose turn it is, and what is to be cancelled. How many, and whether more are left for
-    /// another submission.
+    /// Gives the backends those whose turn it is, and what is to be cancelled. How many, and whether the submission has
+    /// enough to copy.
     fn submit(&mut self, backends: &mut Backends, place: Place, now: Instant) -> (usize, bool) {
         for id in self.cancels.drain(..) {
             self.table.cancel(backends, id);
         }
-        let mut submitted = 0;
+        let (mut submitted, mut enough) = (0, false);
         for lane in self.now.iter_mut().filter(|_| self.in_lanes > 0) {
             while lane.room.left() > 0
                 && submitted < MOST_SUBMITTED
@@ -686,11 +738,12 @@ impl State {
         self.in_lanes -= submitted;
         if std::mem::take(&mut self.flush)
             || self.reapers.closed
-            || self.pace.is_due(self.paced.len(), self.expected(place))
+            || self.pace.is_due(self.paced.len(), self.woken.at(place))
         {
             let mut work = Work::default();
             while self.pace.room.left() > 0 && self.paced.len() > 0 {
-                if work.is_enough() || submitted >= MOST_SUBMITTED {
+                enough = work.is_enough();
+                if enough || submitted >= MOST_SUBMITTED {
                     self.flush = true;
                     break;
                 }
@@ -706,7 +759,7 @@ impl State {
             }
         }
         self.table.carry(backends);
-        (submitted, self.flush)
+        (submitted, enough)
     }
 
     /// Sees to what is done, in a round that has begun then.
@@ -729,7 +782,10 @@ impl State {
             let Some(waiter) = self.table.attachment(lead) else { continue };
             waiter.missing -= 1;
             if waiter.missing == 0 {
-                self.deferred.extend(waiter.waker.take());
+                if let Some(waker) = waiter.waker.take() {
+                    waiter.told = self.woken.number(waiter.place);
+                    self.deferred.push(waker);
+                }
             }
             if let Some(own) = own
                 && own.id == id
@@ -832,7 +888,7 @@ mod tests {
         assert_eq!(shard.progress(before), Progress::Late);
         shard.flush();
         assert_eq!(shard.progress(before), Progress::Moving);
-        assert!(shard.take(&mut pushed.group, Waker::noop()).is_some());
+        assert!(shard.take(&mut pushed.group, Place::ByHand, Waker::noop()).is_some());
         Ok(())
     }
 
@@ -852,7 +908,7 @@ mod tests {
             let mut own = None;
             let nop = [op::nop()].into_iter();
             let mut pushed = shard.push(Turn::Paced, Place::ByHand, Waker::noop(), nop, &mut own);
-            while own.is_none() && shard.take(&mut pushed.group, Waker::noop()).is_none() {
+            while own.is_none() && shard.take(&mut pushed.group, Place::ByHand, Waker::noop()).is_none() {
                 shard.turn(Place::ByHand);
             }
         });

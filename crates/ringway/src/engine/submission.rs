@@ -1,6 +1,7 @@
 //! Who waits for an operation, and the lists of operations whose turn has not come. Both are kept in the operations'
 //! slots. Whose turn comes when is the shard's business.
 
+use super::reactor::Place;
 use ringway_core::{OpId, Table};
 use std::task::Waker;
 use std::time::Instant;
@@ -46,6 +47,10 @@ pub(crate) struct Waiter {
     /// Of a lead: operations of its group that are not done.
     pub(crate) missing: u32,
     pub(crate) turn: Turn,
+    /// Where its future was polled.
+    pub(crate) place: Place,
+    /// Of a lead whose future was woken: [`Woken`](super::shard)'s number.
+    pub(crate) told: u32,
     /// A member of a chain that is not its last: the last one takes the room of all.
     pub(crate) is_chained: bool,
     /// It is done, and its room is free.
@@ -57,8 +62,8 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn new(turn: Turn, lead: Option<OpId>, missing: u32, begun: Option<Instant>) -> Self {
-        Self { waker: None, lead, missing, turn, is_chained: false, has_left: false, begun, before: None, behind: None }
+    pub(crate) fn new(turn: Turn, place: Place, lead: Option<OpId>, begun: Option<Instant>) -> Self {
+        Self { turn, place, lead, begun, ..Self::default() }
     }
 }
 

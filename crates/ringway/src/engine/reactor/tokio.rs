@@ -1,4 +1,4 @@
-//! The reaper on tokio: a bell on the descriptor of a shard, through `AsyncFd`, and a task that comes after the tasks that it wakes.
+//! The reaper on tokio: a bell on the descriptor of a shard, through `AsyncFd`, and a task that tells when the runtime ends.
 //!
 //! The bell is a waker of our own. Tokio calls it where its I/O driver tells of readiness, on the worker that waits for events; there
 //! any number of tasks can be woken with at most one other worker woken to help. From a task, each wake-up may wake a worker.
@@ -66,10 +66,10 @@ pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
     let watched = if has_io { Some(watch()) } else { unless_it_panics(watch) };
     let fd = watched.and_then(io::Result::ok);
     let works = fd.is_some();
-    let bell = Arc::new(Bell { shards: shards.clone(), shard, id, fd: Mutex::new(fd), returning: Mutex::default() });
+    let bell = Arc::new(Bell { shards: shards.clone(), shard, id, fd: Mutex::new(fd) });
     let post = Post { bell: bell.clone() };
     if works {
-        ::tokio::spawn(come_back(post));
+        ::tokio::spawn(attend(post));
         bell.wake();
     } else {
         drop(post);
@@ -132,15 +132,6 @@ struct Bell {
     id: Id,
     /// `None` when it is over. (It holds this bell itself, by the waker.)
     fd: Mutex<Option<AsyncFd<OwnedFd>>>,
-    returning: Mutex<Returning>,
-}
-
-/// What the task waits for that comes after others.
-#[derive(Default)]
-struct Returning {
-    /// Tasks have been woken.
-    due: bool,
-    waker: Option<Waker>,
 }
 
 impl Bell {
@@ -165,48 +156,18 @@ impl Bell {
             Some(Poll::Pending) | None => false,
         }
     }
-
-    /// Has the task come back after those that were woken just now.
-    fn come_back(&self) {
-        let waker = {
-            let mut returning = lock(&self.returning);
-            returning.due = true;
-            returning.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Until tasks have been woken, after which to come back; false when it is over.
-    async fn returns(&self) -> bool {
-        poll_fn(|cx| {
-            if self.shard().reapers(|reapers| reapers.closed) {
-                return Poll::Ready(false);
-            }
-            let mut returning = lock(&self.returning);
-            if std::mem::take(&mut returning.due) {
-                return Poll::Ready(true);
-            }
-            returning.waker = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await
-    }
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         // What completes after it has been asked rings it again.
         while self.has_rung() {
-            if self.shard().reap(Place::Runtime(self.id)) > 1 {
-                self.come_back();
-            }
+            self.shard().turn(Place::Runtime(self.id));
         }
     }
 }
 
-/// The task's place in its shard; given up when it is dropped, which may be at any time.
+/// The bell's place in its shard; given up with the task that has it, when it is dropped, which may be at any time.
 struct Post {
     bell: Arc<Bell>,
 }
@@ -230,19 +191,19 @@ impl Drop for Post {
     }
 }
 
-async fn come_back(post: Post) {
-    let bell = &post.bell;
+/// Until the shard closes or the runtime ends.
+async fn attend(post: Post) {
+    let mut is_known = false;
     poll_fn(|cx| {
-        bell.shard().reapers(|reapers| reapers.drivers.push((bell.id, cx.waker().clone())));
-        Poll::Ready(())
+        post.bell.shard().reapers(|reapers| {
+            if reapers.closed {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut is_known, true) {
+                reapers.drivers.push((post.bell.id, cx.waker().clone()));
+            }
+            Poll::Pending
+        })
     })
     .await;
-    while bell.returns().await {
-        // The tasks that were woken run first; what they ask for is entered together, and what has completed meanwhile is told
-        // together.
-        ::tokio::task::yield_now().await;
-        while bell.shard().reap(Place::Runtime(bell.id)) > 1 {
-            ::tokio::task::yield_now().await;
-        }
-    }
 }
