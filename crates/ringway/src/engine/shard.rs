@@ -256,8 +256,14 @@ impl Shard {
         let in_all = LANES.into_iter().map(room).fold(besides, u32::saturating_add);
         // Closing is the engine's business, which waits.
         let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
-        let (table, mut backends) = options.build_halves()?;
-        let readable = backends.poll_fd()?.try_clone_to_owned()?;
+        let (mut table, mut backends) = options.build_halves()?;
+        let readable = match backends.poll_fd().and_then(|fd| fd.try_clone_to_owned()) {
+            Ok(readable) => readable,
+            Err(error) => {
+                table.shut_down(&mut backends, Duration::ZERO);
+                return Err(error);
+            }
+        };
         Ok(Self {
             state: Mutex::new(State {
                 table,
