@@ -339,9 +339,7 @@ impl Shard {
         let mut state = self.state();
         let (taken, before) = state.take(group, waker);
         let mut wakers = Vec::new();
-        if state.woken.count == 0 {
-            state.wake_deferred(&mut wakers);
-        }
+        state.wake_if_last(&mut wakers);
         let is_due = taken.is_some() && state.paced.len() > 0 && state.is_due(place);
         drop(state);
         // Without the lock: it may own anything.
@@ -356,11 +354,14 @@ impl Shard {
     /// A future has gone: what has not been started is dropped, what has is cancelled.
     pub(crate) fn give_up(&self, group: &Group) {
         let mut over = SmallVec::<[GivenUp<Waiter>; 1]>::new();
+        let mut wakers = Vec::new();
         let cancels = {
             let mut state = self.state();
             group.iter().flatten().for_each(|id| over.extend(state.give_up(*id)));
+            state.wake_if_last(&mut wakers);
             !state.cancels.is_empty()
         };
+        wake_all(&mut wakers);
         for one in over {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(one)));
         }
@@ -686,6 +687,13 @@ impl State {
         wakers.append(&mut self.deferred);
     }
 
+    /// The same, when the last of those that were woken has looked.
+    fn wake_if_last(&mut self, wakers: &mut Vec<Waker>) {
+        if self.woken.count == 0 && !self.deferred.is_empty() {
+            self.wake_deferred(wakers);
+        }
+    }
+
     /// Whether it is time to submit, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
         self.reapers.closed && self.paced.len() > 0
@@ -698,7 +706,7 @@ impl State {
         let ready = self.paced.len().min(self.pace.room.left());
         let is_blocked = |pending: &Pending, room: &Room| pending.len() > 0 && room.left() == 0 && room.may_write_off();
         match ready {
-            _ if self.woken.count > 0 && (ready > 0 || !self.deferred.is_empty()) => Some(WaitsFor::Woken),
+            _ if !self.deferred.is_empty() || self.woken.count > 0 && ready > 0 => Some(WaitsFor::Woken),
             _ if ready > 0 => Some(WaitsFor::Group),
             _ if is_blocked(&self.paced, &self.pace.room) => Some(WaitsFor::Room),
             _ if self.in_lanes > 0 && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => {
@@ -924,6 +932,40 @@ mod tests {
         });
         for _ in 0..2 {
             ends.recv_timeout(Duration::from_secs(60)).expect("they wait for one another");
+        }
+        Ok(())
+    }
+
+    /// A future that goes instead of looking for its result leaves nobody asleep.
+    #[test]
+    fn the_last_of_those_that_were_woken_wakes_the_others() -> io::Result<()> {
+        struct Told(AtomicBool);
+        impl std::task::Wake for Told {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        for looks in [true, false] {
+            let shard = Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)?;
+            let push = |waker: &Waker, by_task| {
+                let mut state = shard.state();
+                let (group, lead) = state.insert(Turn::Paced, Place::ByHand, [op::nop()].into_iter());
+                state.set_waker(lead.unwrap(), waker);
+                drop(state);
+                let passage = shard.combiner.enter().unwrap();
+                shard.combine(passage, None, Place::ByHand, None, by_task);
+                group
+            };
+            let mut first = push(Waker::noop(), false);
+            let told = Arc::new(Told(AtomicBool::new(false)));
+            let second = push(&told.clone().into(), true);
+            assert!(!told.0.load(Ordering::SeqCst), "a task leaves it to those that were woken");
+            match looks {
+                true => assert!(shard.take(&mut first, Place::ByHand, Waker::noop()).is_some()),
+                false => shard.give_up(&first),
+            }
+            assert!(told.0.load(Ordering::SeqCst));
+            shard.give_up(&second);
         }
         Ok(())
     }
