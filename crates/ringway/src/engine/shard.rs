@@ -12,6 +12,7 @@ use super::reactor::{Place, Reapers};
 use super::room::Room;
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Turn, Waiter};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use ringway_core::{BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options, Reason};
 use ringway_core::{Orphan, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,8 +21,7 @@ use smallvec::SmallVec;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -401,8 +401,10 @@ impl Shard {
         by_task: bool,
         round: &mut Round,
     ) {
-        let (mut ring, mut state) = self.both(state);
+        // Only the combiner has both locks at a time.
+        let mut ring = lock(&self.ring);
         let ring = &mut *ring;
+        let mut state = state.unwrap_or_else(|| self.state());
         state.turns += 1;
         let begun = Instant::now();
         let (submitted, enough) = state.submit(&mut ring.backends, place, begun);
@@ -446,18 +448,6 @@ impl Shard {
         if holds_back {
             self.alarm.watch();
         }
-    }
-
-    /// Both locks. The ring's comes first, and is only tried by a thread that has the other.
-    fn both<'a>(&'a self, state: Option<MutexGuard<'a, State>>) -> (MutexGuard<'a, Ring>, MutexGuard<'a, State>) {
-        if let Some(state) = state {
-            match self.ring.try_lock() {
-                Ok(ring) => return (ring, state),
-                Err(TryLockError::Poisoned(ring)) => return (ring.into_inner(), state),
-                Err(TryLockError::WouldBlock) => drop(state),
-            }
-        }
-        (lock(&self.ring), self.state())
     }
 
     /// The backend has failed for good: answers all that is in flight, and takes no more.
@@ -569,9 +559,10 @@ impl Shard {
 
     /// What the queue has done, and what was recorded of it.
     pub(crate) fn recorded<R>(&self, look: impl FnOnce(ringway_core::Stats, &Recorder) -> R) -> R {
+        // One lock after the other: a combiner takes the ring's while it holds the state's.
+        let stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        let stats = ringway_core::Stats { system_calls: ring.backends.system_calls(), ..self.state().table.stats() };
-        look(stats, &ring.recorder)
+        look(ringway_core::Stats { system_calls: ring.backends.system_calls(), ..stats }, &ring.recorder)
     }
 
     /// The queue's own explanation.
@@ -880,7 +871,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(ringway_loom)))]
 mod tests {
     use super::*;
     use ringway_core::op::{self, At};
