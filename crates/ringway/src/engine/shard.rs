@@ -675,9 +675,12 @@ impl State {
             self.table.cancel(backends, id);
         }
         let mut submitted = 0;
-        for lane in self.now.iter_mut().filter(|_| self.in_lanes > 0) {
+        // A flood of one kind leaves room for the others: each lane is the first in its turn, and transfers have half.
+        let most = if self.paced.len() > 0 { MOST_SUBMITTED / 2 } else { MOST_SUBMITTED };
+        let (behind, first) = self.now.split_at_mut(self.turns as usize % LANES.len());
+        for lane in first.iter_mut().chain(behind).filter(|_| self.in_lanes > 0) {
             while lane.room.left() > 0
-                && submitted < MOST_SUBMITTED
+                && submitted < most
                 && let Some(id) = lane.pending.pop(&mut self.table)
             {
                 submitted += start(&mut self.table, lane, id, now);
@@ -863,6 +866,32 @@ mod tests {
         for _ in 0..2 {
             ends.recv_timeout(Duration::from_secs(60)).expect("they wait for one another");
         }
+        Ok(())
+    }
+
+    fn null() -> io::Result<Shard> {
+        Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)
+    }
+
+    fn push(shard: &Shard, turn: Turn) -> Group {
+        shard.push(turn, Place::ByHand, Waker::noop(), [op::nop()].into_iter(), &mut None).group
+    }
+
+    /// However many of a kind are pending, others need not wait for all of them.
+    #[test]
+    fn a_flood_of_one_lane_keeps_no_other_waiting() -> io::Result<()> {
+        let shard = null()?;
+        let passage = shard.combiner.enter();
+        let mut flood: Vec<Group> = (0..5000).map(|_| push(&shard, Turn::Now(Lane::Call))).collect();
+        let others = LANES.into_iter().filter(|lane| *lane != Lane::Call).map(Turn::Now);
+        let mut others: Vec<Group> = others.chain([Turn::Paced]).map(|turn| push(&shard, turn)).collect();
+        drop(passage);
+        (0..4).for_each(|_| _ = shard.turn(Place::ByHand));
+        let is_done = |group: &mut Group| shard.take(group, Waker::noop()).is_some();
+        for (number, group) in others.iter_mut().enumerate() {
+            assert!(is_done(group), "number {number} waits for the flood");
+        }
+        assert!(!flood.iter_mut().all(is_done));
         Ok(())
     }
 }
