@@ -168,7 +168,9 @@ pub(super) struct Round {
     pub(super) submitted: usize,
     pub(super) wakers: Vec<Waker>,
     /// To be dropped.
-    pub(super) orphans: Vec<Orphan<Waiter>>,
+    orphans: Vec<Orphan<Waiter>>,
+    /// To be closed.
+    closing: Vec<OwnedFd>,
 }
 
 /// The one operation of the future that combines, and where its completion goes.
@@ -714,11 +716,14 @@ impl State {
 
     /// Sees to what is done, in a round that has begun then.
     fn hand_out(&mut self, recorder: &mut Recorder, own: &mut Option<Own<'_>>, begun: Instant, round: &mut Round) {
+        round.closing.append(self.table.closing());
+        // (Those of the rounds before may still be there.)
+        let orphans = round.orphans.len();
         round.orphans.append(self.table.orphans());
-        for orphan in &round.orphans {
+        for orphan in &round.orphans[orphans..] {
             leave(&mut self.pace, &mut self.now, orphan.completion.id, &orphan.attachment, begun);
         }
-        let mut any = !round.orphans.is_empty();
+        let mut any = round.orphans.len() > orphans;
         let mut now = None;
         while let Some(id) = self.table.next_done() {
             any = true;
@@ -793,10 +798,13 @@ fn leave(pace: &mut Pace, lanes: &mut [Now], id: OpId, waiter: &Waiter, now: Ins
     }
 }
 
-/// Drops them all, even if a buffer of the program's own panics.
-pub(super) fn drop_all(orphans: &mut Vec<Orphan<Waiter>>) {
-    for orphan in orphans.drain(..) {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
+impl Round {
+    /// Drops what nobody waits for, even if a buffer of the program's own panics.
+    pub(super) fn drop_rest(&mut self) {
+        self.closing.clear();
+        for orphan in self.orphans.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
+        }
     }
 }
 
@@ -819,6 +827,7 @@ mod tests {
     use ringway_core::op::{self, At};
     use ringway_core::{Buffer, File};
     use std::io::Write;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A task that submits and then computes has a shard that is late, though it has just been moved along.
     #[test]
@@ -892,6 +901,48 @@ mod tests {
             assert!(is_done(group), "number {number} waits for the flood");
         }
         assert!(!flood.iter_mut().all(is_done));
+        Ok(())
+    }
+
+    /// Says that it is being dropped, and waits until it may be.
+    struct Slow(Sender<()>, Receiver<()>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+            let _ = self.1.recv();
+        }
+    }
+
+    /// What is dropped with an operation that nobody waits for may take its time: others combine meanwhile, also if somebody
+    /// has asked for another round.
+    #[test]
+    fn what_is_dropped_slowly_keeps_nobody_waiting() -> io::Result<()> {
+        let shard = Arc::new(null()?);
+        let ((begun, has_begun), (may_end, end)) = (channel(), channel());
+        let slow = Slow(begun, end);
+        let work = op::blocking(move || drop(slow));
+        let passage = shard.combiner.enter();
+        let turn = Turn::Now(Lane::Closure);
+        let group = shard.push(turn, Place::ByHand, Waker::noop(), [work].into_iter(), &mut None).group;
+        let mut state = shard.state();
+        state.submit(&mut lock(&shard.ring).backends, Place::ByHand, Instant::now());
+        let id = *group[0].as_ref().expect("there is room");
+        assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
+        drop(passage);
+        let combines = {
+            let shard = shard.clone();
+            std::thread::spawn(move || shard.turn(Place::ByHand))
+        };
+        // It waits for the state, and goes round again.
+        while shard.combiner.enter().is_some() {
+            std::thread::yield_now();
+        }
+        drop(state);
+        has_begun.recv_timeout(Duration::from_secs(20)).expect("it is dropped");
+        assert!(shard.combiner.enter().is_some(), "others combine");
+        drop(may_end);
+        assert!(combines.join().is_ok());
         Ok(())
     }
 }
