@@ -118,6 +118,13 @@ impl File {
         Ok(unsafe { OwnedFd::from_raw_fd(inner.fd) })
     }
 
+    /// Ends this holder. The descriptor that is to be closed with that, if any: to close it may take long.
+    pub(crate) fn let_go(self) -> Option<OwnedFd> {
+        let mut inner = Arc::into_inner(self.inner)?;
+        // SAFETY: as in `into_fd`.
+        std::mem::take(&mut inner.owned).then(|| unsafe { OwnedFd::from_raw_fd(inner.fd) })
+    }
+
     /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1), else the
     /// device's block size. Asked once; the first call blocks for a system call, or for a file of sysfs too if no other
     /// file on the device has asked.

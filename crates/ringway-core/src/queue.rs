@@ -210,7 +210,8 @@ impl Queue {
     fn deliver_those(&mut self, is_one: &mut impl FnMut(u64) -> bool, take: &mut impl FnMut(Completion)) -> usize {
         let table = &mut self.table;
         let mut delivered = 0;
-        for _ in 0..table.done.len() {
+        // (Not as many as there are entries: some may be of operations that were given up.)
+        for _ in 0..table.ready {
             let Some(id) = table.next_done() else { break };
             if table.slots.get(id.0).is_some_and(|flight| !is_one(flight.operation.user_data)) {
                 table.done.push_back(id.0);
@@ -248,7 +249,7 @@ impl Queue {
             let patient = missing.saturating_sub(waiting).max(usize::from(missing > 0));
             let entered = backends.enter(patient, until);
             let moved = table.sort_out(backends);
-            table.orphans.clear();
+            table.clear();
             entered?;
             let served = table.ready >= want;
             // With no room in the backend for what is pending, and nobody waiting, it stays pending.
@@ -289,6 +290,7 @@ impl Queue {
     /// has begun), with its result. Does not block; a cancel of something submitted takes effect with the next submit or reap.
     pub fn cancel(&mut self, id: OpId) -> bool {
         let known = self.table.cancel(&mut self.backends, id);
+        self.table.clear();
         if known {
             self.announce();
         }
@@ -298,6 +300,7 @@ impl Queue {
     /// Asks that everything in flight be cancelled; how many operations that were.
     pub fn cancel_all(&mut self) -> usize {
         let count = self.table.cancel_all(&mut self.backends);
+        self.table.clear();
         self.announce();
         count
     }
@@ -314,7 +317,7 @@ impl Queue {
         if matches!(given_up, Some(GivenUp::InFlight)) {
             self.table.cancel(&mut self.backends, id);
         }
-        self.table.orphans.clear();
+        self.table.clear();
         given_up.is_some()
     }
 
@@ -330,7 +333,7 @@ impl Queue {
     /// Errors: ECHILD: a forked child.
     pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
         let left = self.table.close(&mut self.backends, wait);
-        self.table.orphans.clear();
+        self.table.clear();
         self.announce();
         left
     }
@@ -343,7 +346,7 @@ impl Queue {
     pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
         self.table.close(&mut self.backends, wait)?;
         self.table.fail(&mut self.backends, error);
-        self.table.orphans.clear();
+        self.table.clear();
         Ok(())
     }
 

@@ -35,3 +35,15 @@ fn what_outlasts_a_queue_that_is_given_up_is_answered() {
         is_done.recv_timeout(Duration::from_secs(20)).unwrap();
     }
 }
+
+/// Who waits for some leaves the others in their order, though one of those was given up when it was done.
+#[test]
+fn those_that_nobody_waited_for_keep_their_order() {
+    let mut queue = Options::new().backend(BackendKind::Null).build().unwrap();
+    let first = queue.push(op::nop().user_data(0)).unwrap();
+    (1..4).for_each(|number| _ = queue.push(op::nop().user_data(number)).unwrap());
+    assert_eq!(queue.submit().unwrap(), 4);
+    assert!(queue.abandon(first));
+    queue.reap_those(0, |number| number == 2, |done| assert_eq!(done.user_data, 2)).unwrap();
+    assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1, 3]);
+}

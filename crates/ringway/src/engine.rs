@@ -255,7 +255,8 @@ impl Inner {
 
     /// Half of a lane's room, or more, is taken in the shard of the thread that calls.
     pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
-        self.shards[self.here()].is_crowded(lane)
+        // (A fork may find the lock taken for ever.)
+        self.is_here() && self.shards[self.here()].is_crowded(lane)
     }
 
     /// A read was answered from the page cache.

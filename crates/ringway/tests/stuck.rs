@@ -1,14 +1,18 @@
 //! What waits for ever keeps no future of other files waiting, on any backend.
 
-use ringway::fs::OpenOptions;
-use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Reaping};
+use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, At, BackendKind, Engine, FaultPlan, Reaping};
 use ringway_core::op::Kind;
 use ringway_core::{FaultStep, Late};
 use std::ffi::CString;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Long enough for any machine; a hang is turned into a failure by it.
@@ -160,6 +164,62 @@ fn aligned() -> AlignedBuffer {
     let mut buffer = AlignedBuffer::new(4096, 4096);
     buffer.fill(8);
     buffer
+}
+
+/// A close that takes its time, of a file that an operation was the last to hold.
+#[test]
+fn a_close_that_waits_keeps_no_other_operation_waiting() {
+    for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+        let built = Engine::builder().backend(kind).shards(1).reaping(Reaping::ByHand).build();
+        let Some(engine) = granted(kind, built) else { continue };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        // The peer reads nothing: what is left when the socket is closed is waited for.
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 1 << 16]).is_ok() {}
+        ours.set_nonblocking(false).unwrap();
+        let linger = libc::linger { l_onoff: 1, l_linger: 2 * SOON.as_secs() as i32 };
+        let len = size_of_val(&linger) as libc::socklen_t;
+        // SAFETY: the option is a `linger`, of that length.
+        let set = unsafe {
+            let option = (&raw const linger).cast();
+            libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, len)
+        };
+        assert_eq!(set, 0);
+        let file = File::with_engine(ours.into(), &engine);
+        let mut read = Box::pin(async move { file.read_at(vec![0; 1], At::Cursor).await });
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(engine.stats().counts.in_flight, 1);
+        // Whoever closes the socket waits.
+        let closes = {
+            let engine = engine.clone();
+            std::thread::spawn(move || {
+                drop(read);
+                while engine.stats().counts.orphaned == 0 {
+                    engine.reap();
+                }
+            })
+        };
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while engine.stats().counts.orphaned == 0 {
+                std::thread::yield_now();
+            }
+            let mut read = pin!(async { engine.open("/etc/passwd").await?.read(0..1).await });
+            let read = loop {
+                match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(read) => break read,
+                    Poll::Pending => _ = engine.reap(),
+                }
+            };
+            let _ = done.send(read.map(|read| read.len()));
+        });
+        let others = is_done.recv_timeout(SOON);
+        drop(peer);
+        assert_eq!(others.unwrap_or_else(|_| panic!("{kind}: all wait for the close")).unwrap(), 1);
+        closes.join().unwrap();
+    }
 }
 
 /// The engine, if this machine has the backend.

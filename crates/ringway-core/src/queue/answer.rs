@@ -3,6 +3,7 @@
 use super::flight::Ending;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Answer, Event};
+use crate::file::File;
 use crate::op::Shape;
 use crate::slots::{Key, State};
 use crate::split::Round;
@@ -39,7 +40,9 @@ impl<T: Default> Table<T> {
                 *state = State::Done;
                 flight.result = result;
                 // Behind its last operation a file may be closed: a completion does not hold it.
-                drop(flight.operation.file.take());
+                if let Some(fd) = flight.operation.file.take().and_then(File::let_go) {
+                    self.closing.push(fd);
+                }
                 self.active -= 1;
                 self.ready += 1;
                 self.done.push_back(key);
@@ -184,7 +187,7 @@ impl<T: Default> Table<T> {
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
         flight.result = flight.final_result(result);
-        flight.close_if_still_open();
+        self.closing.extend(flight.still_open());
         let complete = flight.succeeded();
         let next = flight.next.take();
         let drain = flight.operation.drain;
@@ -194,8 +197,7 @@ impl<T: Default> Table<T> {
         let counted = std::mem::take(&mut flight.counted);
         let abandoned = flight.abandoned;
         // Behind its last operation a file may be closed: a completion does not hold it.
-        let file = flight.operation.file.take();
-        drop(file);
+        self.closing.extend(flight.operation.file.take().and_then(File::let_go));
         let from = self.slots.state(key).unwrap_or(State::Free);
         self.slots.set_state(key, from, State::Done);
         let broken = match next {

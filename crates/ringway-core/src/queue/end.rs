@@ -206,5 +206,6 @@ impl<T: Default> Table<T> {
             }
             (self.ready, self.new) = (0, 0);
         }
+        self.clear();
     }
 }

@@ -171,14 +171,12 @@ impl<T: Default> Flight<T> {
     }
 
     /// A close that was cancelled before it began, or whose time was up, has left its descriptor open, and nobody else knows of it.
-    pub(super) fn close_if_still_open(&mut self) {
-        if let Raw::Close(close) = self.operation.raw
-            && std::mem::take(&mut self.owns_descriptor)
-            && [libc::ECANCELED, libc::ETIMEDOUT].map(|errno| -i64::from(errno)).contains(&self.result)
-        {
-            // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not closed it.
-            drop(unsafe { OwnedFd::from_raw_fd(close.fd) });
-        }
+    pub(super) fn still_open(&mut self) -> Option<OwnedFd> {
+        let Raw::Close(close) = self.operation.raw else { return None };
+        let is_open = std::mem::take(&mut self.owns_descriptor)
+            && [libc::ECANCELED, libc::ETIMEDOUT].map(|errno| -i64::from(errno)).contains(&self.result);
+        // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not closed it.
+        is_open.then(|| unsafe { OwnedFd::from_raw_fd(close.fd) })
     }
 
     /// What follows in a chain may begin.

@@ -14,6 +14,7 @@ use crate::slots::{Counts, Key, Slots, State};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The operations of a queue, each with an attachment of its owner's: who waits for it, say.
@@ -39,6 +40,8 @@ pub struct Table<T = ()> {
     pub(super) abandoned: usize,
     /// Abandoned operations that are over.
     pub(super) orphans: Vec<Orphan<T>>,
+    /// Descriptors that nobody has any more.
+    pub(super) closing: Vec<OwnedFd>,
     /// Operations of which something is queued or submitted, or that such a one's chain will reach.
     pub(super) active: usize,
     /// Operations held behind another one of their chain.
@@ -92,6 +95,7 @@ impl<T: Default> Table<T> {
             ready: 0,
             abandoned: 0,
             orphans: Vec::new(),
+            closing: Vec::new(),
             active: 0,
             held: 0,
             draining: false,
@@ -284,6 +288,18 @@ impl<T: Default> Table<T> {
     /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may be the program's own.
     pub fn orphans(&mut self) -> &mut Vec<Orphan<T>> {
         &mut self.orphans
+    }
+
+    /// Descriptors of files that operations which are over were the last to hold: to be dropped where no lock is held,
+    /// since to close one may take long.
+    pub fn closing(&mut self) -> &mut Vec<OwnedFd> {
+        &mut self.closing
+    }
+
+    /// Drops what is over and nobody waits for.
+    pub(super) fn clear(&mut self) {
+        self.orphans.clear();
+        self.closing.clear();
     }
 
     /// True after [`close`](Self::close).

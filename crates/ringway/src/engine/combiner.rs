@@ -3,7 +3,7 @@
 //! engine's thread or the program.
 
 use super::reactor::Place;
-use super::shard::{Own, Round, Shard, State, drop_all, wake_all};
+use super::shard::{Own, Round, Shard, State, wake_all};
 use super::sync::{AtomicBool, AtomicU8, MutexGuard, Ordering};
 
 const FREE: u8 = 0;
@@ -46,8 +46,6 @@ impl Shard {
             self.round(state.take(), place, &mut own, by_task, &mut round);
             let left = passage.leave();
             woken += round.wakers.len();
-            // What nobody waits for is dropped where nobody waits for it: it may free memory or close a file.
-            drop_all(&mut round.orphans);
             wake_all(&mut round.wakers);
             let again = match left {
                 Ok(()) if !round.more => break,
@@ -68,6 +66,9 @@ impl Shard {
                 }
             }
         }
+        // What nobody waits for is dropped where nobody waits for it, while others may combine: it may free memory, run
+        // code of the program's, or close a file.
+        round.drop_rest();
         woken
     }
 

@@ -123,7 +123,8 @@ impl<'a, L: Load> Flight<'a, L> {
                 Stage::Over => panic!("a future was polled after it was ready"),
             });
         }
-        if let Stage::New(_) = self.stage {
+        let is_new = matches!(self.stage, Stage::New(_));
+        if is_new {
             // A file system in memory answers at once, and others are to run too.
             std::task::ready!(if self.copies > 0 { coop::go_on(cx, self.copies) } else { coop::may_go_on(cx) });
             let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else { unreachable!() };
@@ -143,6 +144,9 @@ impl<'a, L: Load> Flight<'a, L> {
         };
         match self.engine.shards[*shard].take(group, self.engine.place(), cx.waker()) {
             Some(outcomes) => {
+                if is_new {
+                    coop::went_on(cx);
+                }
                 self.stage = Stage::Over;
                 Poll::Ready(L::all(outcomes))
             }
@@ -167,5 +171,25 @@ impl<L: Load> Drop for Flight<'_, L> {
         {
             self.engine.shards[*shard].give_up(group);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+    use ringway_core::BackendKind;
+    use std::task::Waker;
+
+    /// Where everything is done at once, groups give way now and then as single operations do.
+    #[test]
+    fn a_task_whose_operations_are_done_at_once_gives_way() {
+        let engine = Engine::builder().backend(BackendKind::Null).build().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let group = || vec![op::nop(), op::nop()];
+        let mut one = || Pin::new(&mut Flight::new(&engine.inner, Turn::Paced, op::nop())).poll(&mut cx).is_ready();
+        assert!((0..10_000).take_while(|_| one()).count() < 10_000);
+        let mut many = || Pin::new(&mut Flight::new(&engine.inner, Turn::Paced, group())).poll(&mut cx).is_ready();
+        assert!((0..10_000).take_while(|_| many()).count() < 10_000);
     }
 }

@@ -206,7 +206,9 @@ pub(super) struct Round {
     pub(super) submitted: usize,
     pub(super) wakers: Vec<Waker>,
     /// To be dropped.
-    pub(super) orphans: Vec<Orphan<Waiter>>,
+    orphans: Vec<Orphan<Waiter>>,
+    /// To be closed.
+    closing: Vec<OwnedFd>,
 }
 
 /// The one operation of the future that combines, and where its completion goes.
@@ -732,9 +734,12 @@ impl State {
             self.table.cancel(backends, id);
         }
         let (mut submitted, mut enough) = (0, false);
-        for lane in self.now.iter_mut().filter(|_| self.in_lanes > 0) {
+        // A flood of one kind leaves room for the others: each lane is the first in its turn, and transfers have half.
+        let most = if self.paced.len() > 0 { MOST_SUBMITTED / 2 } else { MOST_SUBMITTED };
+        let (behind, first) = self.now.split_at_mut(self.turns as usize % LANES.len());
+        for lane in first.iter_mut().chain(behind).filter(|_| self.in_lanes > 0) {
             while lane.room.left() > 0
-                && submitted < MOST_SUBMITTED
+                && submitted < most
                 && let Some(id) = lane.pending.pop(&mut self.table)
             {
                 submitted += start(&mut self.table, lane, id, now);
@@ -769,11 +774,14 @@ impl State {
 
     /// Sees to what is done, in a round that has begun then.
     fn hand_out(&mut self, recorder: &mut Recorder, own: &mut Option<Own<'_>>, begun: Instant, round: &mut Round) {
+        round.closing.append(self.table.closing());
+        // (Those of the rounds before may still be there.)
+        let orphans = round.orphans.len();
         round.orphans.append(self.table.orphans());
-        for orphan in &round.orphans {
+        for orphan in &round.orphans[orphans..] {
             leave(&mut self.pace, &mut self.now, orphan.completion.id, &orphan.attachment, begun);
         }
-        let mut any = !round.orphans.is_empty();
+        let mut any = round.orphans.len() > orphans;
         let mut now = None;
         while let Some(id) = self.table.next_done() {
             any = true;
@@ -851,10 +859,13 @@ fn leave(pace: &mut Pace, lanes: &mut [Now], id: OpId, waiter: &Waiter, now: Ins
     }
 }
 
-/// Drops them all, even if a buffer of the program's own panics.
-pub(super) fn drop_all(orphans: &mut Vec<Orphan<Waiter>>) {
-    for orphan in orphans.drain(..) {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
+impl Round {
+    /// Drops what nobody waits for, even if a buffer of the program's own panics.
+    pub(super) fn drop_rest(&mut self) {
+        self.closing.clear();
+        for orphan in self.orphans.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
+        }
     }
 }
 
@@ -877,6 +888,7 @@ mod tests {
     use ringway_core::op::{self, At};
     use ringway_core::{Buffer, File};
     use std::io::Write;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A task that submits and then computes has a shard that is late, though it has just been moved along.
     #[test]
@@ -958,6 +970,74 @@ mod tests {
             assert!(told.0.load(Ordering::SeqCst));
             shard.give_up(&second);
         }
+        Ok(())
+    }
+
+    fn null() -> io::Result<Shard> {
+        Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)
+    }
+
+    fn push(shard: &Shard, turn: Turn) -> Group {
+        shard.push(turn, Place::ByHand, Waker::noop(), [op::nop()].into_iter(), &mut None).group
+    }
+
+    /// However many of a kind are pending, others need not wait for all of them.
+    #[test]
+    fn a_flood_of_one_lane_keeps_no_other_waiting() -> io::Result<()> {
+        let shard = null()?;
+        let passage = shard.combiner.enter();
+        let mut flood: Vec<Group> = (0..5000).map(|_| push(&shard, Turn::Now(Lane::Call))).collect();
+        let others = LANES.into_iter().filter(|lane| *lane != Lane::Call).map(Turn::Now);
+        let mut others: Vec<Group> = others.chain([Turn::Paced]).map(|turn| push(&shard, turn)).collect();
+        drop(passage);
+        (0..4).for_each(|_| _ = shard.turn(Place::ByHand));
+        let is_done = |group: &mut Group| shard.take(group, Place::ByHand, Waker::noop()).is_some();
+        for (number, group) in others.iter_mut().enumerate() {
+            assert!(is_done(group), "number {number} waits for the flood");
+        }
+        assert!(!flood.iter_mut().all(is_done));
+        Ok(())
+    }
+
+    /// Says that it is being dropped, and waits until it may be.
+    struct Slow(Sender<()>, Receiver<()>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+            let _ = self.1.recv();
+        }
+    }
+
+    /// What is dropped with an operation that nobody waits for may take its time: others combine meanwhile, also if somebody
+    /// has asked for another round.
+    #[test]
+    fn what_is_dropped_slowly_keeps_nobody_waiting() -> io::Result<()> {
+        let shard = Arc::new(null()?);
+        let ((begun, has_begun), (may_end, end)) = (channel(), channel());
+        let slow = Slow(begun, end);
+        let work = op::blocking(move || drop(slow));
+        let passage = shard.combiner.enter();
+        let turn = Turn::Now(Lane::Closure);
+        let group = shard.push(turn, Place::ByHand, Waker::noop(), [work].into_iter(), &mut None).group;
+        let mut state = shard.state();
+        state.submit(&mut lock(&shard.ring).backends, Place::ByHand, Instant::now());
+        let id = *group[0].as_ref().expect("there is room");
+        assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
+        drop(passage);
+        let combines = {
+            let shard = shard.clone();
+            std::thread::spawn(move || shard.turn(Place::ByHand))
+        };
+        // It waits for the state, and goes round again.
+        while shard.combiner.enter().is_some() {
+            std::thread::yield_now();
+        }
+        drop(state);
+        has_begun.recv_timeout(Duration::from_secs(20)).expect("it is dropped");
+        assert!(shard.combiner.enter().is_some(), "others combine");
+        drop(may_end);
+        assert!(combines.join().is_ok());
         Ok(())
     }
 }

@@ -134,6 +134,7 @@ fn a_child_forked_in_the_middle_of_things() {
                             engine.stats();
                             assert_eq!(engine.backend(), kind);
                             engine.explain();
+                            assert_eq!(errno(at_once(engine.open("/etc/passwd"))), libc::ECHILD);
                             assert_eq!(errno(at_once(file.read(0..9))), libc::ECHILD);
                             assert_eq!(errno(at_once(file.read_at(vec![0; 100], 7)).0), libc::ECHILD);
                             drop(kept.clone());
