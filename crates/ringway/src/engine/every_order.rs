@@ -113,10 +113,14 @@ fn heard(shard: &Shard) -> bool {
     heard
 }
 
-/// The engine's thread, when all others are through: it does what it is called for, and nothing by itself.
+/// The engine's thread, when all others are through: it does what it is called for, and does not sleep while something is
+/// held back.
 fn thread_comes(shard: &Shard) {
     while heard(shard) {
         shard.take_over();
+    }
+    if shard.holds_back() {
+        shard.flush();
     }
 }
 

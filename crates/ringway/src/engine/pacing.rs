@@ -75,14 +75,14 @@ impl Pace {
         self.moves
     }
 
-    /// A transfer with this number was given to the queue.
-    pub(crate) fn entered(&mut self, number: u32, now: Instant) {
-        self.room.enter(number, now);
+    /// A transfer was given to the queue; its number.
+    pub(crate) fn entered(&mut self, now: Instant) -> u32 {
         self.since = 0;
         self.moves += 1;
+        self.room.enter(1, now)
     }
 
-    /// It has completed.
+    /// The one with this number has completed.
     pub(crate) fn completed(&mut self, number: u32, now: Instant) {
         self.room.leave(number, now);
         self.since += 1;
@@ -106,7 +106,7 @@ mod tests {
         fn new(cap: usize, entered: u32) -> Self {
             let mut pace = Pace::new(cap, 1024);
             let now = Instant::now();
-            (0..entered).for_each(|number| pace.entered(number, now));
+            (0..entered).for_each(|number| assert_eq!(pace.entered(now), number));
             Self { pace, numbers: 0..entered, now }
         }
 

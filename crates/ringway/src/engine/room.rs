@@ -19,8 +19,10 @@ pub(crate) struct Room {
     most_stuck: usize,
     /// So much older than one that has completed an operation is stuck, or when none has completed for so long.
     stalled: Duration,
-    /// Operations with the queue, by number; empty where none is ever written off.
+    /// Operations with the queue, by number.
     entered: Vec<Option<Entered>>,
+    /// Numbers that are free.
+    free: Vec<u32>,
     /// When one completed last.
     completed: Option<Instant>,
     /// When the latest of those that have completed was entered.
@@ -32,6 +34,8 @@ pub(crate) struct Room {
 struct Entered {
     at: Instant,
     stuck: bool,
+    /// Operations that have not completed.
+    members: u32,
 }
 
 impl Room {
@@ -44,6 +48,7 @@ impl Room {
             most_stuck: 0,
             stalled: Duration::ZERO,
             entered: Vec::new(),
+            free: Vec::new(),
             completed: None,
             overtaken: None,
             looked: None,
@@ -71,26 +76,35 @@ impl Room {
         self.left() <= self.size / 2
     }
 
-    /// The queue has taken an operation. No two may have the same number at a time, where any is ever written off.
-    pub(crate) fn enter(&mut self, number: u32, now: Instant) {
+    /// The queue has taken so many operations, which have room together; the number of that.
+    pub(crate) fn enter(&mut self, members: u32, now: Instant) -> u32 {
         self.taken += 1;
-        if self.most_stuck > 0 {
-            let number = number as usize;
-            if self.entered.len() <= number {
-                self.entered.resize(number + 1, None);
-            }
-            self.entered[number] = Some(Entered { at: now, stuck: false });
-        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.entered.push(None);
+            self.entered.len() as u32 - 1
+        });
+        self.entered[number as usize] = Some(Entered { at: now, stuck: false, members });
+        number
     }
 
-    /// An operation that has entered has completed.
+    /// An operation that has entered under this number has completed: with the last of them the room is free.
     pub(crate) fn leave(&mut self, number: u32, now: Instant) {
         self.completed = Some(now);
-        let entered = self.entered.get_mut(number as usize).and_then(Option::take);
-        self.overtaken = self.overtaken.max(entered.map(|entered| entered.at));
+        let Some(entered) = self.entered.get_mut(number as usize) else { return };
         match entered {
-            Some(Entered { stuck: true, .. }) => self.stuck -= 1,
-            _ => self.taken -= 1,
+            Some(Entered { members: 2.., .. }) => entered.iter_mut().for_each(|entered| entered.members -= 1),
+            _ => {
+                let Some(entered) = entered.take() else {
+                    debug_assert!(false, "nothing has entered as number {number}");
+                    return;
+                };
+                self.free.push(number);
+                self.overtaken = self.overtaken.max(Some(entered.at));
+                match entered.stuck {
+                    true => self.stuck -= 1,
+                    false => self.taken -= 1,
+                }
+            }
         }
     }
 
@@ -131,13 +145,13 @@ mod tests {
     fn what_hangs_takes_no_room() {
         let mut room = Room::new(2).write_off_after(LONG, 3);
         let start = Instant::now();
-        (0..2).for_each(|number| room.enter(number, start));
+        (0..2).for_each(|number| assert_eq!(room.enter(1, start), number));
         assert_eq!((room.left(), room.is_crowded()), (0, true));
         assert!(!room.write_off(start + LONG / 2), "they may complete yet");
         assert!(room.write_off(start + LONG));
         assert_eq!((room.left(), room.taken()), (2, 0));
         // Up to a bound.
-        (2..4).for_each(|number| room.enter(number, start + LONG));
+        (2..4).for_each(|number| assert_eq!(room.enter(1, start + LONG), number));
         assert!(room.write_off(start + LONG * 2));
         assert_eq!((room.left(), room.may_write_off()), (1, false));
         assert!(!room.write_off(start + LONG * 99));
@@ -150,10 +164,10 @@ mod tests {
     fn what_is_slow_is_not_stuck() {
         let mut room = Room::new(4).write_off_after(LONG, 1000);
         let start = Instant::now();
-        (0..4).for_each(|number| room.enter(number, start));
+        (0..4).for_each(|number| assert_eq!(room.enter(1, start), number));
         // A device that is slow completes one after the other.
         room.leave(0, start + LONG * 9);
-        room.enter(0, start + LONG * 9);
+        assert_eq!(room.enter(1, start + LONG * 9), 0);
         assert!(!room.write_off(start + LONG * 9 + LONG / 2));
         room.leave(1, start + LONG * 10);
         assert!(!room.write_off(start + LONG * 10));
@@ -167,9 +181,22 @@ mod tests {
     fn what_may_take_for_ever_takes_room_for_ever() {
         let mut room = Room::new(1);
         let start = Instant::now();
-        room.enter(7, start);
+        let number = room.enter(1, start);
         assert!(!room.may_write_off() && !room.write_off(start + LONG * 99));
-        room.leave(7, start);
+        room.leave(number, start);
+        assert_eq!(room.left(), 1);
+    }
+
+    #[test]
+    fn the_last_of_a_chain_leaves_whatever_the_order() {
+        let mut room = Room::new(2).write_off_after(LONG, 1);
+        let start = Instant::now();
+        let chain = room.enter(2, start);
+        // Its sync is called off, while its write hangs.
+        room.leave(chain, start);
+        assert_eq!(room.left(), 1);
+        assert_ne!(room.enter(1, start), chain);
+        room.leave(chain, start);
         assert_eq!(room.left(), 1);
     }
 
@@ -178,12 +205,12 @@ mod tests {
         #[test]
         fn it_adds_up(steps in proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200)) {
             let mut room = Room::new(5).write_off_after(LONG, 2);
-            let (mut inside, mut now) = (std::collections::HashSet::new(), Instant::now());
-            for (step, number, time) in steps {
+            let (mut inside, mut now) = (Vec::new(), Instant::now());
+            for (step, which, time) in steps {
                 now += Duration::from_millis(u64::from(time));
                 match step {
-                    0 if room.left() > 0 && inside.insert(number) => room.enter(number, now),
-                    1 if inside.remove(&number) => room.leave(number, now),
+                    0 if room.left() > 0 => inside.push(room.enter(1, now)),
+                    1 if !inside.is_empty() => room.leave(inside.swap_remove(which as usize % inside.len()), now),
                     _ => {
                         let before = room.left();
                         prop_assert_eq!(room.write_off(now), room.left() > before);

@@ -667,7 +667,7 @@ impl State {
             GivenUp::Done(_, waiter) if waiter.has_left => self.woken.looked(waiter.told),
             // The combiner has not come to it yet.
             GivenUp::Done(_, waiter) => {
-                leave(&mut self.pace, &mut self.now, id, waiter, Instant::now());
+                leave(&mut self.pace, &mut self.now, waiter, Instant::now());
             }
             GivenUp::New(..) => {}
         }
@@ -763,7 +763,8 @@ impl State {
                 {
                     work.add(bytes);
                 }
-                self.pace.entered(id.slot(), now);
+                let number = self.pace.entered(now);
+                self.table.attachment(id).into_iter().for_each(|waiter| waiter.room = number);
                 self.table.start(id);
                 submitted += 1;
             }
@@ -779,7 +780,7 @@ impl State {
         let orphans = round.orphans.len();
         round.orphans.append(self.table.orphans());
         for orphan in &round.orphans[orphans..] {
-            leave(&mut self.pace, &mut self.now, orphan.completion.id, &orphan.attachment, begun);
+            leave(&mut self.pace, &mut self.now, &orphan.attachment, begun);
         }
         let mut any = round.orphans.len() > orphans;
         let mut now = None;
@@ -789,7 +790,7 @@ impl State {
             if let Some(pushed) = waiter.begun {
                 recorder.latency(now.get_or_insert_with(Instant::now).saturating_duration_since(pushed));
             }
-            leave(&mut self.pace, &mut self.now, id, waiter, begun);
+            leave(&mut self.pace, &mut self.now, waiter, begun);
             waiter.has_left = true;
             let lead = waiter.lead.unwrap_or(id);
             let Some(waiter) = self.table.attachment(lead) else { continue };
@@ -828,11 +829,6 @@ impl Ring {
 fn start(table: &mut Table<Waiter>, lane: &mut Now, first: OpId, now: Instant) -> usize {
     let is_sync = |waiter: &&mut Waiter| waiter.turn == Turn::Now(Lane::Sync);
     let count = table.attachment(first).filter(is_sync).map_or(1, |waiter| waiter.missing as usize);
-    if count == 1 {
-        lane.room.enter(first.slot(), now);
-        table.start(first);
-        return 1;
-    }
     // They were pushed together, and none has been started.
     let mut chain = SmallVec::<[OpId; 4]>::from_slice(&[first]);
     while chain.len() < count
@@ -840,22 +836,22 @@ fn start(table: &mut Table<Waiter>, lane: &mut Now, first: OpId, now: Instant) -
     {
         chain.push(id);
     }
-    let (last, others) = chain.split_last().map_or((first, &[][..]), |(last, others)| (*last, others));
-    for id in others {
-        table.attachment(*id).into_iter().for_each(|waiter| waiter.is_chained = true);
+    let number = lane.room.enter(chain.len() as u32, now);
+    for id in &chain {
+        table.attachment(*id).into_iter().for_each(|waiter| waiter.room = number);
     }
-    lane.room.enter(last.slot(), now);
-    table.start_chain(&chain);
-    count
+    match count {
+        1 => table.start(first),
+        _ => table.start_chain(&chain),
+    }
+    chain.len()
 }
 
 /// An operation that had room is over.
-fn leave(pace: &mut Pace, lanes: &mut [Now], id: OpId, waiter: &Waiter, now: Instant) {
+fn leave(pace: &mut Pace, lanes: &mut [Now], waiter: &Waiter, now: Instant) {
     match waiter.turn {
-        Turn::Paced => pace.completed(id.slot(), now),
-        // The last of a chain has the room of all.
-        Turn::Now(_) if waiter.is_chained => {}
-        Turn::Now(lane) => lanes[lane as usize].room.leave(id.slot(), now),
+        Turn::Paced => pace.completed(waiter.room, now),
+        Turn::Now(lane) => lanes[lane as usize].room.leave(waiter.room, now),
     }
 }
 

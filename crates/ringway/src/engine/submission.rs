@@ -51,8 +51,8 @@ pub(crate) struct Waiter {
     pub(crate) place: Place,
     /// Of a lead whose future was woken: [`Woken`](super::shard)'s number.
     pub(crate) told: u32,
-    /// A member of a chain that is not its last: the last one takes the room of all.
-    pub(crate) is_chained: bool,
+    /// The number of its room, which the members of a chain have together.
+    pub(crate) room: u32,
     /// It is done, and its room is free.
     pub(crate) has_left: bool,
     /// When it was pushed, if that is recorded.
