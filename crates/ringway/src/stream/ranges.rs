@@ -169,6 +169,11 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             }
             if let Some(number) = self.next_completed() {
                 self.end_read(number);
+                if self.slots[number].read.is_some() && self.signals.has(number) {
+                    // Perhaps by itself, to give way to other tasks: it is polled again when they have run.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 continue;
             }
             if self.free.len() == self.slots.len() {
@@ -359,6 +364,10 @@ impl Signals {
     /// What is signalled while the stream looks at its reads wakes nobody.
     fn stop_waiting(&self) {
         self.is_waiting.store(false, Ordering::SeqCst);
+    }
+
+    fn has(&self, number: usize) -> bool {
+        self.completed[number / 64].load(Ordering::SeqCst) & (1 << (number % 64)) != 0
     }
 
     fn is_any(&self) -> bool {
