@@ -10,9 +10,12 @@ use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Buffer, CustomBuffer, EngineBuilder, FaultPlan, LogWriter, Reaping};
 use ringway_core::FaultStep;
 use ringway_core::op::Kind;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Operations of a group: the write and the sync.
 const OPERATIONS: u64 = 2;
@@ -338,6 +341,64 @@ fn an_append_that_is_not_polled_keeps_nobody_waiting() {
             }
         },
     );
+}
+
+/// The same of several, of which some wait for the next group.
+#[test]
+fn appends_that_are_not_polled_keep_nobody_waiting() {
+    each("appends_that_are_not_polled_keep_nobody_waiting", by_hand, |world, log| {
+        for round in 0..4 {
+            let mut first = begun(&log, record(1, 10));
+            let mut left: Vec<_> = (0..4).map(|_| begun(&log, record(2, 10))).collect();
+            let woken = Arc::new(Woken::default());
+            let mut other: Append = Box::pin(log.append(record(3, 10)));
+            let mut polled = || other.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
+            assert!(polled().is_pending());
+            if round % 2 == 0 {
+                end(world, &mut first).unwrap();
+            } else {
+                drop(first);
+            }
+            wait_for("the append behind them", || {
+                world.engine.reap();
+                woken.0.swap(false, Ordering::SeqCst) && polled().is_ready()
+            });
+            left.iter_mut().for_each(|append| _ = end(world, append).unwrap());
+        }
+    });
+}
+
+/// Notes that it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being polled.
+#[test]
+fn a_task_without_budget_gives_way() {
+    for kind in granted() {
+        let _watch = Watchdog::new(&format!("{kind} a_task_without_budget_gives_way"));
+        let world = World::new(kind, Executor::TokioThreads, |builder| builder);
+        let log = empty_log(&world);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut append = std::pin::pin!(log.append(record(1, 10)));
+            let first = poll_fn(|cx| {
+                while let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
+                    unit.made_progress();
+                }
+                Poll::Ready(append.as_mut().poll(cx))
+            });
+            assert!(first.await.is_pending());
+            assert_eq!(append.await.unwrap(), 0);
+        });
+        settled(&world.engine);
+    }
 }
 
 #[test]
