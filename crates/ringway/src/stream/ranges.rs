@@ -7,7 +7,7 @@
 use super::started::Started;
 use crate::Block;
 use crate::align::enclose;
-use crate::engine::{STEP, go_on, without_giving_way};
+use crate::engine::{STEP, go_on, go_on_in_memory, without_giving_way};
 use crate::fs::File;
 use crate::fs::lent::{Begun, again};
 use crate::ranges::{Merge, Numbered, Shared, Window};
@@ -164,6 +164,10 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         self.signals.stop_waiting();
         loop {
             ready!(self.begin_reads(cx));
+            if !self.answers.is_empty() {
+                // Ranges that need no read may come without an end.
+                ready!(go_on_in_memory(cx, 0));
+            }
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(Some(answer));
             }

@@ -199,6 +199,16 @@ fn one_call_gives_way() {
         let (block, times, _) = polls(async |_| file.reader().chunk(LEN).next_block().await);
         assert!(block.unwrap().unwrap() == content);
         enough("next_block of a large chunk", times);
+        let (ranges, times, _) = polls(async |_| {
+            let mut stream = file.read_ranges_stream(std::iter::repeat_n(5..5, 100_000));
+            let mut ranges = 0;
+            while let Some(read) = stream.next().await {
+                assert!(read.result.unwrap().is_empty());
+                ranges += 1;
+            }
+            ranges
+        });
+        assert!(ranges == 100_000 && times > 20, "ranges of nothing: {times} polls");
         let (read, times, _) = polls(async |_| file.read_ranges_stream([0..LEN as u64]).next().await);
         assert!(read.unwrap().result.unwrap() == content);
         enough("a stream of one long range", times);
