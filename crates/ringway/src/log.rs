@@ -9,7 +9,7 @@ use ringway_core::{Buffer, Reason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -304,7 +304,15 @@ impl Shared {
             };
             state.is_signalled = false;
             drop(state);
-            let polled = commit.as_mut().poll(&mut Context::from_waker(&self.waker));
+            // A record may panic when it is dropped. What became of the group is unknown then.
+            let mut cx = Context::from_waker(&self.waker);
+            let polled = catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut cx)));
+            let (polled, panic) = match polled {
+                Ok(polled) => (polled, None),
+                Err(panic) => {
+                    (Poll::Ready(Err(io::Error::other("a record panicked when it was dropped"))), Some(panic))
+                }
+            };
             state = self.lock();
             match polled {
                 Poll::Pending => {
@@ -323,8 +331,11 @@ impl Shared {
                     }
                     let (wakers, records) = state.end_group(result);
                     drop(state);
-                    drop((commit, records));
                     wake(wakers);
+                    if let Some(panic) = panic {
+                        resume_unwind(panic);
+                    }
+                    drop((commit, records));
                     state = self.lock();
                 }
             }

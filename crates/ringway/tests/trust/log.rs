@@ -12,6 +12,7 @@ use ringway_core::FaultStep;
 use ringway_core::op::Kind;
 use std::future::poll_fn;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -417,6 +418,58 @@ fn all_are_dropped_and_another_goes_on() {
             settled(&world.engine);
         },
     );
+}
+
+/// A record that panics when it is dropped.
+struct Fragile([u8; 4]);
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("a record that panics, as the test wants");
+        }
+    }
+}
+
+// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody writes to them.
+unsafe impl CustomBuffer for Fragile {
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn writable(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
+        self
+    }
+}
+
+#[test]
+fn a_record_that_panics_when_it_is_dropped() {
+    each("a_record_that_panics_when_it_is_dropped", by_hand, |world, log| {
+        let fragile = Buffer::custom(Box::new(Fragile(*b"frag")));
+        let mut first: Append = Box::pin(log.append(fragile));
+        assert!(poll(&mut first).is_pending());
+        let mut others: Vec<_> = (0..3).map(|mark| begun(&log, record(mark, 10))).collect();
+        let mut unlucky = others.remove(0);
+        // Whoever ends the group has the panic, as whoever drops a buffer has.
+        wait_for("the panic", || {
+            catch_unwind(AssertUnwindSafe(|| {
+                world.engine.reap();
+                poll(&mut unlucky)
+            }))
+            .is_err()
+        });
+        drop(unlucky);
+        assert_eq!(end(world, &mut first).unwrap_err().kind(), io::ErrorKind::Other);
+        for append in &mut others {
+            assert_eq!(end(world, append).unwrap_err().kind(), io::ErrorKind::Other);
+        }
+        assert!(block_on(log.append(record(9, 9))).unwrap_err().to_string().contains("failed before"));
+    });
 }
 
 #[test]
