@@ -209,7 +209,7 @@ fn one_call_gives_way() {
             ranges
         });
         assert!(ranges == 100_000 && times > 20, "ranges of nothing: {times} polls");
-        let (read, times, _) = polls(async |_| file.read_ranges_stream([0..LEN as u64]).next().await);
+        let (read, times, _) = polls(async |_| file.read_ranges_stream(std::iter::once(0..LEN as u64)).next().await);
         assert!(read.unwrap().result.unwrap() == content);
         enough("a stream of one long range", times);
         let (taken, times, _) = polls(async |_| {
@@ -319,7 +319,7 @@ fn a_long_range_gives_way_outside_of_workers() {
         let file = open(engine, &path, false);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let task = async {
-            let mut stream = file.read_ranges_stream([0..LEN as u64]);
+            let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
             let mut next = pin!(stream.next());
             let first = std::future::poll_fn(|cx| {
                 // Not enough is left for all of it.
