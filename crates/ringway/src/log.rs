@@ -1,7 +1,7 @@
 //! Group commit for append-only logs: the records of many tasks, written together and synced once.
 //!
 //! Nothing runs in the background. Records gather in a queue while a group is being written; whichever task is polled first
-//! after that moves the log on: it ends the group, and begins the next. A task that is dropped hands that on to another.
+//! after that moves the log on: it ends the group, and begins the next.
 
 use crate::fs::File;
 use crate::fs::lent::again;
@@ -9,7 +9,7 @@ use ringway_core::{Buffer, Reason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -64,7 +64,7 @@ pub struct LogWriter {
 struct Shared {
     file: File,
     state: Mutex<State>,
-    /// Wakes whoever waits, when the group that is being written has to be looked at.
+    /// Wakes all that wait, when the group that is being written has to be looked at.
     waker: Waker,
 }
 
@@ -236,11 +236,8 @@ impl Drop for Append<'_> {
             state.queue.retain(|queued| *queued != key);
             state.remove(key);
         }
-        // It may have been the one that was to move the log on.
-        let other = state.someone();
         drop(state);
         drop((stage, waker));
-        wake(other);
     }
 }
 
@@ -259,10 +256,7 @@ impl Wake for Signal {
         if matches!(state.commit, Commit::Polled) {
             return; // Whoever polls it looks again.
         }
-        // Those of the group are about to have their results: the first that is polled sees to it. Perhaps all of them have been
-        // dropped, or are not polled for a while; so one of those behind them is woken too.
-        let mut wakers = state.group_wakers();
-        wakers.extend(state.someone());
+        let wakers = state.take_wakers();
         drop(state);
         wake(wakers);
     }
@@ -296,11 +290,10 @@ impl Shared {
                 Commit::None if !state.queue.is_empty() && !state.defers(own) => state.begin_group(&self.file),
                 Commit::None => {
                     state.commit = Commit::None;
-                    // The caller, if it has just deferred; else whoever is to begin the next group.
-                    let waker = match state.waiting(own).stage {
-                        Stage::Queued(_) => state.waiting(own).waker.take(),
-                        _ => state.someone(),
-                    };
+                    // The caller has just deferred, unless it has its result. The others that wait were woken when the last
+                    // group ended.
+                    let waiting = state.waiting(own);
+                    let waker = if let Stage::Queued(_) = waiting.stage { waiting.waker.take() } else { None };
                     drop(state);
                     return wake(waker);
                 }
@@ -311,10 +304,26 @@ impl Shared {
             };
             state.is_signalled = false;
             drop(state);
-            let polled = commit.as_mut().poll(&mut Context::from_waker(&self.waker));
+            // A record may panic when it is dropped. What became of the group is unknown then.
+            let mut cx = Context::from_waker(&self.waker);
+            let polled = catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut cx)));
+            let (polled, panic) = match polled {
+                Ok(polled) => (polled, None),
+                Err(panic) => {
+                    (Poll::Ready(Err(io::Error::other("a record panicked when it was dropped"))), Some(panic))
+                }
+            };
             state = self.lock();
             match polled {
-                Poll::Pending => state.commit = Commit::InFlight(commit),
+                Poll::Pending => {
+                    state.commit = Commit::InFlight(commit);
+                    if state.is_signalled {
+                        // Perhaps by itself, to give way to other tasks: it is polled again when they have run.
+                        let wakers = state.take_wakers();
+                        drop(state);
+                        return wake(wakers);
+                    }
+                }
                 Poll::Ready(result) => {
                     state.commit = Commit::None;
                     if let Stage::Begun(_) = state.waiting(own).stage {
@@ -322,8 +331,11 @@ impl Shared {
                     }
                     let (wakers, records) = state.end_group(result);
                     drop(state);
-                    drop((commit, records));
                     wake(wakers);
+                    if let Some(panic) = panic {
+                        resume_unwind(panic);
+                    }
+                    drop((commit, records));
                     state = self.lock();
                 }
             }
@@ -370,14 +382,11 @@ impl State {
         self.appends[key].take().expect("an append is removed once")
     }
 
-    /// Somebody who may move the log on.
-    fn someone(&mut self) -> Option<Waker> {
-        let keys = self.queue.iter().chain(&self.group);
-        keys.copied().find_map(|key| self.appends[key].as_mut()?.waker.take())
-    }
-
-    fn group_wakers(&mut self) -> Vec<Waker> {
-        self.group.iter().filter_map(|key| self.appends[*key].as_mut()?.waker.take()).collect()
+    /// Those of all that wait, the group's first. Any of them moves the log on, and each may be one that is dropped, or not polled
+    /// for a while: so when there is something to do, all are woken.
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        let keys = self.group.iter().chain(&self.queue);
+        keys.filter_map(|key| self.appends[*key].as_mut()?.waker.take()).collect()
     }
 
     /// Whether the caller leaves it to a later poll to begin the next group; it is to be woken again. Those whose records have
@@ -415,10 +424,10 @@ impl State {
         Box::pin(file.clone().write_records(records, begin))
     }
 
-    /// Notes the result of each record of the group, and of those behind it if it has failed. Those to be told of it, and the records
-    /// that will not be written.
+    /// Notes the result of each record of the group, and of those behind it if it has failed. The wakers of all that wait, and
+    /// the records that will not be written.
     fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<Stage>) {
-        let mut wakers = self.group_wakers();
+        let wakers = self.take_wakers();
         self.is_gathering = self.group.len() + self.queue.len() > 1;
         for key in std::mem::take(&mut self.group) {
             let waiting = self.waiting(key);
@@ -434,7 +443,6 @@ impl State {
             for key in std::mem::take(&mut self.queue) {
                 let waiting = self.waiting(key);
                 records.push(std::mem::replace(&mut waiting.stage, Stage::Over(Err(refused(&error)))));
-                wakers.extend(waiting.waker.take());
             }
             self.failed = Some(error);
         }

@@ -68,8 +68,7 @@ macro_rules! written {
             fn poll_seek(self: Pin<&mut Self>, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
                 let $this = self.get_mut();
                 let writer: &mut Writer = $writer;
-                // One that is on its way there is gone on with.
-                writer.start_seek(to)?;
+                writer.go_on_seeking(to)?;
                 Writer::poll_seek(writer, cx)
             }
         }

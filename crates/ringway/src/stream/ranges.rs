@@ -7,7 +7,7 @@
 use super::started::Started;
 use crate::Block;
 use crate::align::enclose;
-use crate::engine::{STEP, go_on, without_giving_way};
+use crate::engine::{STEP, go_on, go_on_in_memory, without_giving_way};
 use crate::fs::File;
 use crate::fs::lent::{Begun, again};
 use crate::ranges::{Merge, Numbered, Shared, Window};
@@ -164,11 +164,20 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         self.signals.stop_waiting();
         loop {
             ready!(self.begin_reads(cx));
+            if !self.answers.is_empty() {
+                // Ranges that need no read may come without an end.
+                ready!(go_on_in_memory(cx, 0));
+            }
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(Some(answer));
             }
             if let Some(number) = self.next_completed() {
                 self.end_read(number);
+                if self.slots[number].read.is_some() && self.signals.has(number) {
+                    // Perhaps by itself, to give way to other tasks: it is polled again when they have run.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 continue;
             }
             if self.free.len() == self.slots.len() {
@@ -359,6 +368,10 @@ impl Signals {
     /// What is signalled while the stream looks at its reads wakes nobody.
     fn stop_waiting(&self) {
         self.is_waiting.store(false, Ordering::SeqCst);
+    }
+
+    fn has(&self, number: usize) -> bool {
+        self.completed[number / 64].load(Ordering::SeqCst) & (1 << (number % 64)) != 0
     }
 
     fn is_any(&self) -> bool {

@@ -306,18 +306,31 @@ impl Writer {
 
     /// Begins a seek, in the place of another one that is not over.
     pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
+        let target = self.target(to)?;
+        self.seek = Some(Seek { target, len: None });
+        Ok(())
+    }
+
+    /// Begins a seek, unless it is on its way.
+    #[cfg(feature = "futures")]
+    pub(super) fn go_on_seeking(&mut self, to: SeekFrom) -> io::Result<()> {
+        let target = self.target(to)?;
+        if self.seek.as_ref().is_none_or(|seek| seek.target != target) {
+            self.seek = Some(Seek { target, len: None });
+        }
+        Ok(())
+    }
+
+    /// Where a seek goes that begins now.
+    fn target(&mut self, to: SeekFrom) -> io::Result<Target> {
         self.check_file()?;
-        let target = match to {
+        Ok(match to {
             SeekFrom::Start(offset) => Target::At(self.checked_target(Some(offset))?),
             SeekFrom::Current(distance) => {
                 Target::At(self.checked_target(self.position().checked_add_signed(distance))?)
             }
             SeekFrom::End(distance) => Target::FromEnd(distance),
-        };
-        if self.seek.as_ref().is_none_or(|seek| seek.target != target) {
-            self.seek = Some(Seek { target, len: None });
-        }
-        Ok(())
+        })
     }
 
     /// Waits for the seek that was begun, if one was; the position.

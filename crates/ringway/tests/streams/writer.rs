@@ -188,6 +188,25 @@ async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result
     Ok(())
 }
 
+/// The length counts that the file has when a seek begins, whatever one before it was told.
+#[tokio::test]
+async fn a_seek_from_the_end_looks_again_after_one_that_was_dropped() -> io::Result<()> {
+    for engine in engines() {
+        let (_dir, path) = sample(b"0123");
+        let mut writer = open(engine, &path, false).writer();
+        let mut seek = Box::pin(writer.seek(SeekFrom::End(0)));
+        let _ = futures::poll!(&mut seek);
+        drop(seek);
+        // By then it has had its answer.
+        for _ in 0..10 {
+            writer.file().metadata().await?;
+        }
+        std::fs::write(&path, b"0123456")?;
+        assert_eq!(writer.seek(SeekFrom::End(0)).await?, 7);
+    }
+    Ok(())
+}
+
 /// What was taken in is written where it belongs, or the seek fails and everything is as it was.
 #[tokio::test]
 async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {

@@ -199,6 +199,19 @@ fn one_call_gives_way() {
         let (block, times, _) = polls(async |_| file.reader().chunk(LEN).next_block().await);
         assert!(block.unwrap().unwrap() == content);
         enough("next_block of a large chunk", times);
+        let (ranges, times, _) = polls(async |_| {
+            let mut stream = file.read_ranges_stream(std::iter::repeat_n(5..5, 100_000));
+            let mut ranges = 0;
+            while let Some(read) = stream.next().await {
+                assert!(read.result.unwrap().is_empty());
+                ranges += 1;
+            }
+            ranges
+        });
+        assert!(ranges == 100_000 && times > 20, "ranges of nothing: {times} polls");
+        let (read, times, _) = polls(async |_| file.read_ranges_stream(std::iter::once(0..LEN as u64)).next().await);
+        assert!(read.unwrap().result.unwrap() == content);
+        enough("a stream of one long range", times);
         let (taken, times, _) = polls(async |_| {
             let mut writer = open(engine, &dir.path().join("file"), false).writer();
             writer.write_all(&content).await?;
@@ -294,5 +307,42 @@ fn tokios_budget_is_heeded() {
             writer.abandon();
         };
         runtime.block_on(async { tokio::spawn(task).await.unwrap() });
+    }
+}
+
+/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being polled.
+#[test]
+fn a_long_range_gives_way_outside_of_workers() {
+    let content = content(LEN);
+    let (_dir, path) = sample(&content);
+    for engine in copying() {
+        let file = open(engine, &path, false);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let task = async {
+            let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
+            let mut next = pin!(stream.next());
+            let first = std::future::poll_fn(|cx| {
+                // Not enough is left for all of it.
+                for _ in 0..120 {
+                    if let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
+                        unit.made_progress();
+                    }
+                }
+                Poll::Ready(next.as_mut().poll(cx))
+            });
+            assert!(first.await.is_pending());
+            next.await.unwrap().result.unwrap()
+        };
+        let (sender, ended) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.send(runtime.block_on(task)).unwrap());
+            match ended.recv_timeout(Duration::from_secs(60)) {
+                Ok(block) => assert!(block == content),
+                Err(_) => {
+                    eprintln!("it hangs");
+                    std::process::abort();
+                }
+            }
+        });
     }
 }

@@ -10,9 +10,13 @@ use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Buffer, CustomBuffer, EngineBuilder, FaultPlan, LogWriter, Reaping};
 use ringway_core::FaultStep;
 use ringway_core::op::Kind;
+use std::future::poll_fn;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Operations of a group: the write and the sync.
 const OPERATIONS: u64 = 2;
@@ -340,6 +344,64 @@ fn an_append_that_is_not_polled_keeps_nobody_waiting() {
     );
 }
 
+/// The same of several, of which some wait for the next group.
+#[test]
+fn appends_that_are_not_polled_keep_nobody_waiting() {
+    each("appends_that_are_not_polled_keep_nobody_waiting", by_hand, |world, log| {
+        for round in 0..4 {
+            let mut first = begun(&log, record(1, 10));
+            let mut left: Vec<_> = (0..4).map(|_| begun(&log, record(2, 10))).collect();
+            let woken = Arc::new(Woken::default());
+            let mut other: Append = Box::pin(log.append(record(3, 10)));
+            let mut polled = || other.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
+            assert!(polled().is_pending());
+            if round % 2 == 0 {
+                end(world, &mut first).unwrap();
+            } else {
+                drop(first);
+            }
+            wait_for("the append behind them", || {
+                world.engine.reap();
+                woken.0.swap(false, Ordering::SeqCst) && polled().is_ready()
+            });
+            left.iter_mut().for_each(|append| _ = end(world, append).unwrap());
+        }
+    });
+}
+
+/// Notes that it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being polled.
+#[test]
+fn a_task_without_budget_gives_way() {
+    for kind in granted() {
+        let _watch = Watchdog::new(&format!("{kind} a_task_without_budget_gives_way"));
+        let world = World::new(kind, Executor::TokioThreads, |builder| builder);
+        let log = empty_log(&world);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut append = std::pin::pin!(log.append(record(1, 10)));
+            let first = poll_fn(|cx| {
+                while let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
+                    unit.made_progress();
+                }
+                Poll::Ready(append.as_mut().poll(cx))
+            });
+            assert!(first.await.is_pending());
+            assert_eq!(append.await.unwrap(), 0);
+        });
+        settled(&world.engine);
+    }
+}
+
 #[test]
 fn all_are_dropped_and_another_goes_on() {
     each(
@@ -356,6 +418,58 @@ fn all_are_dropped_and_another_goes_on() {
             settled(&world.engine);
         },
     );
+}
+
+/// A record that panics when it is dropped.
+struct Fragile([u8; 4]);
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("a record that panics, as the test wants");
+        }
+    }
+}
+
+// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody writes to them.
+unsafe impl CustomBuffer for Fragile {
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn writable(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
+        self
+    }
+}
+
+#[test]
+fn a_record_that_panics_when_it_is_dropped() {
+    each("a_record_that_panics_when_it_is_dropped", by_hand, |world, log| {
+        let fragile = Buffer::custom(Box::new(Fragile(*b"frag")));
+        let mut first: Append = Box::pin(log.append(fragile));
+        assert!(poll(&mut first).is_pending());
+        let mut others: Vec<_> = (0..3).map(|mark| begun(&log, record(mark, 10))).collect();
+        let mut unlucky = others.remove(0);
+        // Whoever ends the group has the panic, as whoever drops a buffer has.
+        wait_for("the panic", || {
+            catch_unwind(AssertUnwindSafe(|| {
+                world.engine.reap();
+                poll(&mut unlucky)
+            }))
+            .is_err()
+        });
+        drop(unlucky);
+        assert_eq!(end(world, &mut first).unwrap_err().kind(), io::ErrorKind::Other);
+        for append in &mut others {
+            assert_eq!(end(world, append).unwrap_err().kind(), io::ErrorKind::Other);
+        }
+        assert!(block_on(log.append(record(9, 9))).unwrap_err().to_string().contains("failed before"));
+    });
 }
 
 #[test]
