@@ -63,7 +63,8 @@ pub struct LogWriter {
 
 struct Shared {
     file: File,
-    state: Mutex<State>,
+    /// Apart from the file: the engine has the state while it wakes, and the log may be dropped meanwhile.
+    state: Arc<Mutex<State>>,
     /// Wakes whoever waits, when the group that is being written has to be looked at.
     waker: Waker,
 }
@@ -133,7 +134,7 @@ impl LogWriter {
         if let Some(text) = refused {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let state = Mutex::new(State {
+        let state = Arc::new(Mutex::new(State {
             appends: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
@@ -144,9 +145,9 @@ impl LogWriter {
             end,
             max_group: GROUP,
             failed: None,
-        });
-        let shared = |this: &Weak<Shared>| Shared { file, state, waker: Arc::new(Signal(this.clone())).into() };
-        Ok(Self { shared: Arc::new_cyclic(shared) })
+        }));
+        let waker = Arc::new(Signal(Arc::downgrade(&state))).into();
+        Ok(Self { shared: Arc::new(Shared { file, state, waker }) })
     }
 
     /// The most bytes of a group, 1 MiB by default; a longer record is a group of its own. Larger groups make fewer syncs, and
@@ -169,7 +170,8 @@ impl LogWriter {
         Append { shared: &self.shared, record: Some(record.into()), key: None }.await
     }
 
-    /// The file.
+    /// The file. Clones of the log hold it. When the last of them is dropped, [`File::into_std`] and [`File::close`] of a clone
+    /// taken before get it; a group that is being written, of futures that were dropped, is cancelled then.
     pub fn file(&self) -> &File {
         &self.shared.file
     }
@@ -245,7 +247,7 @@ impl Drop for Append<'_> {
 }
 
 /// Tells those that wait that the write of their group has to be looked at.
-struct Signal(Weak<Shared>);
+struct Signal(Weak<Mutex<State>>);
 
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
@@ -253,8 +255,8 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let Some(shared) = self.0.upgrade() else { return };
-        let mut state = shared.lock();
+        let Some(state) = self.0.upgrade() else { return };
+        let mut state = lock(&state);
         state.is_signalled = true;
         if matches!(state.commit, Commit::Polled) {
             return; // Whoever polls it looks again.
@@ -275,14 +277,18 @@ fn wake(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Nothing of the program's own runs under the lock: wakers and records are dropped behind it.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Shared {
     fn is_here(&self) -> bool {
         self.file.engine().inner.is_here()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing of the program's own runs under the lock: wakers and records are dropped behind it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Ends the group that has been written, and begins the next, as far as that can be done now. `own` is the key of the caller,
@@ -327,6 +333,16 @@ impl Shared {
                     state = self.lock();
                 }
             }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A group that is being written holds the file. In a forked child the lock may be taken for ever.
+        if self.is_here() {
+            let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
+            drop(commit);
         }
     }
 }
