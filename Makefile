@@ -119,7 +119,7 @@ storm: ## a thousand tasks that drop their reads and writes at random moments, o
 loom: ## the hand-over between those who submit and those who reap, in every order of a few threads
 	@$(SETUP) rust cc
 	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) test -p ringway --lib --release turnstile
+		$(CARGO) test -p ringway --lib --release engine::combiner
 
 # What they find new goes to the build's folder; corpus/ is only read. RUSTC_BOOTSTRAP=1 has a released compiler take what
 # only an unreleased one would.
