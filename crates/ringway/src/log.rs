@@ -30,7 +30,9 @@ const RECORDS: usize = 1024;
 ///   later ones are refused: after a failed sync nobody knows what is on the device, and another one that succeeds proves
 ///   nothing. Close the file, read back what it has, and begin anew behind the last good record.
 /// - **What a crash or an error leaves.** Behind the last record that was acknowledged the file may have any part of those that
-///   were not. So records need a length and a checksum of their own.
+///   were not, also a whole record behind a torn one. So records need a length and a checksum of their own, and whoever reads
+///   the log back stops at the first bad record and cuts the file there before it appends again. Without the cut, an old record
+///   may later stand right behind a new one, and be taken for one of the log's.
 /// - **Memory.** The log keeps no records but those of the futures that wait. It is these futures that hold a producer back.
 ///
 /// Files opened for direct I/O are refused: a group seldom ends at the end of a block, and what follows would have to write
@@ -54,6 +56,29 @@ const RECORDS: usize = 1024;
 ///     assert_eq!(offset % 10, 0);
 /// }
 /// assert_eq!(std::fs::metadata(&path)?.len(), 1000);
+/// # Ok(()) }
+/// ```
+///
+/// To begin anew, after a crash say, with records of 10 bytes that end with a newline:
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// # std::fs::write(dir.join("log"), "record  0\nrecord  1\nreco\0\0\0\0\0\0record  3\n")?;
+/// use ringway::{LogWriter, fs};
+/// let file = fs::File::options().read(true).write(true).create(true).open(dir.join("log")).await?;
+/// fs::sync_dir(dir).await?; // the name, if it is new
+/// let len = file.metadata().await?.len() as usize;
+/// let (read, content) = file.read_buf_at(Vec::with_capacity(len), 0).await;
+/// read?;
+/// let good = content.chunks(10).take_while(|record| record.len() == 10 && record[9] == b'\n').count() as u64;
+/// file.set_len(good * 10).await?;
+/// file.sync_all().await?; // the records that were read, and the cut
+/// let log = LogWriter::new(file, good * 10)?;
+/// assert_eq!(log.append(b"record  2\n".to_vec()).await?, 20);
+/// # assert_eq!(std::fs::read(dir.join("log"))?, b"record  0\nrecord  1\nrecord  2\n");
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -116,8 +141,9 @@ enum Commit {
 }
 
 impl LogWriter {
-    /// Appends to this file from the offset `end` on: its length, or where its last good record ends. What the file has behind
-    /// is overwritten. The file must have no other writer, and should be known to its directory (sync that once).
+    /// Appends to this file from the offset `end` on: its length. What the file has behind is overwritten. The file must have no
+    /// other writer, and no write on its way of a future that was dropped ([`File::into_std`] waits for those). Its name should
+    /// be durable ([`sync_dir`](crate::fs::sync_dir)).
     ///
     /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for what cannot be synced (pipes, sockets), and
     /// for an offset beyond `i64::MAX`; those of `fcntl(2)`.
@@ -159,7 +185,8 @@ impl LogWriter {
 
     /// Appends a record and waits until it is durable, and so are all before it. Where it begins in the file.
     ///
-    /// Any number of these may wait at once. The record is in its place when the future is first polled.
+    /// Any number of these may wait at once. The record is in its place when the future is first polled. It may be anything that
+    /// is a buffer (see [`IoBuffer`](crate::IoBuffer)), and is not returned.
     ///
     /// Errors: those of `write(2)` and of `fdatasync(2)`, of the group that the record was in; an error of kind Other that names the
     /// first one, for a log that has failed before. Either way the log has ended, and whether the record is in the file is unknown.
