@@ -242,8 +242,9 @@ impl File {
     /// Closes it, if no clone of it is left, and tells of the errors that only close tells of (on network file systems, mostly).
     /// It does not sync.
     ///
-    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of them); those of `close(2)`,
-    /// after which it is closed all the same.
+    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of them), also operations of futures
+    /// and streams that were dropped, such as reads ahead beyond the end: [`into_std`](Self::into_std) waits for those.
+    /// Those of `close(2)`, after which it is closed all the same.
     pub async fn close(self) -> io::Result<()> {
         let busy = || invalid("close: clones of the file, or operations on it, are left");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
