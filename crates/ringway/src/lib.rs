@@ -33,8 +33,27 @@
 //!
 //! ## Cancelling
 //!
-//! Dropping a future cancels its operation. What the kernel has begun may still happen: a dropped write may have been written,
-//! in part or whole. Its buffer is gone with it, and its capacity is free again when the kernel has let go.
+//! Dropping a future cancels its operation, and so do `select!` and `timeout`, which drop it. What the kernel has begun may
+//! still happen: a dropped write may be written, in part or whole. Its buffer is gone with it, and its capacity is free again
+//! when the kernel has let go.
+//!
+//! It may also happen later: a dropped write may reach the file after another write to the same range that was begun after it
+//! and has returned. Where that matters, do not drop the write: spawn it as a task and wait for the task. Or end it first:
+//! [`into_std`](fs::File::into_std) waits until the kernel has let go of every operation on the file, and
+//! [`from_std`](fs::File::from_std) takes the file back.
+//!
+//! ## Durable data
+//!
+//! | to make durable | use |
+//! |---|---|
+//! | a range of a file | [`write_durable_at`](fs::File::write_durable_at) |
+//! | all that was written to a file | [`sync_data`](fs::File::sync_data), [`sync_all`](fs::File::sync_all) |
+//! | records that many tasks append to a log | [`LogWriter`]: one write and one sync for all that wait |
+//! | a whole file, replaced at once | [`fs::write_atomic`], [`fs::AtomicFile`] |
+//! | a name: a file made, renamed or removed | [`fs::sync_dir`] of its directory |
+//!
+//! After an error of a sync nobody knows what is on the device, and ringway never tries it again. Read the file back and begin
+//! anew.
 //!
 //! ## Executors
 //!
@@ -53,6 +72,12 @@
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
 //! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
 //! | `tracing` | no | a span for each operation |
+//!
+//! A program without tokio leaves the default features out:
+//!
+//! ```toml
+//! ringway = { version = "0.1", default-features = false, features = ["futures"] }
+//! ```
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]

@@ -30,7 +30,9 @@ const RECORDS: usize = 1024;
 ///   later ones are refused: after a failed sync nobody knows what is on the device, and another one that succeeds proves
 ///   nothing. Close the file, read back what it has, and begin anew behind the last good record.
 /// - **What a crash or an error leaves.** Behind the last record that was acknowledged the file may have any part of those that
-///   were not. So records need a length and a checksum of their own.
+///   were not, also a whole record behind a torn one. So records need a length and a checksum of their own, and whoever reads
+///   the log back stops at the first bad record and cuts the file there before it appends again. Without the cut, an old record
+///   may later stand right behind a new one, and be taken for one of the log's.
 /// - **Memory.** The log keeps no records but those of the futures that wait. It is these futures that hold a producer back.
 ///
 /// Files opened for direct I/O are refused: a group seldom ends at the end of a block, and what follows would have to write
@@ -56,6 +58,29 @@ const RECORDS: usize = 1024;
 /// assert_eq!(std::fs::metadata(&path)?.len(), 1000);
 /// # Ok(()) }
 /// ```
+///
+/// To begin anew, after a crash say, with records of 10 bytes that end with a newline:
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path();
+/// # std::fs::write(dir.join("log"), "record  0\nrecord  1\nreco\0\0\0\0\0\0record  3\n")?;
+/// use ringway::{LogWriter, fs};
+/// let file = fs::File::options().read(true).write(true).create(true).open(dir.join("log")).await?;
+/// fs::sync_dir(dir).await?; // the name, if it is new
+/// let len = file.metadata().await?.len() as usize;
+/// let (read, content) = file.read_buf_at(Vec::with_capacity(len), 0).await;
+/// read?;
+/// let good = content.chunks(10).take_while(|record| record.len() == 10 && record[9] == b'\n').count() as u64;
+/// file.set_len(good * 10).await?;
+/// file.sync_all().await?; // the records that were read, and the cut
+/// let log = LogWriter::new(file, good * 10)?;
+/// assert_eq!(log.append(b"record  2\n".to_vec()).await?, 20);
+/// # assert_eq!(std::fs::read(dir.join("log"))?, b"record  0\nrecord  1\nrecord  2\n");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct LogWriter {
     shared: Arc<Shared>,
@@ -63,7 +88,8 @@ pub struct LogWriter {
 
 struct Shared {
     file: File,
-    state: Mutex<State>,
+    /// Apart from the file: the engine has the state while it wakes, and the log may be dropped meanwhile.
+    state: Arc<Mutex<State>>,
     /// Wakes all that wait, when the group that is being written has to be looked at.
     waker: Waker,
 }
@@ -115,8 +141,9 @@ enum Commit {
 }
 
 impl LogWriter {
-    /// Appends to this file from the offset `end` on: its length, or where its last good record ends. What the file has behind
-    /// is overwritten. The file must have no other writer, and should be known to its directory (sync that once).
+    /// Appends to this file from the offset `end` on: its length. What the file has behind is overwritten. The file must have no
+    /// other writer, and no write on its way of a future that was dropped ([`File::into_std`] waits for those). Its name should
+    /// be durable ([`sync_dir`](crate::fs::sync_dir)).
     ///
     /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for what cannot be synced (pipes, sockets), and
     /// for an offset beyond `i64::MAX`; those of `fcntl(2)`.
@@ -133,7 +160,7 @@ impl LogWriter {
         if let Some(text) = refused {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let state = Mutex::new(State {
+        let state = Arc::new(Mutex::new(State {
             appends: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
@@ -144,9 +171,9 @@ impl LogWriter {
             end,
             max_group: GROUP,
             failed: None,
-        });
-        let shared = |this: &Weak<Shared>| Shared { file, state, waker: Arc::new(Signal(this.clone())).into() };
-        Ok(Self { shared: Arc::new_cyclic(shared) })
+        }));
+        let waker = Arc::new(Signal(Arc::downgrade(&state))).into();
+        Ok(Self { shared: Arc::new(Shared { file, state, waker }) })
     }
 
     /// The most bytes of a group, 1 MiB by default; a longer record is a group of its own. Larger groups make fewer syncs, and
@@ -158,7 +185,8 @@ impl LogWriter {
 
     /// Appends a record and waits until it is durable, and so are all before it. Where it begins in the file.
     ///
-    /// Any number of these may wait at once. The record is in its place when the future is first polled.
+    /// Any number of these may wait at once. The record is in its place when the future is first polled. It may be anything that
+    /// is a buffer (see [`IoBuffer`](crate::IoBuffer)), and is not returned.
     ///
     /// Errors: those of `write(2)` and of `fdatasync(2)`, of the group that the record was in; an error of kind Other that names the
     /// first one, for a log that has failed before. Either way the log has ended, and whether the record is in the file is unknown.
@@ -169,7 +197,8 @@ impl LogWriter {
         Append { shared: &self.shared, record: Some(record.into()), key: None }.await
     }
 
-    /// The file.
+    /// The file. Clones of the log hold it. When the last of them is dropped, [`File::into_std`] and [`File::close`] of a clone
+    /// taken before get it; a group that is being written, of futures that were dropped, is cancelled then.
     pub fn file(&self) -> &File {
         &self.shared.file
     }
@@ -242,7 +271,7 @@ impl Drop for Append<'_> {
 }
 
 /// Tells those that wait that the write of their group has to be looked at.
-struct Signal(Weak<Shared>);
+struct Signal(Weak<Mutex<State>>);
 
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
@@ -250,8 +279,8 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let Some(shared) = self.0.upgrade() else { return };
-        let mut state = shared.lock();
+        let Some(state) = self.0.upgrade() else { return };
+        let mut state = lock(&state);
         state.is_signalled = true;
         if matches!(state.commit, Commit::Polled) {
             return; // Whoever polls it looks again.
@@ -269,14 +298,18 @@ fn wake(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Nothing of the program's own runs under the lock: wakers and records are dropped behind it.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Shared {
     fn is_here(&self) -> bool {
         self.file.engine().inner.is_here()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing of the program's own runs under the lock: wakers and records are dropped behind it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Ends the group that has been written, and begins the next, as far as that can be done now. `own` is the key of the caller,
@@ -339,6 +372,16 @@ impl Shared {
                     state = self.lock();
                 }
             }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A group that is being written holds the file. In a forked child the lock may be taken for ever.
+        if self.is_here() {
+            let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
+            drop(commit);
         }
     }
 }

@@ -242,8 +242,9 @@ impl File {
     /// Closes it, if no clone of it is left, and tells of the errors that only close tells of (on network file systems, mostly).
     /// It does not sync.
     ///
-    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of them); those of `close(2)`,
-    /// after which it is closed all the same.
+    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of them), also operations of futures
+    /// and streams that were dropped, such as reads ahead beyond the end: [`into_std`](Self::into_std) waits for those.
+    /// Those of `close(2)`, after which it is closed all the same.
     pub async fn close(self) -> io::Result<()> {
         let busy = || invalid("close: clones of the file, or operations on it, are left");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
@@ -256,7 +257,7 @@ impl File {
     /// The standard library's file, if nobody else holds this one; otherwise the file as it is.
     /// Does not block, and nothing is changed: position, flags and locks are what they were.
     ///
-    /// Clones hold it, and so do streams, and operations whose futures were dropped, until the
+    /// Clones hold it, and so do streams, logs, and operations whose futures were dropped, until the
     /// kernel has let go of them: [`into_std`](Self::into_std) waits for those.
     ///
     /// ```
@@ -279,7 +280,7 @@ impl File {
     /// blocking, for those whose futures were dropped, so that none of them reads, writes or moves
     /// the position later. One that cannot be cancelled and never ends makes this wait for ever.
     ///
-    /// Errors: InvalidInput while there are clones or streams of it; ESHUTDOWN when the engine's
+    /// Errors: InvalidInput while there are clones, streams or logs of it; ESHUTDOWN when the engine's
     /// backend has failed, and ECHILD in a fork, while operations hold it. After an error, and
     /// dropped, it is closed with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {

@@ -48,8 +48,9 @@ impl File {
     /// written, which may be fewer (on a full disk, say). Nothing changes behind that count, and an append lands in one place,
     /// as for `pwrite(2)`; only a write over 1 GiB goes in pieces of that size, one after the other.
     ///
-    /// Errors: those of `pwrite(2)`, after which any part of the bytes may have been written; InvalidInput, naming the alignment, for direct I/O that is not aligned. Dropped, the write is
-    /// cancelled if the kernel has not begun it: it may be written, or not, or in part.
+    /// Errors: those of `pwrite(2)`, after which any part of the bytes may have been written; InvalidInput, naming the alignment,
+    /// for direct I/O that is not aligned. Dropped, the write is cancelled if the kernel has not begun it: it may be written, or
+    /// not, or in part, and that may be after a later write to the same range (see [Cancelling](crate#cancelling)).
     pub async fn write_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<usize>, B) {
         let (result, buffer) = self.write_buffer(buffer.into(), at.into(), false).await;
         (result, given_back(buffer))
@@ -57,7 +58,7 @@ impl File {
 
     /// As [`write_at`](Self::write_at), and goes on until all of it is written.
     ///
-    /// Errors: what stopped it; a part may have been written.
+    /// Errors: what stopped it; a part may have been written. Dropped, as [`write_at`](Self::write_at).
     pub async fn write_all_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
         let buffer = buffer.into();
         let len = buffer.len() as u64;
@@ -75,7 +76,7 @@ impl File {
     /// Errors: those of `write(2)` and of `fdatasync(2)`; InvalidInput for what cannot be synced (pipes, sockets) and, naming the
     /// alignment, for direct I/O that is not aligned. A part may have been written. After an error of the sync the data may be
     /// lost though it can be read; the sync is not tried again, and neither should the caller: a second one that succeeds proves
-    /// nothing. Dropped, it is cancelled if the kernel has not begun it: it may be written, or not, or in part, durable or not.
+    /// nothing. Dropped, as [`write_at`](Self::write_at): it may be written, or not, or in part, durable or not.
     pub async fn write_durable_at<B: IoBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
         let (result, buffer) = self.write_durable(buffer.into(), at.into()).await;
         (result, given_back(buffer))

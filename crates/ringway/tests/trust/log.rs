@@ -14,8 +14,8 @@ use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Operations of a group: the write and the sync.
@@ -289,6 +289,65 @@ fn a_record_may_use_the_log_when_it_is_dropped() {
         assert_eq!(end(world, &mut queued).unwrap_err().kind(), io::ErrorKind::Other);
         assert_eq!(block_on(log.append(nosy())).unwrap_err().kind(), io::ErrorKind::Other);
     });
+}
+
+/// A task that is polled within its own wake-up.
+struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Inline {
+    fn poll(self: &Arc<Self>) {
+        let mut task = self.0.lock().unwrap();
+        if task
+            .as_mut()
+            .is_some_and(|task| task.as_mut().poll(&mut Context::from_waker(&self.clone().into())).is_ready())
+        {
+            *task = None;
+        }
+    }
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        self.poll();
+    }
+}
+
+/// The log lets go of its file when it is dropped, also while the engine is still waking the task that drops it.
+#[test]
+fn the_file_is_free_when_the_log_is_dropped() {
+    each("the_file_is_free_when_the_log_is_dropped", by_hand, |world, log| {
+        let free = Arc::new(Mutex::new(None));
+        let told = free.clone();
+        let task = async move {
+            log.append(record(1, 10)).await.unwrap();
+            let file = log.file().clone();
+            drop(log);
+            *told.lock().unwrap() = Some(file.try_into_std().is_ok());
+        };
+        let task = Arc::new(Inline(Mutex::new(Some(Box::pin(task)))));
+        task.poll();
+        wait_for("the task", || {
+            world.engine.reap();
+            free.lock().unwrap().is_some()
+        });
+        assert_eq!(*free.lock().unwrap(), Some(true));
+    });
+}
+
+/// A log that is dropped while a group is being written lets go of its file when the kernel does.
+#[test]
+fn a_log_dropped_meanwhile_frees_its_file() {
+    each(
+        "a_log_dropped_meanwhile_frees_its_file",
+        |builder| builder,
+        |_, log| {
+            let append = begun(&log, record(1, 10));
+            drop(append);
+            let file = log.file().clone();
+            drop(log);
+            block_on(file.into_std()).unwrap();
+        },
+    );
 }
 
 /// Those that wait go on when the one that has moved the log on so far is dropped, at each of its steps.
