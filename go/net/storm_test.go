@@ -28,7 +28,7 @@ import (
 // text is what the byte at a place of a stream is.
 func text(p []byte, at int) {
 	for i := range p {
-		p[i] = byte((at+i)*2654435761>>13 ^ (at + i))
+		p[i] = byte(uint32(at+i)*2654435761>>13) ^ byte(at+i)
 	}
 }
 

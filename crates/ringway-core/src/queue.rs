@@ -244,9 +244,10 @@ impl Queue {
         loop {
             table.carry(backends);
             let missing = want.saturating_sub(table.ready);
-            // Operations whose turn has not come may be what is waited for, and only an answer brings it.
-            let waiting = table.held + table.staged.len() + table.pending.len();
-            let patient = missing.saturating_sub(waiting).max(usize::from(missing > 0));
+            // Several are waited for at once only where no answer makes anything else begin: the others may be waiting for
+            // just that.
+            let next = table.held + table.staged.len() + table.pending.len() + table.going_on;
+            let patient = if next == 0 { missing } else { missing.min(1) };
             let entered = backends.enter(patient, until);
             let moved = table.sort_out(backends);
             table.clear();

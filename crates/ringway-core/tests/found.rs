@@ -2,6 +2,7 @@
 //! is tested in that backend.
 
 use ringway_core::{BackendKind, Completion, FaultPlan, File, OpenOptions, Options, Queue, op};
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -180,5 +181,33 @@ fn a_chain_outlives_the_thread_that_pushed_it() {
             let results: Vec<_> = reap(&mut queue, 3).iter().map(|done| done.result).collect();
             assert_eq!(results, [Ok(1 << 18), Ok(0), Ok(0)], "{:?}", queue.backend());
         }
+    });
+}
+
+/// Whatever has been answered and goes on (the next of a chain, the rest of a transfer) began only when as many others were
+/// answered as the caller waited for, of which some may wait for just that.
+#[test]
+fn what_goes_on_is_not_held_up_by_others_that_are_waited_for() {
+    on_each(&Options::new(), |mut queue| {
+        let file = scratch("goes-on", false);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let [reader, writer] = [OwnedFd::from(reader), OwnedFd::from(writer)].map(File::from);
+        let at = op::At::Cursor;
+        queue.push_chain([op::read(&file, vec![0; 10], 0), op::write(&writer, vec![1; 10], at)]).unwrap();
+        queue.push(op::read(&reader, vec![0; 10], at)).unwrap();
+        reap(&mut queue, 3);
+
+        // Somebody who answers when there is all of it, which is more than a pipe holds.
+        let (mut from_us, to_them) = std::io::pipe().unwrap();
+        let (from_them, mut to_us) = std::io::pipe().unwrap();
+        let [from_them, to_them] = [OwnedFd::from(from_them), OwnedFd::from(to_them)].map(File::from);
+        let they = std::thread::spawn(move || {
+            from_us.read_exact(&mut vec![0; 1 << 20]).unwrap();
+            to_us.write_all(b"done").unwrap();
+        });
+        queue.push(op::write(&to_them, vec![1; 1 << 20], at).exact()).unwrap();
+        queue.push(op::read(&from_them, vec![0; 4], at)).unwrap();
+        reap(&mut queue, 2);
+        they.join().unwrap();
     });
 }

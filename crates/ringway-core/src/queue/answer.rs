@@ -195,6 +195,7 @@ impl<T: Default> Table<T> {
         let cancelled = flight.ending == Ending::Cancelled && flight.result == -i64::from(libc::ECANCELED);
         let always = flight.operation.always && !cancelled;
         let counted = std::mem::take(&mut flight.counted);
+        let goes_on = std::mem::take(&mut flight.goes_on);
         let abandoned = flight.abandoned;
         // Behind its last operation a file may be closed: a completion does not hold it.
         self.closing.extend(flight.operation.file.take().and_then(File::let_go));
@@ -209,6 +210,7 @@ impl<T: Default> Table<T> {
             None => None,
         };
         self.active -= usize::from(counted);
+        self.going_on -= usize::from(goes_on);
         if abandoned {
             self.abandoned -= 1;
             self.orphans.extend(self.slots.orphan(key, |flight| flight.orphan(key)));

@@ -107,6 +107,12 @@ impl<T: Default> Table<T> {
         if self.slots.get(key).is_some_and(|flight| flight.next.is_some()) && self.carry_chain(key, backends) {
             return Ok(());
         }
+        if let Some(flight) = self.slots.get_mut(key)
+            && flight.may_go_on()
+            && !std::mem::replace(&mut flight.goes_on, true)
+        {
+            self.going_on += 1;
+        }
         loop {
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             let Some(piece) = flight.progress.next_piece() else { break };

@@ -27,8 +27,10 @@ pub(super) struct Flight<T = ()> {
     pub(super) after: Option<Key>,
     /// It was counted into `active`.
     pub(super) counted: bool,
+    /// It was counted into `going_on`.
+    pub(super) goes_on: bool,
     /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit or descriptor to take
-    /// over. Such a one takes the short way through the queue, which keeps no account of pieces.
+    /// over, and does not [go on](Self::may_go_on). Such a one takes the short way through the queue, which keeps no account of pieces.
     pub(super) plain: bool,
     pub(super) ending: Ending,
     /// The threads carry it, since the main backend cannot.
@@ -64,6 +66,7 @@ impl<T: Default> Default for Flight<T> {
             next: None,
             after: None,
             counted: false,
+            goes_on: false,
             plain: false,
             ending: Ending::Natural,
             to_side: false,
@@ -85,10 +88,12 @@ impl<T: Default> Flight<T> {
         self.plain = self.progress.is_single()
             && self.operation.timeout.is_none()
             && !self.operation.drain
-            && !matches!(self.operation.raw, Raw::Close(_));
+            && !matches!(self.operation.raw, Raw::Close(_))
+            && !self.may_go_on();
         self.next = None;
         self.after = None;
         self.counted = false;
+        self.goes_on = false;
         self.ending = Ending::Natural;
         self.to_side = false;
         self.abandoned = false;
@@ -96,6 +101,16 @@ impl<T: Default> Flight<T> {
         self.retries = 0;
         self.deadline = None;
         op::bind(&mut self.operation);
+    }
+
+    /// Somebody may wait for what follows an answer: the rest of a transfer through a pipe, another try of one that was not to
+    /// wait, an open that has to wait for a reader.
+    #[inline]
+    pub(super) fn may_go_on(&self) -> bool {
+        match &self.operation.raw {
+            Raw::Open(open) => open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY,
+            raw => raw.offset() == Some(op::CURSOR),
+        }
     }
 
     /// Leaves the short way; `carried`: a backend has it.

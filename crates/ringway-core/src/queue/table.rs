@@ -44,6 +44,8 @@ pub struct Table<T = ()> {
     pub(super) closing: Vec<OwnedFd>,
     /// Operations of which something is queued or submitted, or that such a one's chain will reach.
     pub(super) active: usize,
+    /// Operations that a backend has been given and that [may go on](Flight::may_go_on).
+    pub(super) going_on: usize,
     /// Operations held behind another one of their chain.
     pub(super) held: usize,
     /// A barrier has been let through and is not done.
@@ -97,6 +99,7 @@ impl<T: Default> Table<T> {
             orphans: Vec::new(),
             closing: Vec::new(),
             active: 0,
+            going_on: 0,
             held: 0,
             draining: false,
             asks: Asks::for_backend(&backends.explanation),
