@@ -116,10 +116,10 @@ storm: ## a thousand tasks that drop their reads and writes at random moments, o
 	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test trust storm -- --nocapture --test-threads=3
 
 # (The name that loom has for this would change tokio too.)
-loom: ## the hand-over between those who submit and those who reap, in every order of a few threads
+loom: ## the engine's shard, in every order in which threads that submit, reap and drop can meet
 	@$(SETUP) rust cc
-	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) test -p ringway --lib --release turnstile
+	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(CARGO) test -p ringway --lib --release every_order
 
 # What they find new goes to the build's folder; corpus/ is only read. RUSTC_BOOTSTRAP=1 has a released compiler take what
 # only an unreleased one would.

@@ -4,6 +4,8 @@ mod builder;
 mod call;
 mod combiner;
 mod coop;
+#[cfg(all(test, ringway_loom))]
+mod every_order;
 mod flight;
 mod pacing;
 mod reactor;

@@ -1,11 +1,12 @@
 //! Blocking calls, on the engine's threads: for what the kernel has no asynchronous operation for.
 
 use super::shard::lock;
+use super::sync::Mutex;
 use super::{Engine, Flight, Lane, Turn};
 use crate::fs::outcome::nothing;
 use ringway_core::op;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 impl Engine {
     /// Runs `work` on a thread and gives its result.

@@ -12,6 +12,7 @@ use super::reactor::{Place, Promise, Reapers};
 use super::room::Room;
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Turn, Waiter};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use ringway_core::{BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options, Reason};
 use ringway_core::{Orphan, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,8 +21,7 @@ use smallvec::SmallVec;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -320,7 +320,7 @@ impl Shard {
     }
 
     /// As [`turn`](Self::turn), by a reaper that will call this again when the tasks that it wakes have run, if it wakes more than one.
-    #[cfg(feature = "tokio")]
+    #[cfg(any(feature = "tokio", ringway_loom))]
     pub(crate) fn reap(&self, place: Place) -> usize {
         self.state().promise = None;
         self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, true))
@@ -525,9 +525,10 @@ impl Shard {
 
     /// What the queue has done, and what was recorded of it.
     pub(crate) fn recorded<R>(&self, look: impl FnOnce(ringway_core::Stats, &Recorder) -> R) -> R {
+        // One lock after the other: a combiner takes the ring's while it holds the state's.
+        let stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        let stats = ringway_core::Stats { system_calls: ring.backends.system_calls(), ..self.state().table.stats() };
-        look(stats, &ring.recorder)
+        look(ringway_core::Stats { system_calls: ring.backends.system_calls(), ..stats }, &ring.recorder)
     }
 
     /// The queue's own explanation.
@@ -810,7 +811,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(ringway_loom)))]
 mod tests {
     use super::*;
     use ringway_core::op::{self, At};

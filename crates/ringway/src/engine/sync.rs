@@ -1,7 +1,14 @@
-//! The atomics and locks of what is handed over between threads: those of the standard library, or loom's when that checks them.
+//! The atomics and locks of what is handed over between threads: those of the standard library, or loom's when that
+//! checks them.
 
 #[cfg(not(ringway_loom))]
-pub(crate) use std::sync::atomic::{AtomicU8, Ordering};
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};
 
 #[cfg(ringway_loom)]
-pub(crate) use loom::sync::atomic::{AtomicU8, Ordering};
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};

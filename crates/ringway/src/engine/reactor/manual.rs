@@ -1,12 +1,12 @@
 //! The alarm that wakes whoever reaps: the engine's thread, or, with [`Reaping::ByHand`](crate::Reaping::ByHand), a program
 //! with a loop of its own. For that there is a timer too, since it has nobody else to pick up what is held back.
 
+use crate::engine::sync::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a program with a loop of its own has to pick up what is held back, before it is called.
@@ -16,7 +16,7 @@ const BY_HAND: Duration = Duration::from_millis(10);
 pub(crate) struct Alarm {
     fd: OwnedFd,
     /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not set.
-    pub(super) asleep: AtomicBool,
+    pub(in crate::engine) asleep: AtomicBool,
     /// Calls a program with a loop of its own.
     timer: Option<OwnedFd>,
 }

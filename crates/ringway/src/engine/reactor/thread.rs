@@ -10,11 +10,11 @@
 use super::Place;
 use super::manual::Alarm;
 use crate::engine::shard::{Progress, Seen, Shard};
+use crate::engine::sync::{AtomicBool, Ordering};
 use ringway_core::{Home, with_signals_blocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a runtime has to pick up what has completed, before the thread does.

@@ -8,6 +8,7 @@
 
 use super::Place;
 use crate::engine::shard::{Shard, lock};
+use crate::engine::sync::Mutex;
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::runtime::{Handle, Id};
@@ -15,7 +16,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Of how many operations of a thread one asks tokio again in which runtime that is: asking writes to a cache line that
@@ -93,12 +94,12 @@ fn unless_it_panics<R>(_try: impl FnOnce() -> R) -> Option<R> {
 #[cfg(panic = "unwind")]
 fn unless_it_panics<R>(run: impl FnOnce() -> R) -> Option<R> {
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-    static ONE: Mutex<()> = Mutex::new(());
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let here = std::thread::current().id();
     if std::thread::panicking() {
         return None; // The hook cannot be replaced.
     }
-    let _one = lock(&ONE);
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let usual = Arc::new(take_hook());
     let for_others = usual.clone();
     let quiet: Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync> = Box::new(move |info| {
