@@ -7,10 +7,14 @@
 mod answer;
 mod backends;
 mod carry;
+#[cfg(any(test, debug_assertions))]
+mod check;
 mod completion;
 mod end;
 mod fixed;
 mod flight;
+#[cfg(test)]
+mod life;
 mod options;
 mod table;
 mod turn;

@@ -137,6 +137,12 @@ impl<T: Default> Slots<T> {
         }
     }
 
+    /// Slots that there have been needed at a time.
+    #[cfg(any(test, debug_assertions))]
+    pub fn allocated(&self) -> usize {
+        self.len as usize
+    }
+
     /// The most that it holds.
     pub fn capacity(&self) -> usize {
         self.cap as usize

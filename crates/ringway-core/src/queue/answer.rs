@@ -20,6 +20,8 @@ impl<T: Default> Table<T> {
             self.sort_out_one(event, backends);
         }
         backends.events = events;
+        #[cfg(debug_assertions)]
+        self.check_now_and_then();
         moved
     }
 

@@ -15,6 +15,7 @@ mod executor;
 mod global;
 mod guarded;
 mod idle;
+mod life;
 mod log;
 mod panics;
 mod pressure;

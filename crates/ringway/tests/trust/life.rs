@@ -1,0 +1,202 @@
+//! The life of an operation against a model, from several threads: futures on the null backend, with answers that are late, cut,
+//! failed, asked for again and out of order, are polled by tasks whose wakers change, awaited and dropped in any order.
+//!
+//! Each has one outcome, and its own buffer comes back as it went; what is dropped is let go of once; the counts add up whenever
+//! one looks. A wake-up that is lost is a hang.
+
+use crate::guarded::{PAGE, Pages};
+use crate::watchdog::Watchdog;
+use crate::world::{counts, direct, scratch, settled};
+use fastrand::Rng;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use ringway::fs::File;
+use ringway::{BackendKind, Buffer, Engine, FaultPlan};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+const THREADS: u64 = 4;
+const STEPS: usize = 400;
+/// Of one thread at a time.
+const MOST_TASKS: usize = 30;
+
+/// Notes that a task has been woken, and wakes the thread that polls it.
+struct Note {
+    is_woken: AtomicBool,
+    thread: Thread,
+}
+
+impl Wake for Note {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+fn note() -> Arc<Note> {
+    Arc::new(Note { is_woken: AtomicBool::new(false), thread: std::thread::current() })
+}
+
+type Outcome = (io::Result<usize>, Buffer);
+
+struct Task {
+    future: Pin<Box<dyn Future<Output = Outcome>>>,
+    number: u64,
+    /// What it was polled with last.
+    note: Arc<Note>,
+}
+
+struct Life {
+    engine: Engine,
+    file: File,
+    pages: Pages,
+    may_fail: bool,
+    numbers: AtomicU64,
+    told: AtomicU64,
+    given_up: AtomicU64,
+}
+
+fn content(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(PAGE / 8)
+}
+
+impl Life {
+    fn task(&self, rng: &mut Rng) -> Task {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let mut buffer = self.pages.lend();
+        buffer.as_mut_slice().unwrap().copy_from_slice(&content(number));
+        let (file, at) = (self.file.clone(), rng.u64(..16) * PAGE as u64);
+        let future: Pin<Box<dyn Future<Output = Outcome>>> = match rng.bool() {
+            true => Box::pin(async move { file.read_at(buffer, at).await }),
+            false => Box::pin(async move {
+                let (written, buffer) = file.write_all_at(buffer, at).await;
+                (written.map(|()| PAGE), buffer)
+            }),
+        };
+        Task { future, number, note: note() }
+    }
+
+    /// True if it is over.
+    fn poll(&self, task: &mut Task) -> bool {
+        task.note.is_woken.store(false, Ordering::SeqCst);
+        let waker = Waker::from(task.note.clone());
+        let Poll::Ready((result, buffer)) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            return false;
+        };
+        match result {
+            Ok(done) => assert!((1..=PAGE).contains(&done), "{done} bytes"),
+            Err(error) => assert!(
+                self.may_fail && matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
+                "nobody asked for that: {error}"
+            ),
+        }
+        assert!(buffer.as_slice() == content(task.number), "another buffer came back, or one that was changed");
+        self.told.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn thread(&self, mut rng: Rng) {
+        let mut tasks: Vec<Task> = Vec::new();
+        for _ in 0..STEPS {
+            let one = (!tasks.is_empty()).then(|| rng.usize(..tasks.len()));
+            match (rng.u32(..8), one) {
+                (0..4, _) if tasks.len() < MOST_TASKS => {
+                    let mut task = self.task(&mut rng);
+                    if !self.poll(&mut task) {
+                        tasks.push(task);
+                    }
+                }
+                (0..4, _) | (_, None) => std::thread::yield_now(),
+                // It has moved to another task, or this one looks for nothing.
+                (choice @ 4..6, Some(at)) => {
+                    if choice == 4 {
+                        tasks[at].note = note();
+                    }
+                    if self.poll(&mut tasks[at]) {
+                        drop(tasks.swap_remove(at));
+                    }
+                }
+                (6, Some(at)) => {
+                    drop(tasks.swap_remove(at));
+                    self.given_up.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => self.poll_woken(&mut tasks),
+            }
+        }
+        while !tasks.is_empty() {
+            let before = tasks.len();
+            self.poll_woken(&mut tasks);
+            if tasks.len() == before {
+                // Only a wake-up of one of them ends this.
+                std::thread::park();
+            }
+        }
+    }
+
+    fn poll_woken(&self, tasks: &mut Vec<Task>) {
+        tasks.retain_mut(|task| !(task.note.is_woken.load(Ordering::SeqCst) && self.poll(task)));
+    }
+}
+
+fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
+    let _watch = Watchdog::new(&format!("life {seed} {plan:?}"));
+    let dir = scratch();
+    let engine = Engine::builder().backend(BackendKind::Null).faults(plan).shards(2).in_flight(16).build().unwrap();
+    let life = Life {
+        file: direct(&engine, dir.path(), 16),
+        engine,
+        pages: Pages::default(),
+        may_fail,
+        numbers: AtomicU64::new(1),
+        told: AtomicU64::new(0),
+        given_up: AtomicU64::new(0),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut rng = Rng::with_seed(seed);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                counts(&life.engine);
+                std::thread::yield_now();
+            }
+        });
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let (rng, life, runtime) = (rng.fork(), &life, &runtime);
+                // Half of them are polled in a runtime, whose driver reaps for them.
+                scope.spawn(move || {
+                    let _entered = (number % 2 == 0).then(|| runtime.enter());
+                    life.thread(rng);
+                })
+            })
+            .collect();
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    });
+    settled(&life.engine);
+    let (counts, given_up) = (counts(&life.engine), life.given_up.load(Ordering::Relaxed));
+    assert_eq!(counts.delivered, life.told.load(Ordering::Relaxed), "{counts:?}");
+    // (One that gave way to other tasks had not been pushed.)
+    assert!(counts.orphaned <= given_up, "{counts:?}, {given_up} given up");
+    life.pages.inspect(std::time::Duration::ZERO);
+    assert_eq!(life.pages.tally().0, 0, "buffers are left over");
+}
+
+#[test]
+fn every_future_has_one_outcome() {
+    let rate = || prop_oneof![Just(0u16), 1u16..400];
+    let rates = (any::<u64>(), rate(), rate(), rate(), rate(), rate());
+    let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
+    let ran = runner.run(&rates, |(seed, short, errors, retryable, delay, reorder)| {
+        let plan = FaultPlan::new(seed).short(short).errors(errors).retryable(retryable);
+        life(seed, plan.delay(delay, 3).reorder(reorder), errors > 0);
+        Ok(())
+    });
+    ran.unwrap_or_else(|error| panic!("{error}"));
+}
