@@ -525,7 +525,7 @@ impl Shard {
 
     /// What the queue has done, and what was recorded of it.
     pub(crate) fn recorded<R>(&self, look: impl FnOnce(ringway_core::Stats, &Recorder) -> R) -> R {
-        // One lock after the other: a combiner takes the ring's while it holds the state's.
+        // One lock after the other: whoever has the state's may be about to try the ring's.
         let stats = self.state().table.stats();
         let ring = lock(&self.ring);
         look(ringway_core::Stats { system_calls: ring.backends.system_calls(), ..stats }, &ring.recorder)
