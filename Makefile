@@ -137,7 +137,7 @@ fuzz: ## each fuzz target for FUZZ=60 seconds
 # that were compiled for it: the standard library is built anew.
 SANITIZED := test --target $$(rustc -vV | sed -n 's/^host: //p')
 QUEUE := -p ringway-core --lib --test model
-DOOR := -p ringway --lib --test trust -- --skip process --skip compile
+DOOR := -p ringway --lib --test trust -- --skip process --skip compile --skip examples
 sanitize: export RUSTC_BOOTSTRAP := 1
 sanitize: ## the queue's own tests, the model's, and the Rust door's with its storm under AddressSanitizer and ThreadSanitizer
 	@$(SETUP) rust cc rust-src
