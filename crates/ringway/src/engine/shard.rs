@@ -795,11 +795,11 @@ impl State {
             let lead = waiter.lead.unwrap_or(id);
             let Some(waiter) = self.table.attachment(lead) else { continue };
             waiter.missing -= 1;
-            if waiter.missing == 0 {
-                if let Some(waker) = waiter.waker.take() {
-                    waiter.told = self.woken.number(waiter.place);
-                    self.deferred.push(waker);
-                }
+            if waiter.missing == 0
+                && let Some(waker) = waiter.waker.take()
+            {
+                waiter.told = self.woken.number(waiter.place);
+                self.deferred.push(waker);
             }
             if let Some(own) = own
                 && own.id == id
