@@ -422,14 +422,13 @@ impl Shard {
             match submitted {
                 Ok(()) => ring.failing = None,
                 Err(error) => {
+                    drop(state);
                     ring.recorder.failures += 1;
                     failing = !ring.gives_up(&error);
                     if !failing {
-                        drop(state);
-                        state = self.fail(ring, &error);
-                        round.wakers.extend(state.reapers.close());
+                        self.fail(ring, &error);
                     }
-                    break state;
+                    break self.state();
                 }
             }
             // A retry, the next piece, the next of a chain.
@@ -438,6 +437,9 @@ impl Shard {
             }
             state.table.carry(&mut ring.backends);
         };
+        if self.is_over() {
+            round.wakers.extend(state.reapers.close());
+        }
         state.hand_out(&mut ring.recorder, own, begun, round);
         if !by_task || state.woken.at(place) == 0 {
             state.wake_deferred(&mut round.wakers);
@@ -453,13 +455,12 @@ impl Shard {
     }
 
     /// The backend has failed for good: answers all that is in flight, and takes no more.
-    fn fail(&self, ring: &mut Ring, error: &io::Error) -> MutexGuard<'_, State> {
+    fn fail(&self, ring: &mut Ring, error: &io::Error) {
         self.wind_up(ring, FAILED);
         let mut state = self.state();
         state.table.fail(&mut ring.backends, error);
-        self.over.store(true, Ordering::Relaxed);
         state.woken.forget();
-        state
+        self.over.store(true, Ordering::Relaxed);
     }
 
     /// Cancels all that is in flight and waits for it, at most for `wait`; futures can look for their results meanwhile.
