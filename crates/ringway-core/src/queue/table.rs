@@ -305,11 +305,6 @@ impl<T: Default> Table<T> {
         self.closing.clear();
     }
 
-    /// True after [`close`](Self::close).
-    pub fn is_closed(&self) -> bool {
-        self.closed
-    }
-
     /// Operations that were inserted, and what became of them.
     pub fn counts(&self) -> Counts {
         self.slots.counts()
