@@ -1,9 +1,13 @@
 //! Closures on the queue's threads: `op::blocking`.
 
 use ringway_core::{BackendKind, File, Options, Queue, op};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
+/// After this something hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// More than there are threads for closures.
 const MANY: usize = 100;
 
@@ -88,5 +92,44 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
         assert_eq!(called + cancelled, MANY);
         assert_eq!(Arc::strong_count(&wait), 1, "all closures have gone");
     }
+    Ok(())
+}
+
+/// Threads that have come back from calls that hung are too many, and end: not those that are woken for new work before
+/// somebody else sees to it.
+#[test]
+fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
+    const HANG: usize = 100;
+    let mut queue = Options::new().backend(BackendKind::Threads).build()?;
+    // How many have begun, and how many may end.
+    let gate = Arc::new((Mutex::new((0, 0)), Condvar::new()));
+    for number in 0..HANG {
+        let gate = gate.clone();
+        queue.push(op::blocking(move || {
+            let (state, changed) = &*gate;
+            let mut state = state.lock().unwrap();
+            state.0 += 1;
+            changed.notify_all();
+            drop(changed.wait_while(state, |(_, may_end)| number + *may_end < HANG).unwrap());
+        }))?;
+    }
+    queue.submit()?;
+    let (state, changed) = &*gate;
+    // The last ones begin when the others are known to hang.
+    let (begun, waited) =
+        changed.wait_timeout_while(state.lock().unwrap(), PATIENCE, |(begun, _)| *begun < HANG).unwrap();
+    assert!(!waited.timed_out(), "{} have begun", begun.0);
+    drop(begun);
+    // Those that began last fall asleep before the others come back.
+    for half in [HANG / 2, HANG] {
+        state.lock().unwrap().1 = half;
+        changed.notify_all();
+        assert_eq!(queue.reap(HANG / 2)?.count(), HANG / 2);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for _ in 0..3 {
+        queue.push(op::blocking(|| {}))?;
+    }
+    assert_eq!(queue.reap_until(3, Instant::now() + PATIENCE / 6)?.count(), 3, "nobody does the rest");
     Ok(())
 }

@@ -753,6 +753,10 @@ fn work(shared: &Arc<Shared>, role: Role) {
         // One that was stuck may be one too many now that it has come back.
         if closed || lane.threads > lane.limit() {
             lane.threads -= 1;
+            if !closed {
+                // It may have been woken for work, which is another's then.
+                state.call_up(role, 0, &mut wakes);
+            }
             drop(state);
             return carry_out(shared, &mut wakes);
         }
