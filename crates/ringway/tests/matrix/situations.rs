@@ -8,6 +8,7 @@ use crate::world::{KINDS, is_granted, settled, skip};
 use futures::executor::block_on;
 use ringway::{BackendKind, Engine, fs};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -234,8 +235,17 @@ fn descriptor_limit() {
     // As poll(2) wants it, which takes no more descriptors than may be open.
     const LIMIT: u64 = 4;
     Table::each("descriptor_limit", |table| {
-        // The numbers below the limit are taken for good, before anything is open that may be closed meanwhile.
-        let _taken: Vec<_> = (0..LIMIT).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        // The numbers below the limit are taken for good, before anything is open that may be closed meanwhile. (The engine
+        // of the row before may be about to close one.)
+        let mut taken: Vec<std::fs::File> = Vec::new();
+        for _ in 0..1000 {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            match (file.as_raw_fd() as u64) < LIMIT {
+                true => taken.push(file),
+                false if taken.len() as u64 >= LIMIT - 3 => break,
+                false => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
         table.rows(&disk(), |table, row, world| {
             let before = set_limit(libc::RLIMIT_NOFILE, LIMIT);
             let answer = block_on((row.call)(world));
