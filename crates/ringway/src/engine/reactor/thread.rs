@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// How long a runtime has to pick up what has completed, before the thread does.
 const NAP: Duration = Duration::from_micros(100);
 /// As long as runtimes are in time the naps grow up to this: each costs two context switches.
-const LONG_NAP: Duration = Duration::from_micros(3200);
+const LONG_NAP: Duration = Duration::from_micros(1600);
 /// The longest nap, when the thread finds descriptors readable for nothing again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 /// Late so often in a row, a runtime is taken to be busy.
