@@ -46,11 +46,6 @@ impl Job {
     pub fn new(token: Token, raw: Raw, file: FileKind, direct: bool) -> Self {
         Self { token, raw, file, direct, fixed_file: None, fixed_buffer: None, link: false, deadline: None }
     }
-
-    /// True for a read that ends by itself.
-    pub fn is_storage_read(&self) -> bool {
-        self.file == FileKind::Storage && matches!(self.raw, Raw::Read(_) | Raw::Readv(_))
-    }
 }
 
 /// The answer to one job.

@@ -1,13 +1,10 @@
 //! Threads: the backend that works everywhere, and that carries what io_uring or Linux AIO do not.
 //!
 //! A bounded pool of its own for each queue, which makes the blocking form of each operation
-//! ([`Raw::call`]). Six rules keep it cheap and free of stalls:
+//! ([`Raw::call`]). Five rules keep it cheap and free of stalls:
 //!
 //! - What can be answered without waiting is answered in `enter`, by the submitter: reads that are in the page
 //!   cache (tried with `RWF_NOWAIT`, as long as that pays), streams that are ready.
-//! - A caller that waits for everything in flight, without a time limit, makes one of the reads itself: no
-//!   thread is woken for it, and none has to wake the caller. It never does so when it may have to return
-//!   earlier, since a read may hang; and never makes another call than a read.
 //! - Syncs have a lane of their own, so that reads do not stand behind them. So have closures.
 //! - What can wait for ever (polls, timeouts, streams that are not ready) waits in one thread for all, in
 //!   `ppoll(2)`.
@@ -49,64 +46,6 @@ pub(crate) struct ThreadOptions {
     pub idle: Duration,
 }
 
-/// Interrupt coalescing for the reaper: while more is queued than the threads take at once, none of them waits for
-/// the reaper, so it may sleep until several events are there.
-///
-/// It costs the caller at most [`GATHERING`]; when events come too slowly for that, it is tried less and less.
-#[derive(Debug, Default)]
-struct Gathering {
-    misses: u32,
-    skip: u32,
-}
-
-/// How long the reaper waits for more events than it was asked for, and the most that it waits for.
-const GATHERING: Duration = Duration::from_micros(100);
-const MOST_GATHERED: usize = 8;
-
-impl Gathering {
-    /// How many events are worth waiting for; none when that would be in vain.
-    fn aim(&mut self, backlog: usize) -> Option<usize> {
-        let aim = (backlog / 2).min(MOST_GATHERED);
-        if aim < 2 {
-            return None;
-        }
-        if self.skip > 0 {
-            self.skip -= 1;
-            return None;
-        }
-        Some(aim)
-    }
-
-    fn note(&mut self, met: bool) {
-        self.misses = if met { 0 } else { (self.misses + 1).min(12) };
-        self.skip = (1 << self.misses) >> 4;
-    }
-
-    /// Waits for a while for more than `want` events, if there is something to gain by it.
-    fn wait<'a>(
-        &mut self,
-        shared: &'a Arc<Shared>,
-        mut state: MutexGuard<'a, State>,
-        want: usize,
-        until: Option<Instant>,
-        wakes: &mut Wakes,
-    ) -> MutexGuard<'a, State> {
-        if state.events.len() >= want {
-            return state;
-        }
-        let Some(aim) = self.aim(state.io_backlog()).filter(|aim| *aim > want) else { return state };
-        if wakes.any() {
-            drop(state);
-            carry_out(shared, wakes);
-            state = shared.lock();
-        }
-        let moment = Instant::now() + GATHERING;
-        state = shared.wait(state, aim, Some(until.map_or(moment, |until| until.min(moment))));
-        self.note(state.events.len() >= aim);
-        state
-    }
-}
-
 /// The thread backend of one queue. No thread is started before there is work for it.
 ///
 /// Dropping it never waits: what is queued is forgotten, what runs is left to run, and sleeping threads end.
@@ -124,7 +63,6 @@ pub(crate) struct Threads {
     events: Vec<Event>,
     wakes: Wakes,
     round: watch::Round,
-    gathering: Gathering,
 }
 
 impl Threads {
@@ -140,7 +78,6 @@ impl Threads {
             events: Vec::new(),
             wakes: Wakes::default(),
             round: watch::Round::default(),
-            gathering: Gathering::default(),
         })
     }
 
@@ -208,23 +145,6 @@ fn at_once(job: &Job, cached: &mut Cached, calls: &mut u64) -> Result<i64, Way> 
     }
 }
 
-/// Makes the calls of a task in the reaper.
-fn run_here<'a>(
-    shared: &'a Arc<Shared>,
-    state: MutexGuard<'a, State>,
-    task: &Task,
-    wakes: &mut Wakes,
-) -> MutexGuard<'a, State> {
-    drop(state);
-    carry_out(shared, wakes);
-    let mut calls = 0;
-    let outcome = pool::run(task, &mut calls);
-    let mut state = shared.lock();
-    state.calls += calls;
-    state.settle(&task.job, outcome, wakes);
-    state
-}
-
 /// Does the work of threads that could not be started: all that is queued, and one round of watching, which
 /// lasts no longer than `limit`.
 fn stand_in<'a>(
@@ -235,7 +155,12 @@ fn stand_in<'a>(
     wakes: &mut Wakes,
 ) -> MutexGuard<'a, State> {
     while let Some(task) = state.take_unattended() {
-        state = run_here(shared, state, &task, wakes);
+        drop(state);
+        let mut calls = 0;
+        let outcome = pool::run(&task, &mut calls);
+        state = shared.lock();
+        state.calls += calls;
+        state.settle(&task.job, outcome, wakes);
     }
     if state.watch_unattended() {
         let limit = if state.events.is_empty() { limit } else { Duration::ZERO };
@@ -256,29 +181,15 @@ impl Backend for Threads {
         self.try_at_once(events);
         let answered = events.len() - before;
 
-        let Self { shared, batch, wakes, round, gathering, .. } = self;
+        let Self { shared, batch, wakes, round, .. } = self;
         let mut state = shared.lock();
+        state.distribute(batch.drain(..), wakes);
         // More than there are would be waited for in vain.
         let mut most = self.pending - answered;
-        let want = want.saturating_sub(answered);
-        // A caller that waits for everything, however long it takes, loses nothing when one of the reads is made
-        // here, instead of in a thread that would have to be woken and to wake it.
-        let all = want >= most && until.is_none() && !state.has_timers();
-        let own = batch.pop_if(|task| all && task.job.is_storage_read());
-        if own.is_some() {
-            state.take_beside_lanes();
-        }
-        state.distribute(batch.drain(..), wakes);
-        let mut next = own;
-        while let Some(task) = next {
-            state = run_here(shared, state, &task, wakes);
-            next = state.take_waiting_read();
-        }
         if most == 0 && (until.is_some() || state.watch.has_alarms()) {
             most = 1;
         }
-        let want = want.min(most);
-        state = gathering.wait(shared, state, want, until, wakes);
+        let want = want.saturating_sub(answered).min(most);
         loop {
             if wakes.any() {
                 drop(state);

@@ -222,20 +222,11 @@ impl Lane {
         !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads > 0
     }
 
-    /// Threads in calls that do not hang.
-    fn busy(&self) -> usize {
-        self.threads.saturating_sub(self.idle.len() + self.coming + self.calls.stuck)
-    }
-
-    /// Queued tasks that no thread has been woken or started for.
-    fn backlog(&self) -> usize {
-        self.queue.len().saturating_sub(self.coming)
-    }
-
     /// True when a worker without work had better look again before it sleeps: others are in calls, so that the
     /// reaper is likely to come back with more.
     fn may_linger(&self) -> bool {
-        self.busy() > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
+        let busy = self.threads.saturating_sub(self.idle.len() + self.coming + self.calls.stuck);
+        busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
     /// True when work waits, and every thread there is hangs.
@@ -434,8 +425,9 @@ impl State {
     fn call_up(&mut self, role: Role, blocking: usize, wakes: &mut Wakes) {
         let may_start = self.may_start();
         let lane = &mut self.lanes[role as usize];
+        let waiting = lane.queue.len().saturating_sub(lane.coming);
         let enough = if lane.coming == 0 { 1 } else { 0 };
-        for _ in 0..lane.backlog().min(blocking.max(enough)) {
+        for _ in 0..waiting.min(blocking.max(enough)) {
             if let Some((_, thread)) = lane.idle.pop() {
                 wakes.idle.push(thread);
             } else if lane.threads < lane.limit() && may_start {
@@ -518,29 +510,6 @@ impl State {
     pub fn take_unattended(&mut self) -> Option<Task> {
         let role = LANES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
         self.take(role)
-    }
-
-    /// True while a timer or a timeout is set, or has expired and the reaper does not know.
-    pub fn has_timers(&self) -> bool {
-        self.watch.has_alarms() || self.events.iter().any(|event| event.answer == Answer::Expired)
-    }
-
-    /// The reaper makes a task's calls that was not in a lane.
-    pub fn take_beside_lanes(&mut self) {
-        self.in_hand += 1;
-    }
-
-    /// A read that waits for a thread, if it is the next one in its lane.
-    pub fn take_waiting_read(&mut self) -> Option<Task> {
-        let io = &self.lanes[Role::Io as usize];
-        let is_read = io.queue.front().is_some_and(|task| task.job.is_storage_read());
-        if is_read && io.backlog() > 0 { self.take(Role::Io) } else { None }
-    }
-
-    /// Tasks for I/O that wait until a thread's call ends.
-    pub fn io_backlog(&self) -> usize {
-        let io = &self.lanes[Role::Io as usize];
-        if io.busy() > 0 { io.backlog() } else { 0 }
     }
 
     fn take(&mut self, role: Role) -> Option<Task> {
@@ -765,15 +734,10 @@ fn work(shared: &Arc<Shared>, role: Role) {
                 lingered += 1;
                 state.lanes[role as usize].coming += 1;
                 drop(state);
-                // Calls tend to end in bursts. The reaper is woken when the threads that are runnable have put their
-                // results down too.
-                let reaper = std::mem::take(&mut wakes.reaper);
                 carry_out(shared, &mut wakes);
                 let before = Instant::now();
                 thread::yield_now();
                 let took = before.elapsed();
-                wakes.reaper = reaper;
-                carry_out(shared, &mut wakes);
                 state = shared.lock();
                 let lane = &mut state.lanes[role as usize];
                 lane.coming = lane.coming.saturating_sub(1);
