@@ -44,13 +44,7 @@ impl<T: Default> Table<T> {
             flight.ending = ending;
         }
         match state {
-            Some(State::Held) => {
-                // One behind another of its chain is counted as held; one behind a barrier stands in `staged`.
-                if !self.staged.contains(&key) {
-                    self.held -= 1;
-                }
-                self.finish(key, -i64::from(libc::ECANCELED));
-            }
+            Some(State::Held) => self.finish_wherever(key, libc::ECANCELED),
             Some(State::Queued | State::Carried) => {
                 if matches!(flight.operation.raw.shape(), Shape::Whole) {
                     if state == Some(State::Queued) {
@@ -155,7 +149,7 @@ impl<T: Default> Table<T> {
             std::mem::forget(flight.operation.file.take());
             flight.owns_descriptor = false;
             self.leaks = true;
-            self.finish(key, -i64::from(libc::EIO));
+            self.finish_wherever(key, libc::EIO);
         }
     }
 
@@ -181,9 +175,18 @@ impl<T: Default> Table<T> {
             if !matches!(state, State::New | State::Done) && !is_theirs {
                 // Whether a close took place is not known: to close the number again might hit somebody else's file.
                 flight.owns_descriptor = false;
-                self.finish(key, -i64::from(libc::ECANCELED));
+                self.finish_wherever(key, libc::ECANCELED);
             }
         }
+    }
+
+    /// An operation fails, which may still wait for others.
+    fn finish_wherever(&mut self, key: Key, errno: i32) {
+        // One behind another of its chain is counted as held; one behind a barrier stands in `staged`.
+        if self.slots.state(key) == Some(State::Held) && !self.staged.contains(&key) {
+            self.held -= 1;
+        }
+        self.finish(key, -i64::from(errno));
     }
 
     /// The end of both halves: closes, and lets them be freed if nothing is in flight after `wait`; else what the kernel
