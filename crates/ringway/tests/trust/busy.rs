@@ -62,7 +62,10 @@ fn a_read_in_block_on() {
                 })
                 .collect();
             while computing.load(Ordering::Acquire) < 2 {
-                std::thread::yield_now();
+                // A worker may have taken both tasks with no other worker notified: a further task notifies one, which
+                // steals the second.
+                runtime.spawn(async {});
+                std::thread::sleep(MS);
             }
             runtime.block_on(read_one(&file, number));
             done.store(true, Ordering::Release);
