@@ -109,7 +109,7 @@ go-bench: ## the Go door beside os.File, readers by the thousand, in about a min
 
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
 	@$(SETUP) rust cc
-	$(CARGO) run --release -p ringway-trial --bin soak -- $(SOAK)
+	$(CARGO) run --release -p ringway-torture --bin soak -- $(SOAK)
 
 storm: ## a thousand tasks that drop their reads and writes at random moments, on every backend, checked; STORM=60 seconds
 	@$(SETUP) rust cc
