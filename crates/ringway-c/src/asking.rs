@@ -124,7 +124,7 @@ pub unsafe extern "C" fn ringway_in_flight(queue: *const Door) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_room(queue: *const Door) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { look(queue) }.queue.room()
+    unsafe { look(queue) }.queue.free_slots()
 }
 
 /// `ringway_direct_io`.

@@ -59,7 +59,7 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
     if door.queue.is_closed() {
         return Err(Failure::new(libc::ESHUTDOWN, ringway_core::Reason::Closed));
     }
-    if door.queue.room() == 0 {
+    if door.queue.free_slots() == 0 {
         return Err(Failure::full());
     }
     let mut in_flight = 0;
@@ -74,7 +74,7 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
             _last = file;
             continue;
         }
-        if door.queue.room() == 0
+        if door.queue.free_slots() == 0
             && let Err(error) = wait(door, ranges, 1, &mut in_flight)
         {
             ranges[index..].iter_mut().for_each(|range| range.result = -i64::from(libc::ECANCELED));
@@ -112,7 +112,7 @@ fn push(
 ) {
     let read = op::Read {
         fd: range.fd,
-        addr: range.buffer.cast(),
+        buf: range.buffer.cast(),
         len: range.length as usize,
         offset: range.offset,
     };
@@ -157,7 +157,7 @@ fn take(
     missing: usize,
     in_flight: &mut usize,
 ) -> io::Result<()> {
-    door.queue.reap_those(
+    door.queue.reap_matching(
         missing,
         |number| number & OURS != 0,
         |done| {

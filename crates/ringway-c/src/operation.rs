@@ -40,13 +40,13 @@ pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::O
     // it.
     if asked.limit_ns == 0 && asked.flags == 0 && asked.length <= SURELY_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = asked;
-        let addr = asked.address.cast_mut().cast::<u8>();
+        let buf = asked.address.cast_mut().cast::<u8>();
         if let (kind::READ | kind::WRITE, Ok(len)) = (asked.kind, transfer_len(asked)) {
             // SAFETY: the caller's promise.
             return unsafe {
                 match asked.kind {
-                    kind::READ => push_transfer(door, asked, op::Read { fd, addr, len, offset }),
-                    _ => push_transfer(door, asked, op::Write { fd, addr, len, offset }),
+                    kind::READ => push_transfer(door, asked, op::Read { fd, buf, len, offset }),
+                    _ => push_transfer(door, asked, op::Write { fd, buf, len, offset }),
                 }
             };
         }
@@ -307,16 +307,16 @@ unsafe fn raw(
     memory: &mut Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Raw, Failure> {
     let &abi::Operation { fd, offset, length, argument, .. } = asked;
-    let addr = asked.address.cast_mut().cast::<u8>();
+    let buf = asked.address.cast_mut().cast::<u8>();
     let len = || transfer_len(asked).map_err(invalid);
     Ok(match asked.kind {
-        kind::READ => op::Read { fd, addr, len: len()?, offset }.into(),
-        kind::WRITE => op::Write { fd, addr, len: len()?, offset }.into(),
+        kind::READ => op::Read { fd, buf, len: len()?, offset }.into(),
+        kind::WRITE => op::Write { fd, buf, len: len()?, offset }.into(),
         kind::READV | kind::WRITEV => {
             if length > IOV_MAX {
                 return Err(invalid("more than 1024 buffers (IOV_MAX)"));
             }
-            if addr.is_null() && length > 0 {
+            if buf.is_null() && length > 0 {
                 return Err(invalid("a vectored read or write without buffers"));
             }
             // SAFETY: the caller's promise.

@@ -5,7 +5,7 @@ use crate::door::{Door, look, this_thread};
 use crate::error::Failure;
 use crate::files::Files;
 use crate::records::Records;
-use ringway_core::{BackendKind, BuildError, File, Home, Options, SqPoll};
+use ringway_core::{BackendKind, BuildError, File, Options, OwnerProcess, SqPoll};
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
         chain: Vec::new(),
         numbers: Vec::new(),
         issuer,
-        home: Home::here(),
+        home: OwnerProcess::current(),
         close_wait,
     })
 }
@@ -116,7 +116,7 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
     if !asked.attach.is_null() {
         // SAFETY: the caller's promise.
         let other = unsafe { look(asked.attach) };
-        if !other.home.is_here() {
+        if !other.home.is_current() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         core = core.attach(&other.queue);

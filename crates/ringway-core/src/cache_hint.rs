@@ -29,13 +29,13 @@ pub struct CacheHint {
 }
 
 /// Misses in a row after which it does not become rarer: one try in 256.
-const MOST: u32 = 12;
+const MAX_MISSES: u32 = 12;
 
 impl CacheHint {
     /// Whether to try; to be asked once for each read. Several threads may ask at once, and miss
     /// one another: it is a guess in any case.
     #[inline]
-    pub fn is_worth_a_try(&self) -> bool {
+    pub fn should_try(&self) -> bool {
         match self.skip.load(Ordering::Relaxed) {
             0 => true,
             skip => {
@@ -57,7 +57,7 @@ impl CacheHint {
     /// A try did not.
     #[cold]
     pub fn miss(&self) {
-        let misses = (self.misses.load(Ordering::Relaxed) + 1).min(MOST);
+        let misses = (self.misses.load(Ordering::Relaxed) + 1).min(MAX_MISSES);
         self.misses.store(misses, Ordering::Relaxed);
         self.skip.store((1 << misses) >> 4, Ordering::Relaxed);
     }
@@ -70,21 +70,21 @@ mod tests {
     #[test]
     fn misses_make_tries_rare_and_a_hit_makes_them_common() {
         let cache = CacheHint::default();
-        let tries = |count: u32| {
+        let attempts = |count: u32| {
             (0..count)
                 .filter(|_| {
-                    let tried = cache.is_worth_a_try();
-                    if tried {
+                    let attempted = cache.should_try();
+                    if attempted {
                         cache.miss();
                     }
-                    tried
+                    attempted
                 })
                 .count()
         };
-        assert_eq!(tries(3), 3, "a few misses say nothing");
-        assert!((4..60).contains(&tries(10_000)), "many do");
+        assert_eq!(attempts(3), 3, "a few misses say nothing");
+        assert!((4..60).contains(&attempts(10_000)), "many do");
         cache.hit();
         cache.skip.store(0, Ordering::Relaxed);
-        assert_eq!(tries(3), 3);
+        assert_eq!(attempts(3), 3);
     }
 }

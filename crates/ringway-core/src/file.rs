@@ -127,7 +127,7 @@ impl File {
 
     /// Ends this holder. The descriptor that is to be closed with that, if any: to close it may
     /// take long.
-    pub(crate) fn let_go(self) -> Option<OwnedFd> {
+    pub(crate) fn into_last_fd(self) -> Option<OwnedFd> {
         let mut inner = Arc::into_inner(self.inner)?;
         // SAFETY: as in `into_fd`.
         std::mem::take(&mut inner.owned).then(|| unsafe { OwnedFd::from_raw_fd(inner.fd) })

@@ -17,19 +17,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// assert!(home.is_here()); // In a child of fork(2) it would not be.
 /// ```
 #[derive(Debug)]
-pub struct Home {
+pub struct OwnerProcess {
     mark: u32,
 }
 
-impl Home {
+impl OwnerProcess {
     /// This process.
-    pub fn here() -> Self {
+    pub fn current() -> Self {
         Self { mark: mark() }
     }
 
     /// True in the process that made it. One load, no system call.
     #[inline]
-    pub fn is_here(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         mark() == self.mark
     }
 }
@@ -52,20 +52,20 @@ fn mark() -> u32 {
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
 /// The marks that this process and its ancestors have given out: a child goes on counting.
-static GIVEN_OUT: AtomicU32 = AtomicU32::new(0);
+static LAST_MARK: AtomicU32 = AtomicU32::new(0);
 
 /// Stands in for the page where the kernel wipes none (gVisor). Emptied by `fork(3)`; a child of
 /// the bare system call is not noticed there.
 static UNWIPED: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn empty() {
+extern "C" fn clear_unwiped() {
     UNWIPED.store(0, Ordering::Relaxed);
 }
 
 /// Marks this process, unless another of its threads has done so meanwhile.
 #[cold]
 fn set(page: &AtomicU32) -> u32 {
-    let mark = GIVEN_OUT.fetch_add(1, Ordering::Relaxed) + 1;
+    let mark = LAST_MARK.fetch_add(1, Ordering::Relaxed) + 1;
     page.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(mark)
 }
 
@@ -75,7 +75,7 @@ fn set(page: &AtomicU32) -> u32 {
 fn make_page() -> &'static AtomicU32 {
     let made = ptr::from_ref(wiped_page().unwrap_or_else(|| {
         // SAFETY: the handler stores a number, which any process may do at any time.
-        unsafe { libc::pthread_atfork(None, None, Some(empty)) };
+        unsafe { libc::pthread_atfork(None, None, Some(clear_unwiped)) };
         &UNWIPED
     }));
     let other = PAGE.compare_exchange(

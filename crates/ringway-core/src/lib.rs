@@ -56,10 +56,10 @@ pub use buffer::{AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, SpareC
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
-pub use fork::Home;
+pub use fork::OwnerProcess;
 pub use op::{OpenOptions, Operation};
 pub use queue::{
-    BackendKind, Backends, Completion, Completions, Explanation, GivenUp, OpId, Options, Orphan,
+    Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
     Queue, QueueStats, SqPoll, Table,
 };
 pub use refusal::Refusal;

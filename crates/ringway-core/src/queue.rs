@@ -5,25 +5,25 @@
 //! How an operation reaches the kernel is the backend's business; beside a backend that cannot
 //! carry all of them stand threads.
 
-mod answer;
 mod backends;
-mod carry;
 #[cfg(any(test, debug_assertions))]
 mod check;
+mod close;
 mod completion;
-mod end;
+mod events;
 mod fixed;
 mod in_flight;
 #[cfg(test)]
-mod life;
+mod model_tests;
 mod options;
+mod ordering;
+mod submit;
 mod table;
-mod turn;
 
 pub use backends::Backends;
 pub use completion::Completion;
 pub use options::{BackendKind, Explanation, Options, SqPoll};
-pub use table::{GivenUp, Orphan, Table};
+pub use table::{Abandoned, Orphan, Table};
 
 use crate::backend::Backend;
 use crate::error::{PushError, Reason};
@@ -100,7 +100,7 @@ impl Queue {
         options: &Options,
         explanation: Explanation,
     ) -> Self {
-        let (table, backends) = halves(main, ring_fd, options, explanation, options.cap());
+        let (table, backends) = build_parts(main, ring_fd, options, explanation, options.cap());
         Self { table, backends, batch: Vec::new(), ids: Vec::new() }
     }
 
@@ -144,7 +144,7 @@ impl Queue {
         batch.extend(chain);
         let refused = match batch.len() {
             0 => Some(Reason::Invalid("a chain of no operations")),
-            count => batch.iter().find_map(|one| self.table.refuse(one, count)),
+            count => batch.iter().find_map(|one| self.table.rejection(one, count)),
         };
         if let Some(reason) = refused {
             return Err(PushError::new(reason, batch));
@@ -159,8 +159,8 @@ impl Queue {
     }
 
     /// The operation behind this one in its chain; `None` for the last, and when this one is over.
-    pub fn behind(&self, id: OpId) -> Option<OpId> {
-        self.table.behind(id)
+    pub fn next_in_chain(&self, id: OpId) -> Option<OpId> {
+        self.table.next_in_chain(id)
     }
 
     /// Submits what was pushed: one system call for any number on uring and kaio. Does not wait.
@@ -207,23 +207,23 @@ impl Queue {
     /// It waits for its own operations alone, and never for more than are in flight.
     ///
     /// Errors: as for [`submit`](Self::submit).
-    pub fn reap_those(
+    pub fn reap_matching(
         &mut self,
         at_least: usize,
         mut is_one: impl FnMut(u64) -> bool,
         mut take: impl FnMut(Completion),
     ) -> io::Result<()> {
-        let mut missing = at_least.saturating_sub(self.deliver_those(&mut is_one, &mut take));
+        let mut missing = at_least.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
         loop {
             if missing > 0 {
-                missing = missing.min(self.count_those(&mut is_one));
+                missing = missing.min(self.count_matching(&mut is_one));
             }
             // All that is there now is others': so many more are as many of its own, or others'
             // before them.
             let others = self.table.ready;
             self.advance(others + missing, None)?;
             let moved = self.table.ready > others;
-            missing = missing.saturating_sub(self.deliver_those(&mut is_one, &mut take));
+            missing = missing.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
             if missing == 0 || !moved {
                 self.announce();
                 return Ok(());
@@ -232,7 +232,7 @@ impl Queue {
     }
 
     /// Delivers the completions of operations with such user data that are there; how many.
-    fn deliver_those(
+    fn deliver_matching(
         &mut self,
         is_one: &mut impl FnMut(u64) -> bool,
         take: &mut impl FnMut(Completion),
@@ -253,17 +253,17 @@ impl Queue {
     }
 
     /// Operations with such user data that somebody waits for and that are not done.
-    fn count_those(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
+    fn count_matching(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
         let slots = &self.table.slots;
-        let lasts = |key: &Key| slots.state(*key) != Some(State::Done);
-        let flights = slots.keys().filter(lasts).filter_map(|key| slots.get(key));
+        let unfinished = |key: &Key| slots.state(*key) != Some(State::Done);
+        let flights = slots.keys().filter(unfinished).filter_map(|key| slots.get(key));
         flights.filter(|flight| !flight.abandoned && is_one(flight.operation.user_data)).count()
     }
 
     /// Submits, waits for `want` completions, and sorts out what has been answered.
     fn advance(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         let (table, backends) = (&mut self.table, &mut self.backends);
-        if !table.home.is_here() {
+        if !table.owner.is_current() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
         if table.closed && table.slots.in_flight() == table.ready {
@@ -271,23 +271,26 @@ impl Queue {
         }
         let want = want.min(table.slots.in_flight() - table.abandoned);
         loop {
-            table.carry(backends);
+            table.submit_pending(backends);
             let missing = want.saturating_sub(table.ready);
             // Several are waited for at once only where no answer makes anything else begin: the
             // others may be waiting for just that.
-            let next = table.held + table.staged.len() + table.pending.len() + table.going_on;
-            let patient = if next == 0 { missing } else { missing.min(1) };
-            let entered = backends.enter(patient, until);
-            let moved = table.sort_out(backends);
+            let next = table.held + table.staged.len() + table.pending.len() + table.resubmittable;
+            let wait_for = if next == 0 { missing } else { missing.min(1) };
+            let entered = backends.enter(wait_for, until);
+            let moved = table.process_events(backends);
             table.clear();
             entered?;
-            let served = table.ready >= want;
+            let enough = table.ready >= want;
             // With no room in the backend for what is pending, and nobody waiting, it stays
             // pending.
-            if served && (table.pending.is_empty() || !moved) {
+            if enough && (table.pending.is_empty() || !moved) {
                 return Ok(());
             }
-            if !moved && backends.carried + backends.beside() == 0 && table.pending.is_empty() {
+            if !moved
+                && backends.main_in_flight + backends.fallback_in_flight() == 0
+                && table.pending.is_empty()
+            {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
@@ -346,15 +349,15 @@ impl Queue {
     ///
     /// Its place in the queue is free again with its completion, not before.
     pub fn abandon(&mut self, id: OpId) -> bool {
-        if !self.table.home.is_here() {
+        if !self.table.owner.is_current() {
             return false;
         }
-        let given_up = self.table.give_up(id);
-        if matches!(given_up, Some(GivenUp::InFlight)) {
+        let abandoned = self.table.abandon(id);
+        if matches!(abandoned, Some(Abandoned::InFlight)) {
             self.table.cancel(&mut self.backends, id);
         }
         self.table.clear();
-        given_up.is_some()
+        abandoned.is_some()
     }
 
     /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`.
@@ -382,7 +385,7 @@ impl Queue {
     /// its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
     ///
     /// Errors: ECHILD: a forked child.
-    pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
+    pub fn fail(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
         self.table.close(&mut self.backends, wait)?;
         self.table.fail(&mut self.backends, error);
         self.table.clear();
@@ -400,8 +403,8 @@ impl Queue {
     }
 
     /// How many more operations there is room for.
-    pub fn room(&self) -> usize {
-        self.table.slots.room()
+    pub fn free_slots(&self) -> usize {
+        self.table.slots.free_slots()
     }
 
     /// Which backend it has, what that was granted, and what was refused and why.
@@ -433,7 +436,7 @@ impl Drop for Queue {
 }
 
 /// A table for at most `cap` operations, and its backends.
-fn halves<T: Default>(
+fn build_parts<T: Default>(
     main: Box<dyn Backend>,
     ring_fd: Option<RawFd>,
     options: &Options,

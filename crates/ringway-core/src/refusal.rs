@@ -231,9 +231,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     match (errno, feature) {
         (libc::EPERM, _)
             if feature.is_uring()
-                && let Some(told) = explain_sysctl(limits) =>
+                && let Some(sysctl) = explain_sysctl(limits) =>
         {
-            told
+            sysctl
         }
         (libc::EPERM, SqPoll) if limits.seccomp != Some(2) => text(
             "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",

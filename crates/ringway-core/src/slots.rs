@@ -62,9 +62,9 @@ pub(crate) enum State {
     /// Started; something else comes first.
     Held,
     /// Its turn: waiting to be given to a backend, in whole or with more pieces.
-    Queued,
+    Pending,
     /// A backend has all there is of it for now.
-    Carried,
+    Submitted,
     /// Its result is known.
     Done,
 }
@@ -161,7 +161,7 @@ impl<T: Default> Slots<T> {
     }
 
     /// How many more there is room for.
-    pub fn room(&self) -> usize {
+    pub fn free_slots(&self) -> usize {
         (self.cap - self.in_flight) as usize
     }
 
@@ -366,7 +366,7 @@ mod tests {
                 let counts = slots.counts();
                 prop_assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight);
                 prop_assert_eq!(counts.in_flight, model.len() as u64);
-                prop_assert_eq!(slots.room(), cap as usize - model.len());
+                prop_assert_eq!(slots.free_slots(), cap as usize - model.len());
                 prop_assert!(over.iter().all(|key| slots.get(*key).is_none()));
                 for (key, value) in &model {
                     prop_assert_eq!(slots.get(*key), Some(value));

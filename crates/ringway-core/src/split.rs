@@ -13,7 +13,7 @@
 const WINDOW: u8 = 8;
 
 /// The most pieces from the oldest in flight to the newest, both included: the bits of
-/// [`Progress::flying`].
+/// [`Progress::in_flight`].
 const SPAN: u32 = u32::BITS;
 
 /// How far a transfer has come.
@@ -27,7 +27,7 @@ pub(crate) struct Progress {
     /// Pieces handed out in this round.
     issued: u32,
     /// Those in flight: the lowest bit is the piece handed out last.
-    flying: u32,
+    in_flight: u32,
     /// The end of the prefix: the lowest position at which a piece stopped.
     end: u64,
     /// What stopped the piece at `end`: 0 for a short transfer.
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
     /// The most pieces in flight together.
     window: u8,
     /// A piece was short or failed: no more are handed out.
-    cut: bool,
+    stopped: bool,
 }
 
 /// A part of a transfer.
@@ -48,7 +48,7 @@ pub(crate) struct Piece {
 
 /// What a round came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct Attempt {
     /// Bytes done from the beginning of the transfer, without a gap.
     pub done: u64,
     /// Bytes done in this round.
@@ -68,11 +68,11 @@ impl Progress {
             base: 0,
             limit,
             issued: 0,
-            flying: 0,
+            in_flight: 0,
             end: total,
             errno: 0,
             window: WINDOW,
-            cut: false,
+            stopped: false,
         }
     }
 
@@ -112,37 +112,37 @@ impl Progress {
             (0, left)
         } else {
             let start = u64::from(self.issued) * self.limit;
-            let full = self.flying.count_ones() >= u32::from(self.window)
-                || self.flying >> (SPAN - 1) != 0;
-            if self.cut || start >= left || full {
+            let full = self.in_flight.count_ones() >= u32::from(self.window)
+                || self.in_flight >> (SPAN - 1) != 0;
+            if self.stopped || start >= left || full {
                 return None;
             }
             (start, self.limit.min(left - start))
         };
         let number = self.issued as u8;
         self.issued += 1;
-        self.flying = self.flying << 1 | 1;
+        self.in_flight = self.in_flight << 1 | 1;
         Some(Piece { number, start: self.base + start, len })
     }
 
     /// Takes back the piece handed out last: the backend had no room.
-    pub fn put_back(&mut self) {
+    pub fn unissue(&mut self) {
         self.issued -= 1;
-        self.flying >>= 1;
+        self.in_flight >>= 1;
     }
 
     /// The answer for one piece; the round's outcome when that was its end.
     ///
     /// `result` is a count of bytes or minus errno.
     #[inline]
-    pub fn answered(&mut self, number: u8, result: i64) -> Option<Round> {
-        let behind = self.behind(number);
+    pub fn complete(&mut self, number: u8, result: i64) -> Option<Attempt> {
+        let behind = self.distance(number);
         let bit = 1u32.checked_shl(behind).unwrap_or(0);
-        if self.flying & bit == 0 {
+        if self.in_flight & bit == 0 {
             debug_assert!(false, "piece {number} is not in flight");
             return None;
         }
-        self.flying &= !bit;
+        self.in_flight &= !bit;
         let start = self.base + u64::from(self.issued - 1 - behind) * self.limit;
         let len = if self.is_single() {
             self.total - self.base
@@ -153,20 +153,20 @@ impl Progress {
         // it.
         let done = u64::try_from(result).unwrap_or(0).min(len);
         if done < len || result < 0 {
-            self.cut = true;
+            self.stopped = true;
             if start + done < self.end || (start + done == self.end && self.errno == 0) {
                 self.end = start + done;
                 self.errno =
                     if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             }
         }
-        let asked_for_all = self.cut
+        let all_issued = self.stopped
             || self.is_single()
             || u64::from(self.issued) * self.limit >= self.total - self.base;
-        if self.flying != 0 || !asked_for_all {
+        if self.in_flight != 0 || !all_issued {
             return None;
         }
-        Some(self.round())
+        Some(self.attempt())
     }
 
     /// True when there is no answer to come and no piece to hand out before
@@ -178,42 +178,42 @@ impl Progress {
 
     /// No more pieces are to be handed out: what has not been asked for is cancelled. The round's
     /// outcome, when nothing is in flight.
-    pub fn stop(&mut self) -> Option<Round> {
-        let asked = if self.is_single() {
+    pub fn stop(&mut self) -> Option<Attempt> {
+        let issued_end = if self.is_single() {
             if self.issued > 0 { self.total } else { self.base }
         } else {
             self.total.min(self.base + u64::from(self.issued) * self.limit)
         };
-        if asked < self.end || self.issued == 0 {
-            self.end = self.end.min(asked);
+        if issued_end < self.end || self.issued == 0 {
+            self.end = self.end.min(issued_end);
             self.errno = libc::ECANCELED;
         }
-        self.cut = true;
-        (self.flying == 0).then(|| self.round())
+        self.stopped = true;
+        (self.in_flight == 0).then(|| self.attempt())
     }
 
     /// The numbers of the pieces in flight.
-    pub fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
-        let (issued, flying) = (self.issued, self.flying);
+    pub fn in_flight_numbers(&self) -> impl Iterator<Item = u8> + use<> {
+        let (issued, in_flight) = (self.issued, self.in_flight);
         (0..SPAN)
-            .filter(move |behind| flying >> behind & 1 != 0)
+            .filter(move |behind| in_flight >> behind & 1 != 0)
             .map(move |behind| (issued - 1 - behind) as u8)
     }
 
     #[inline]
-    fn round(&self) -> Round {
-        Round { done: self.end, gained: self.end - self.base, errno: self.errno }
+    fn attempt(&self) -> Attempt {
+        Attempt { done: self.end, gained: self.end - self.base, errno: self.errno }
     }
 
     /// A new round from `done` on, in pieces of `limit`.
     pub fn restart(&mut self, done: u64, limit: u64) {
-        debug_assert_eq!(self.flying, 0);
+        debug_assert_eq!(self.in_flight, 0);
         *self = Self { base: done, window: self.window, ..Self::new(self.total, limit) };
     }
 
     /// How many pieces were handed out after the one with this number.
     #[inline]
-    fn behind(&self, number: u8) -> u32 {
+    fn distance(&self, number: u8) -> u32 {
         u32::from((self.issued.wrapping_sub(1) as u8).wrapping_sub(number))
     }
 }
@@ -228,10 +228,10 @@ mod tests {
         let mut progress = Progress::new(100, 0);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 100 }));
         assert_eq!(progress.next_piece(), None);
-        assert_eq!(progress.answered(0, 40), Some(Round { done: 40, gained: 40, errno: 0 }));
+        assert_eq!(progress.complete(0, 40), Some(Attempt { done: 40, gained: 40, errno: 0 }));
         progress.restart(40, 0);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 40, len: 60 }));
-        assert_eq!(progress.answered(0, -5), Some(Round { done: 40, gained: 0, errno: 5 }));
+        assert_eq!(progress.complete(0, -5), Some(Attempt { done: 40, gained: 0, errno: 5 }));
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let mut progress = Progress::new(0, 4096);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 0 }));
         assert_eq!(progress.next_piece(), None);
-        assert_eq!(progress.answered(0, -9), Some(Round { done: 0, gained: 0, errno: 9 }));
+        assert_eq!(progress.complete(0, -9), Some(Attempt { done: 0, gained: 0, errno: 9 }));
     }
 
     /// The oldest piece is late: the others go on until its number might be mistaken.
@@ -250,13 +250,13 @@ mod tests {
         let mut newest = first;
         while let Some(piece) = progress.next_piece() {
             newest = piece;
-            assert_eq!(progress.answered(piece.number, 1), None);
+            assert_eq!(progress.complete(piece.number, 1), None);
         }
         assert_eq!(newest.start, u64::from(SPAN) - 1);
-        assert_eq!(Vec::from_iter(progress.numbers()), [first.number]);
+        assert_eq!(Vec::from_iter(progress.in_flight_numbers()), [first.number]);
         assert_eq!(
-            progress.answered(first.number, -11),
-            Some(Round { done: 0, gained: 0, errno: 11 })
+            progress.complete(first.number, -11),
+            Some(Attempt { done: 0, gained: 0, errno: 11 })
         );
     }
 
@@ -279,18 +279,18 @@ mod tests {
             faults in proptest::collection::hash_map(0u64..400, prop_oneof![Just(-1i64), 0..5_000i64], 0..4),
         ) {
             let mut progress = Progress::new(total, limit);
-            let mut flying: Vec<Piece> = Vec::new();
+            let mut in_flight: Vec<Piece> = Vec::new();
             let mut expected = (total, 0);
-            let mut asked = 0;
+            let mut issued_end = 0;
             let mut turn = 0;
-            let round = loop {
+            let attempt = loop {
                 while let Some(piece) = progress.next_piece() {
-                    prop_assert_eq!(piece.start, asked);
-                    asked += piece.len;
-                    flying.push(piece);
+                    prop_assert_eq!(piece.start, issued_end);
+                    issued_end += piece.len;
+                    in_flight.push(piece);
                 }
-                prop_assert!(!flying.is_empty() && flying.len() <= WINDOW as usize);
-                let piece = flying.remove(order[turn % order.len()].index(flying.len()));
+                prop_assert!(!in_flight.is_empty() && in_flight.len() <= WINDOW as usize);
+                let piece = in_flight.remove(order[turn % order.len()].index(in_flight.len()));
                 turn += 1;
                 let result = match faults.get(&(piece.start / limit)) {
                     Some(-1) => -5,
@@ -301,14 +301,14 @@ mod tests {
                 if (result < 0 || (result as u64) < piece.len) && stop < expected.0 {
                     expected = (stop, if result < 0 { 5 } else { 0 });
                 }
-                if let Some(round) = progress.answered(piece.number, result) {
-                    break round;
+                if let Some(attempt) = progress.complete(piece.number, result) {
+                    break attempt;
                 }
             };
-            prop_assert!(flying.is_empty());
-            prop_assert_eq!((round.done, round.errno), expected);
-            prop_assert_eq!(round.gained, round.done);
-            if expected.0 == total { prop_assert_eq!(asked, total) }
+            prop_assert!(in_flight.is_empty());
+            prop_assert_eq!((attempt.done, attempt.errno), expected);
+            prop_assert_eq!(attempt.gained, attempt.done);
+            if expected.0 == total { prop_assert_eq!(issued_end, total) }
         }
 
         /// As `exact` goes on: a round for each retry and each short transfer. Some pieces starve
@@ -338,27 +338,27 @@ mod tests {
                 false => Progress::new(total, limit),
             };
             let window = if in_order { 1 } else { WINDOW };
-            let mut flying: Vec<Piece> = Vec::new();
+            let mut in_flight: Vec<Piece> = Vec::new();
             let mut turn = 0;
             let (done, errno) = loop {
                 while let Some(piece) = progress.next_piece() {
-                    flying.push(piece);
+                    in_flight.push(piece);
                 }
-                prop_assert!(!flying.is_empty() && flying.len() <= window as usize);
-                let mut numbers: Vec<u8> = progress.numbers().collect();
-                let mut expected: Vec<u8> = flying.iter().map(|piece| piece.number).collect();
+                prop_assert!(!in_flight.is_empty() && in_flight.len() <= window as usize);
+                let mut numbers: Vec<u8> = progress.in_flight_numbers().collect();
+                let mut expected: Vec<u8> = in_flight.iter().map(|piece| piece.number).collect();
                 numbers.sort();
                 expected.sort();
                 prop_assert_eq!(numbers, expected);
-                let awake: Vec<usize> = flying
+                let awake: Vec<usize> = in_flight
                     .iter()
                     .enumerate()
                     .filter(|(_, piece)| !starving.contains(&(piece.start / limit)))
                     .map(|(at, _)| at)
                     .collect();
                 let index = order[turn % order.len()];
-                let at = if awake.is_empty() { index.index(flying.len()) } else { *index.get(&awake) };
-                let piece = flying.remove(at);
+                let at = if awake.is_empty() { index.index(in_flight.len()) } else { *index.get(&awake) };
+                let piece = in_flight.remove(at);
                 turn += 1;
                 let result = match faults.get_mut(&(piece.start / limit)) {
                     Some((result, times)) if *times > 0 => {
@@ -369,17 +369,17 @@ mod tests {
                 };
                 let end = piece.start + result.max(0) as u64;
                 transferred[piece.start as usize..end as usize].fill(true);
-                let Some(round) = progress.answered(piece.number, result) else { continue };
-                prop_assert!(flying.is_empty());
-                prop_assert!(transferred[..round.done as usize].iter().all(|there| *there), "a hole before {}", round.done);
-                let goes_on = match round.errno {
-                    0 => round.done < total && round.gained > 0,
+                let Some(attempt) = progress.complete(piece.number, result) else { continue };
+                prop_assert!(in_flight.is_empty());
+                prop_assert!(transferred[..attempt.done as usize].iter().all(|there| *there), "a hole before {}", attempt.done);
+                let continues = match attempt.errno {
+                    0 => attempt.done < total && attempt.gained > 0,
                     errno => RETRIED.contains(&errno),
                 };
-                if !goes_on {
-                    break (round.done, round.errno);
+                if !continues {
+                    break (attempt.done, attempt.errno);
                 }
-                progress.restart(round.done, limit);
+                progress.restart(attempt.done, limit);
             };
             prop_assert!(done == total || errno != 0 || faults.values().any(|(result, _)| *result == 0));
         }
@@ -396,31 +396,31 @@ mod tests {
         ) {
             let total = pieces * limit;
             let mut progress = Progress::new(total, limit);
-            let mut flying: Vec<Piece> = Vec::new();
+            let mut in_flight: Vec<Piece> = Vec::new();
             let mut transferred = vec![false; total as usize];
             for _ in 0..answered {
-                flying.extend(std::iter::from_fn(|| progress.next_piece()));
-                let Some(at) = flying.iter().position(|piece| piece.start / limit != straggler) else { break };
-                let piece = flying.remove(at);
+                in_flight.extend(std::iter::from_fn(|| progress.next_piece()));
+                let Some(at) = in_flight.iter().position(|piece| piece.start / limit != straggler) else { break };
+                let piece = in_flight.remove(at);
                 transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);
-                if progress.answered(piece.number, piece.len as i64).is_some() {
-                    prop_assert!(flying.is_empty());
+                if progress.complete(piece.number, piece.len as i64).is_some() {
+                    prop_assert!(in_flight.is_empty());
                     return Ok(());
                 }
             }
-            let mut round = progress.stop();
-            prop_assert_eq!(round.is_some(), flying.is_empty());
-            while let Some(piece) = flying.pop() {
-                prop_assert!(progress.numbers().any(|number| number == piece.number));
+            let mut attempt = progress.stop();
+            prop_assert_eq!(attempt.is_some(), in_flight.is_empty());
+            while let Some(piece) = in_flight.pop() {
+                prop_assert!(progress.in_flight_numbers().any(|number| number == piece.number));
                 prop_assert_eq!(progress.next_piece(), None);
                 let result = if failed { -i64::from(libc::ECANCELED) } else { piece.len as i64 };
                 if !failed {
                     transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);
                 }
-                prop_assert!(round.is_none());
-                round = progress.answered(piece.number, result);
+                prop_assert!(attempt.is_none());
+                attempt = progress.complete(piece.number, result);
             }
-            let Round { done, errno, .. } = round.expect("all has been answered");
+            let Attempt { done, errno, .. } = attempt.expect("all has been answered");
             let prefix = transferred.iter().take_while(|there| **there).count() as u64;
             prop_assert_eq!((done, errno), (prefix, if prefix < total { libc::ECANCELED } else { 0 }));
         }

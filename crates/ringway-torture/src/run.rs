@@ -487,7 +487,7 @@ impl<'a> Run<'a> {
             && orphaned <= self.all_abandoned
             && in_flight == self.live as u64 + self.all_abandoned - orphaned
             && in_flight == queue.in_flight() as u64
-            && queue.room() as u64 == u64::from(self.script.setup.in_flight) - in_flight
+            && queue.free_slots() as u64 == u64::from(self.script.setup.in_flight) - in_flight
             && stats.late == 0;
         if !in_order {
             let (own, live) = (self.ops.len(), self.live);

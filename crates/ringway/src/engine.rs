@@ -29,7 +29,7 @@ use crate::thread;
 use reactor::Place;
 use reactor::manual::Alarm;
 use reactor::thread::Reaper;
-use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
+use ringway_core::{BackendKind, Completion, Counts, Explanation, Operation, OwnerProcess, Reason};
 use shard::{Pushed, Shard};
 use std::fmt;
 use std::io;
@@ -74,7 +74,7 @@ pub(crate) struct Inner {
     reaper: Option<Arc<Reaper>>,
     /// For a program that reaps by itself.
     by_hand: Option<Manual>,
-    home: Home,
+    home: OwnerProcess,
     /// What the first shard said at the beginning: a forked child may find its lock taken for ever.
     explained: Explanation,
     pub(crate) pool: Pool,
@@ -133,7 +133,7 @@ impl Engine {
         let engine = GLOBAL.get()?;
         // In a fork of the process it was made in, it is the parent's.
         let forked = || io::Error::from_raw_os_error(Reason::Forked.errno());
-        Some(if engine.inner.home.is_here() { Ok(engine) } else { Err(forked()) })
+        Some(if engine.inner.home.is_current() { Ok(engine) } else { Err(forked()) })
     }
 
     /// How operations reach the kernel.
@@ -144,7 +144,7 @@ impl Engine {
     /// Which backend the engine has, what that was granted, and what was refused, why, and what
     /// would fix it.
     pub fn explain(&self) -> Explanation {
-        if !self.inner.home.is_here() {
+        if !self.inner.home.is_current() {
             return self.inner.explained.clone();
         }
         let mut all = self.inner.shards[0].explain();
@@ -180,7 +180,7 @@ impl Engine {
     ///
     /// Any thread may call it, on any engine; one that reaps by itself has no need of it.
     pub fn reap(&self) -> usize {
-        if !self.inner.home.is_here() {
+        if !self.inner.home.is_current() {
             return 0;
         }
         let mut is_due = false;
@@ -205,8 +205,8 @@ impl Inner {
     }
 
     /// True in the process that the engine belongs to; a fork of it may not push.
-    pub(crate) fn is_here(&self) -> bool {
-        self.home.is_here()
+    pub(crate) fn is_current(&self) -> bool {
+        self.home.is_current()
     }
 
     /// Takes a future's operations in, submits them if it is time, and sees to it that somebody
@@ -266,7 +266,7 @@ impl Inner {
     /// Half of a lane's room, or more, is taken in the shard of the thread that calls.
     pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
         // (A fork may find the lock taken for ever.)
-        self.is_here() && self.shards[self.here()].is_crowded(lane)
+        self.is_current() && self.shards[self.here()].is_crowded(lane)
     }
 
     /// A read was answered from the page cache.
@@ -289,7 +289,7 @@ impl Inner {
             refusals: 0,
             latency: Latency::new(),
         };
-        if !self.home.is_here() {
+        if !self.home.is_current() {
             return stats;
         }
         for shard in self.shards.iter() {
@@ -313,7 +313,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.home.is_current() {
             return; // All of it is the parent's.
         }
         match &self.reaper {

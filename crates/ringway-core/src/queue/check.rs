@@ -60,17 +60,19 @@ impl<T: Default> Table<T> {
                     continue;
                 }
                 State::Held => held += usize::from(!self.staged.contains(&key)),
-                State::Queued => assert!(
+                State::Pending => assert!(
                     self.pending.contains(&key),
                     "{key:?} is queued, and nobody will submit it"
                 ),
-                State::Carried => assert!(flight.counted, "{key:?} is submitted, and not active"),
+                State::Submitted => {
+                    assert!(flight.is_active, "{key:?} is submitted, and not active")
+                }
             }
-            active += usize::from(flight.counted);
+            active += usize::from(flight.is_active);
             abandoned += usize::from(flight.abandoned);
-            draining |= flight.operation.drain && flight.counted;
+            draining |= flight.operation.drain && flight.is_active;
         }
-        let counted = (
+        let is_active = (
             self.in_flight(),
             self.new,
             self.held,
@@ -81,7 +83,7 @@ impl<T: Default> Table<T> {
         );
         let found = (in_flight, new, held, done, active, abandoned, draining);
         assert_eq!(
-            counted, found,
+            is_active, found,
             "in flight, new, held, ready, active, abandoned, draining: counted, and found"
         );
     }

@@ -4,7 +4,7 @@ use super::OpId;
 use crate::buffer::{Buffer, SpareCapacity};
 use crate::error::Error;
 use crate::file::File;
-use crate::op::{Held, Metadata, Opcode, Vectored};
+use crate::op::{Metadata, Opcode, Resources, Vectored};
 
 /// The answer to one operation: its result, and the buffer that it owned.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Completion {
     pub opcode: Opcode,
     /// Bytes for transfers, readiness for a poll, else 0; or why it failed.
     pub result: Result<u64, Error>,
-    pub(super) held: Held,
+    pub(super) resources: Resources,
     pub(super) opened: Option<File>,
 }
 
@@ -25,18 +25,18 @@ impl Completion {
     /// The buffer of a read or a write, whatever the result.
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
-        self.held.into_buffer()
+        self.resources.into_buffer()
     }
 
     /// The buffer of a read into spare capacity: it has grown by what was read, or is as it was
     /// after an error.
     pub fn into_spare(self) -> Option<SpareCapacity> {
-        self.held.into_spare()
+        self.resources.into_spare()
     }
 
     /// The buffers of a vectored read or write, whatever the result.
     pub fn into_vectored(self) -> Option<Vectored> {
-        self.held.into_vectored()
+        self.resources.into_vectored()
     }
 
     /// The file of an open, or why there is none. For any other operation, its error, or EINVAL.
@@ -48,8 +48,8 @@ impl Completion {
     /// The answer of a statx, or why there is none. For any other operation, its error, or EINVAL.
     pub fn into_metadata(self) -> Result<Metadata, Error> {
         let none = Error::new(libc::EINVAL, self.opcode);
-        self.result.and(match self.held {
-            Held::Statx { metadata, .. } => Ok(*metadata),
+        self.result.and(match self.resources {
+            Resources::Statx { metadata, .. } => Ok(*metadata),
             _ => Err(none),
         })
     }

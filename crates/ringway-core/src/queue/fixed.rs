@@ -8,7 +8,7 @@ use crate::refusal::{Feature, Refusal};
 use std::os::fd::AsRawFd;
 
 /// The kernel registers at most 1 GiB as one buffer.
-const LARGEST: usize = 1 << 30;
+const MAX_BUFFER: usize = 1 << 30;
 
 /// What is registered.
 #[derive(Debug, Default)]
@@ -33,8 +33,8 @@ struct Registered {
 impl Registered {
     /// The index of these bytes, if they lie under one.
     #[inline]
-    fn index(&self, addr: usize, len: usize) -> Option<u16> {
-        let from = addr
+    fn index(&self, buf: usize, len: usize) -> Option<u16> {
+        let from = buf
             .checked_sub(self.start)
             .filter(|from| *from < self.len && len <= self.len - from)?;
         let number = from / self.span;
@@ -63,24 +63,24 @@ impl Fixed {
     /// The index of the registered memory that a plain transfer's bytes lie in.
     #[inline]
     fn buffer(&self, raw: &Raw) -> Option<u16> {
-        let (addr, len) = match raw {
-            Raw::Read(read) => (read.addr.addr(), read.len),
-            Raw::Write(write) => (write.addr.addr(), write.len),
+        let (buf, len) = match raw {
+            Raw::Read(read) => (read.buf.addr(), read.len),
+            Raw::Write(write) => (write.buf.addr(), write.len),
             _ => return None,
         };
-        self.memory.iter().find_map(|registered| registered.index(addr, len))
+        self.memory.iter().find_map(|registered| registered.index(buf, len))
     }
 }
 
 impl Backends {
     /// As [`Queue::register_arena`].
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
-        self.here(Feature::FixedBuffers)?;
+        self.check_process(Feature::FixedBuffers)?;
         let (start, len) = arena.memory();
         if self.fixed.memory.iter().any(|registered| registered.start == start.addr()) {
             return Ok(());
         }
-        let span = (LARGEST / arena.block_size()).max(1) * arena.block_size();
+        let span = (MAX_BUFFER / arena.block_size()).max(1) * arena.block_size();
         let memory: Vec<libc::iovec> = (0..len)
             .step_by(span)
             .map(|from| libc::iovec {
@@ -108,12 +108,12 @@ impl Backends {
     ///
     /// As there.
     unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
-        self.here(Feature::FixedBuffers)?;
+        self.check_process(Feature::FixedBuffers)?;
         if memory
             .iter()
-            .any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST)
+            .any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > MAX_BUFFER)
         {
-            return Err(self.refused(Feature::FixedBuffers, libc::EINVAL));
+            return Err(self.record_refusal(Feature::FixedBuffers, libc::EINVAL));
         }
         // SAFETY: the caller keeps the memory.
         let first_index = unsafe { self.register(memory) }?;
@@ -135,21 +135,22 @@ impl Backends {
     unsafe fn register(&mut self, memory: &[libc::iovec]) -> Result<u16, Refusal> {
         // SAFETY: the caller sees to it.
         let registered = unsafe { self.main.register_buffers(memory) };
-        let first_index = registered.map_err(|errno| self.refused(Feature::FixedBuffers, errno))?;
-        self.grant(Feature::FixedBuffers);
+        let first_index =
+            registered.map_err(|errno| self.record_refusal(Feature::FixedBuffers, errno))?;
+        self.mark_available(Feature::FixedBuffers);
         Ok(first_index)
     }
 
     /// As [`Queue::register_file`].
     fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
-        self.here(Feature::FixedFiles)?;
+        self.check_process(Feature::FixedFiles)?;
         if self.fixed.file(Some(file)).is_some() {
             return Ok(());
         }
         let registered = self.main.register_file(file.as_raw_fd());
-        let index = registered.map_err(|errno| self.refused(Feature::FixedFiles, errno))?;
+        let index = registered.map_err(|errno| self.record_refusal(Feature::FixedFiles, errno))?;
         self.fixed.files.push((file.clone(), index));
-        self.grant(Feature::FixedFiles);
+        self.mark_available(Feature::FixedFiles);
         Ok(())
     }
 
@@ -168,17 +169,17 @@ impl Backends {
 
     /// A forked child has the ring's descriptor, and would change what is registered for its
     /// parent.
-    fn here(&self, feature: Feature) -> Result<(), Refusal> {
-        if self.home.is_here() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
+    fn check_process(&self, feature: Feature) -> Result<(), Refusal> {
+        if self.owner.is_current() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
 
-    fn refused(&mut self, feature: Feature, errno: i32) -> Refusal {
+    fn record_refusal(&mut self, feature: Feature, errno: i32) -> Refusal {
         let refusal = Refusal::new(feature, errno);
         self.explanation.refusals.push(refusal.clone());
         refusal
     }
 
-    fn grant(&mut self, feature: Feature) {
+    fn mark_available(&mut self, feature: Feature) {
         if !self.explanation.available.contains(&feature) {
             self.explanation.available.push(feature);
         }
@@ -224,7 +225,7 @@ impl Queue {
     /// Ends a file's registration. False if it was not registered, if operations on it are in
     /// flight, which may still name its index, and in a forked child.
     pub fn unregister_file(&mut self, file: &File) -> bool {
-        if !self.table.home.is_here() {
+        if !self.table.owner.is_current() {
             return false;
         }
         let same = |one: &File| one.identity() == file.identity();

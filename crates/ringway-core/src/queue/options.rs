@@ -1,6 +1,6 @@
 //! What a queue is to be, and how a backend is chosen for it.
 
-use super::{Backends, Queue, Table, halves};
+use super::{Backends, Queue, Table, build_parts};
 #[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
@@ -8,7 +8,7 @@ use crate::backend::kaio::Kaio;
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
 use crate::backend::uring::{Settings, Uring};
-use crate::backend::{Answer, Backend, Job};
+use crate::backend::{Backend, EventKind, Job};
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
 use crate::file::{File, FileKind};
@@ -85,7 +85,7 @@ pub struct SqPoll {
 }
 
 /// The environment variable that chooses the backend.
-const VARIABLE: &str = "RINGWAY_BACKEND";
+const BACKEND_ENV: &str = "RINGWAY_BACKEND";
 
 /// What a queue is to be. The defaults suit a queue of a few dozen operations at a time.
 ///
@@ -273,8 +273,8 @@ impl Options {
     /// strict mode; [`BuildError::Invalid`] for numbers out of range, or a name that
     /// `RINGWAY_BACKEND` cannot have.
     pub fn build(&self) -> Result<Queue, BuildError> {
-        let made = self.make_best()?;
-        Ok(Queue::assemble(made.backend, made.ring_fd, self, made.explanation))
+        let built = self.choose_backend()?;
+        Ok(Queue::assemble(built.backend, built.ring_fd, self, built.explanation))
     }
 
     /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds
@@ -282,23 +282,23 @@ impl Options {
     /// be started at a time.
     ///
     /// Blocks, and fails, as [`build`](Self::build).
-    pub fn build_halves<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
-        let made = self.make_best()?;
-        Ok(halves(made.backend, made.ring_fd, self, made.explanation, MAX_SLOTS))
+    pub fn build_parts<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
+        let built = self.choose_backend()?;
+        Ok(build_parts(built.backend, built.ring_fd, self, built.explanation, MAX_SLOTS))
     }
 
     /// The best backend that is to be had.
-    fn make_best(&self) -> Result<Best, BuildError> {
+    fn choose_backend(&self) -> Result<ChosenBackend, BuildError> {
         self.check()?;
-        let forced = match (self.backend, std::env::var(VARIABLE)) {
+        let forced = match (self.backend, std::env::var(BACKEND_ENV)) {
             (Some(backend), _) => Some(backend),
             (None, Ok(name)) if !name.is_empty() => Some(
                 BackendKind::from_str(&name)
-                    .map_err(|error| BuildError::Invalid(format!("{VARIABLE}: {error}")))?,
+                    .map_err(|error| BuildError::Invalid(format!("{BACKEND_ENV}: {error}")))?,
             ),
             _ => None,
         };
-        let ladder = match &forced {
+        let candidates = match &forced {
             Some(kind) => std::slice::from_ref(kind),
             None => &[BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads][..],
         };
@@ -307,17 +307,21 @@ impl Options {
             available: Vec::new(),
             refusals: Vec::new(),
         };
-        for kind in ladder {
-            match self.make(*kind) {
-                Ok(made) => {
+        for kind in candidates {
+            match self.build_backend(*kind) {
+                Ok(built) => {
                     explanation.backend = *kind;
-                    explanation.available = made.available;
-                    explanation.refusals.extend(made.refusals);
-                    explanation.refusals.extend(self.needs_a_ring(*kind));
+                    explanation.available = built.available;
+                    explanation.refusals.extend(built.refusals);
+                    explanation.refusals.extend(self.ring_only_refusals(*kind));
                     if let Some(refusal) = explanation.refusals.first().filter(|_| self.strict) {
                         return Err(BuildError::Refused(refusal.clone()));
                     }
-                    return Ok(Best { backend: made.backend, ring_fd: made.ring_fd, explanation });
+                    return Ok(ChosenBackend {
+                        backend: built.backend,
+                        ring_fd: built.ring_fd,
+                        explanation,
+                    });
                 }
                 Err(refusal) if self.strict => return Err(BuildError::Refused(refusal)),
                 Err(refusal) => explanation.refusals.push(refusal),
@@ -362,30 +366,30 @@ impl Options {
         Ok(())
     }
 
-    fn make(&self, kind: BackendKind) -> Result<Made, Refusal> {
-        let mut made = match kind {
-            BackendKind::Uring => self.make_uring()?,
+    fn build_backend(&self, kind: BackendKind) -> Result<BuiltBackend, Refusal> {
+        let mut built = match kind {
+            BackendKind::Uring => self.build_uring()?,
             BackendKind::Kaio => {
                 // The machine's contexts share `fs.aio-max-nr`: no more than can be of use at once.
                 let requests = self.in_flight.min(self.entries.saturating_mul(4));
                 let kaio =
                     Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
                 let user_ring = kaio.has_user_ring();
-                let mut made = Made::new(Box::new(kaio));
+                let mut built = BuiltBackend::new(Box::new(kaio));
                 if user_ring {
-                    made.available.push(Feature::KaioUserRing);
+                    built.available.push(Feature::KaioUserRing);
                 } else {
-                    made.refusals.push(Refusal::new(Feature::KaioUserRing, libc::EOPNOTSUPP));
+                    built.refusals.push(Refusal::new(Feature::KaioUserRing, libc::EOPNOTSUPP));
                 }
-                made
+                built
             }
             BackendKind::Threads => {
                 let threads = Threads::new(self.thread_options())
                     .map_err(|error| Refusal::new(Feature::Threads, errno_of(&error)))?;
-                Made::new(Box::new(threads))
+                BuiltBackend::new(Box::new(threads))
             }
             #[cfg(feature = "testing")]
-            BackendKind::Null => Made::new(Box::<Null>::default()),
+            BackendKind::Null => BuiltBackend::new(Box::<Null>::default()),
         };
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
@@ -396,21 +400,21 @@ impl Options {
         };
         // Threads make plain system calls: there is nothing to try, and they need no descriptor.
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio)
-            && !made.available.contains(&Feature::IoPoll)
+            && !built.available.contains(&Feature::IoPoll)
         {
-            real_read(&mut *made.backend).map_err(|errno| Refusal::new(feature, errno))?;
+            real_read(&mut *built.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
         #[cfg(feature = "testing")]
         if let Some(plan) = &self.faults {
-            let faulty = Faulty::new(made.backend, plan.clone())
+            let faulty = Faulty::new(built.backend, plan.clone())
                 .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;
-            made.backend = Box::new(faulty);
+            built.backend = Box::new(faulty);
         }
-        Ok(made)
+        Ok(built)
     }
 
     /// A ring; one that polls for completions only if a real read of the file says that it can.
-    fn make_uring(&self) -> Result<Made, Refusal> {
+    fn build_uring(&self) -> Result<BuiltBackend, Refusal> {
         let mut settings = Settings {
             // An operation with a time limit takes two entries at once.
             entries: self.entries.max(2),
@@ -428,7 +432,7 @@ impl Options {
         let mut uring = Uring::new(&settings)?;
         let mut refused = None;
         if let Some(file) =
-            self.iopoll.as_ref().filter(|_| uring.granted().contains(&Feature::IoPoll))
+            self.iopoll.as_ref().filter(|_| uring.available().contains(&Feature::IoPoll))
             && let Err(errno) = polled_read(&mut uring, file)
         {
             refused = Some(Refusal::new(Feature::IoPoll, errno));
@@ -436,8 +440,8 @@ impl Options {
             uring = Uring::new(&settings)?;
         }
         let refusals = refused.into_iter().chain(uring.refusals().iter().cloned()).collect();
-        Ok(Made {
-            available: uring.granted().to_vec(),
+        Ok(BuiltBackend {
+            available: uring.available().to_vec(),
             refusals,
             ring_fd: Some(uring.ring_fd()),
             backend: Box::new(uring),
@@ -445,7 +449,7 @@ impl Options {
     }
 
     /// What was asked for that only a ring can do.
-    fn needs_a_ring(&self, kind: BackendKind) -> Vec<Refusal> {
+    fn ring_only_refusals(&self, kind: BackendKind) -> Vec<Refusal> {
         if kind == BackendKind::Uring {
             return Vec::new();
         }
@@ -463,20 +467,20 @@ impl Options {
 }
 
 /// A backend, and how it was chosen.
-struct Best {
+struct ChosenBackend {
     backend: Box<dyn Backend>,
     ring_fd: Option<i32>,
     explanation: Explanation,
 }
 
-struct Made {
+struct BuiltBackend {
     backend: Box<dyn Backend>,
     ring_fd: Option<i32>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
 
-impl Made {
+impl BuiltBackend {
     fn new(backend: Box<dyn Backend>) -> Self {
         Self { backend, ring_fd: None, available: Vec::new(), refusals: Vec::new() }
     }
@@ -504,12 +508,12 @@ impl fmt::Display for Explanation {
 }
 
 /// A token that no operation will have.
-fn trial() -> Token {
+fn trial_token() -> Token {
     Token::new(Key { index: 0, generation: NonZeroU32::MAX }, 0)
 }
 
 /// How long a trial may take before the backend counts as refused.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_RETRIES: Duration = Duration::from_secs(5);
 
 /// Reads something through the backend, as it will be used: setting one up proves nothing (some
 /// sandboxes grant the set-up and refuse every operation).
@@ -518,11 +522,11 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     // Leaked if the answer does not come: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));
     let read =
-        op::Read { fd: sample.file().as_raw_fd(), addr: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
-    let answer = try_one(backend, op::Raw::Read(read))?;
+        op::Read { fd: sample.file().as_raw_fd(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+    let result = run_trial(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
-    answer?;
+    result?;
     sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
@@ -531,20 +535,20 @@ fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
-    let read = op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len, offset: 0 };
-    let answer = try_one(backend, op::Raw::Read(read))?;
+    let read = op::Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
+    let result = run_trial(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
     drop(unsafe { Box::from_raw(buffer) });
-    answer.map(|_| ())
+    result.map(|_| ())
 }
 
 /// One job through a backend that has nothing else to do: its result or errno; or an error when it
 /// has not been answered.
-fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
-    let job = Job::new(trial(), raw, FileKind::Storage, true);
+fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
+    let job = Job::new(trial_token(), raw, FileKind::Storage, true);
     // SAFETY: the callers leak what the job points at unless its answer has come.
-    unsafe { backend.carry(&job) }.map_err(|_| libc::EAGAIN)?;
-    let until = Instant::now() + PATIENCE;
+    unsafe { backend.push(&job) }.map_err(|_| libc::EAGAIN)?;
+    let until = Instant::now() + MAX_RETRIES;
     let mut events = Vec::new();
     while events.is_empty() {
         if Instant::now() >= until {
@@ -552,9 +556,9 @@ fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, 
         }
         backend.enter(1, Some(until), &mut events).map_err(|error| errno_of(&error))?;
     }
-    Ok(match events[0].answer {
-        Answer::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
-        Answer::Result(result) => Ok(result),
-        Answer::CannotCarry | Answer::Expired => Err(libc::EOPNOTSUPP),
+    Ok(match events[0].kind {
+        EventKind::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
+        EventKind::Result(result) => Ok(result),
+        EventKind::Unsupported | EventKind::TimerExpired => Err(libc::EOPNOTSUPP),
     })
 }

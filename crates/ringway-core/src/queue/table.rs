@@ -5,11 +5,11 @@
 //! threads share keeps the table under a lock that is held for moments, and the backends with
 //! whichever thread enters the kernel.
 
-use super::carry::Asks;
 use super::in_flight::InFlight;
+use super::submit::TraitLookup;
 use super::{BackendKind, Backends, Completion, OpId};
 use crate::error::Reason;
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
 use crate::slots::{Counts, Key, Slots, State};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The operations of a queue, each with an attachment of its owner's: who waits for it, say.
 ///
 /// An operation is [inserted](Self::insert), [started](Self::start), submitted by
-/// [`carry`](Self::carry) and [`Backends::submit`], done by [`sort_out`](Self::sort_out), and
+/// [`carry`](Self::carry) and [`Backends::submit`], done by [`process_events`](Self::process_events), and
 /// [taken](Self::take); it stays in its slot all the while.
 ///
 /// Dropped by itself, everything in it is leaked, since the kernel may still touch it;
@@ -43,23 +43,23 @@ pub struct Table<T = ()> {
     /// Abandoned operations that are over.
     pub(super) orphans: Vec<Orphan<T>>,
     /// Descriptors that nobody has any more.
-    pub(super) closing: Vec<OwnedFd>,
+    pub(super) fds_to_close: Vec<OwnedFd>,
     /// Operations of which something is queued or submitted, or that such a one's chain will reach.
     pub(super) active: usize,
     /// Operations that a backend has been given and that [may go on](InFlight::may_go_on).
-    pub(super) going_on: usize,
+    pub(super) resubmittable: usize,
     /// Operations held behind another one of their chain.
     pub(super) held: usize,
     /// A barrier has been let through and is not done.
     pub(super) draining: bool,
-    pub(super) asks: Asks,
+    pub(super) trait_lookup: TraitLookup,
     pub(super) backend: BackendKind,
-    pub(super) home: Home,
+    pub(super) owner: OwnerProcess,
     pub(super) closed: bool,
     /// Something was answered that the kernel may still have.
-    pub(super) leaks: bool,
+    pub(super) has_leaked: bool,
     /// It has been shut down, with nothing left in flight.
-    pub(super) is_over: bool,
+    pub(super) is_shut_down: bool,
     pub(super) retries: u64,
     pub(super) continued: u64,
     pub(super) to_threads: u64,
@@ -79,7 +79,7 @@ pub struct Orphan<T> {
 
 /// What became of an operation that was given up.
 #[derive(Debug)]
-pub enum GivenUp<T> {
+pub enum Abandoned<T> {
     /// It had not been started.
     New(Operation, T),
     /// It was over.
@@ -100,17 +100,17 @@ impl<T: Default> Table<T> {
             ready: 0,
             abandoned: 0,
             orphans: Vec::new(),
-            closing: Vec::new(),
+            fds_to_close: Vec::new(),
             active: 0,
-            going_on: 0,
+            resubmittable: 0,
             held: 0,
             draining: false,
-            asks: Asks::for_backend(&backends.explanation),
+            trait_lookup: TraitLookup::for_backend(&backends.explanation),
             backend: backends.kind(),
-            home: Home::here(),
+            owner: OwnerProcess::current(),
             closed: false,
-            leaks: false,
-            is_over: false,
+            has_leaked: false,
+            is_shut_down: false,
             retries: 0,
             continued: 0,
             to_threads: 0,
@@ -130,7 +130,7 @@ impl<T: Default> Table<T> {
     /// With the backends of another table: its slots might be freed while these had their
     /// operations.
     #[inline]
-    pub(super) fn assert_pair(&self, backends: &Backends) {
+    pub(super) fn assert_paired(&self, backends: &Backends) {
         assert!(self.pair == backends.pair, "these are another table's backends");
     }
 
@@ -146,7 +146,7 @@ impl<T: Default> Table<T> {
         operation: Operation,
         attachment: T,
     ) -> Result<OpId, (Reason, Operation)> {
-        if let Some(reason) = self.refuse(&operation, 1) {
+        if let Some(reason) = self.rejection(&operation, 1) {
             return Err((reason, operation));
         }
         match self.slots.insert() {
@@ -155,7 +155,7 @@ impl<T: Default> Table<T> {
                 flight.attachment = attachment;
                 #[cfg(feature = "testing")]
                 if self.backend == BackendKind::Null
-                    && let crate::op::Held::Spare(spare) = &mut flight.operation.held
+                    && let crate::op::Resources::Spare(spare) = &mut flight.operation.resources
                 {
                     spare.zero(); // Nobody reads into it.
                 }
@@ -166,16 +166,16 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Why this operation, and as many others as `room` needs with it, cannot be taken in, if so.
-    pub fn refuse(&self, operation: &Operation, room: usize) -> Option<Reason> {
-        if !self.home.is_here() {
+    /// Why this operation, and as many others as `count` needs with it, cannot be taken in, if so.
+    pub fn rejection(&self, operation: &Operation, count: usize) -> Option<Reason> {
+        if !self.owner.is_current() {
             return Some(Reason::Forked);
         }
         if self.closed {
             return Some(Reason::Closed);
         }
-        if let Some(fault) = operation.fault {
-            return Some(Reason::Invalid(fault.text()));
+        if let Some(invalid) = operation.invalid {
+            return Some(Reason::Invalid(invalid.text()));
         }
         if operation
             .raw
@@ -184,12 +184,12 @@ impl<T: Default> Table<T> {
         {
             return Some(Reason::Invalid("an offset over i64::MAX"));
         }
-        if room > self.slots.capacity() {
+        if count > self.slots.capacity() {
             return Some(Reason::Invalid(
                 "a chain longer than the queue: more than may ever be in flight",
             ));
         }
-        (self.slots.room() < room).then_some(Reason::Full)
+        (self.slots.free_slots() < count).then_some(Reason::Full)
     }
 
     /// An operation's turn has come: it is submitted with the next [`carry`](Self::carry), unless
@@ -221,7 +221,7 @@ impl<T: Default> Table<T> {
             *state = State::Held;
             self.new -= 1;
             flight.begin();
-            flight.plain = false;
+            flight.fast_path = false;
             drain |= std::mem::take(&mut flight.operation.drain);
             if let Some(before) = last.replace(key).and_then(|last| self.slots.get_mut(last)) {
                 before.next = Some(key);
@@ -280,26 +280,26 @@ impl<T: Default> Table<T> {
     }
 
     /// An operation's owner does not wait for it any more.
-    pub fn give_up(&mut self, id: OpId) -> Option<GivenUp<T>> {
+    pub fn abandon(&mut self, id: OpId) -> Option<Abandoned<T>> {
         let key = id.0;
         let in_table = self.slots.state(key)?;
         if in_table == State::New {
             self.new -= 1;
             let taken = self.slots.orphan(key, InFlight::withdraw)?;
-            return Some(GivenUp::New(taken.0, taken.1));
+            return Some(Abandoned::New(taken.0, taken.1));
         }
         if in_table == State::Done {
             self.ready -= 1;
             let orphan = self.slots.orphan(key, |flight| flight.orphan(key))?;
-            return Some(GivenUp::Done(orphan.completion, orphan.attachment));
+            return Some(Abandoned::Done(orphan.completion, orphan.attachment));
         }
         let flight = self.slots.get_mut(key)?;
         // The short way is for those that somebody waits for.
-        flight.make_intricate(in_table == State::Carried);
+        flight.leave_fast_path(in_table == State::Submitted);
         if !std::mem::replace(&mut flight.abandoned, true) {
             self.abandoned += 1;
         }
-        Some(GivenUp::InFlight)
+        Some(Abandoned::InFlight)
     }
 
     /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may
@@ -310,14 +310,14 @@ impl<T: Default> Table<T> {
 
     /// Descriptors of files that operations which are over were the last to hold: to be dropped
     /// where no lock is held, since to close one may take long.
-    pub fn closing(&mut self) -> &mut Vec<OwnedFd> {
-        &mut self.closing
+    pub fn fds_to_close(&mut self) -> &mut Vec<OwnedFd> {
+        &mut self.fds_to_close
     }
 
     /// Drops what is over and nobody waits for.
     pub(super) fn clear(&mut self) {
         self.orphans.clear();
-        self.closing.clear();
+        self.fds_to_close.clear();
     }
 
     /// Operations that were inserted, and what became of them.
@@ -331,7 +331,7 @@ impl<T: Default> Table<T> {
     }
 
     /// The operation behind this one in its chain; `None` for the last, and when this one is over.
-    pub(super) fn behind(&self, id: OpId) -> Option<OpId> {
+    pub(super) fn next_in_chain(&self, id: OpId) -> Option<OpId> {
         self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
     }
 
@@ -350,7 +350,7 @@ impl<T: Default> Table<T> {
 
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
-        if self.is_over {
+        if self.is_shut_down {
             // SAFETY: this is its last use. `shut_down` has found nothing in flight, so the kernel
             // has nothing of it.
             unsafe { ManuallyDrop::drop(&mut self.slots) }

@@ -113,7 +113,7 @@ impl<'a, L: Load> OpFuture<'a, L> {
 
     #[inline]
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Outcome> {
-        if !self.engine.is_here() {
+        if !self.engine.is_current() {
             return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::New(load) => L::all(load.operations().map(forked).collect()),
                 // What it pushed is its parent's.
@@ -174,7 +174,7 @@ impl<L: Load> Future for OpFuture<'_, L> {
 impl<L: Load> Drop for OpFuture<'_, L> {
     fn drop(&mut self) {
         if let Stage::Pushed { shard, group } = &self.stage
-            && self.engine.is_here()
+            && self.engine.is_current()
         {
             self.engine.shards[*shard].give_up(group);
         }

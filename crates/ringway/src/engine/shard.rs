@@ -15,7 +15,7 @@ use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Turn, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use ringway_core::{
-    BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options,
+    Abandoned, BackendKind, Backends, Completion, Counts, Explanation, OpId, Operation, Options,
     Reason,
 };
 use ringway_core::{Orphan, Table};
@@ -276,7 +276,7 @@ impl Shard {
         let in_all = LANES.into_iter().map(room).fold(besides, u32::saturating_add);
         // Closing is the engine's business, which waits.
         let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
-        let (mut table, mut backends) = options.build_halves()?;
+        let (mut table, mut backends) = options.build_parts()?;
         let readable = match backends.poll_fd().and_then(|fd| fd.try_clone_to_owned()) {
             Ok(readable) => readable,
             Err(error) => {
@@ -373,7 +373,7 @@ impl Shard {
 
     /// A future has gone: what has not been started is dropped, what has is cancelled.
     pub(crate) fn give_up(&self, group: &Group) {
-        let mut over = SmallVec::<[GivenUp<Waiter>; 1]>::new();
+        let mut over = SmallVec::<[Abandoned<Waiter>; 1]>::new();
         let mut wakers = Vec::new();
         let cancels = {
             let mut state = self.state();
@@ -437,7 +437,7 @@ impl Shard {
             drop(state);
             let submitted = ring.backends.submit();
             state = self.state();
-            let moved = state.table.sort_out(&mut ring.backends);
+            let moved = state.table.process_events(&mut ring.backends);
             match submitted {
                 Ok(()) => ring.failing = None,
                 Err(error) => {
@@ -454,7 +454,7 @@ impl Shard {
             if !moved || !state.table.has_pending() {
                 break state;
             }
-            state.table.carry(&mut ring.backends);
+            state.table.submit_pending(&mut ring.backends);
         };
         if self.is_over() {
             round.wakers.extend(state.reapers.close());
@@ -488,9 +488,9 @@ impl Shard {
     fn wind_up(&self, ring: &mut Ring, wait: Duration) {
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
         self.state().table.begin_close(&mut ring.backends);
-        while self.state().table.goes_on_closing(&mut ring.backends, until) {
+        while self.state().table.continue_close(&mut ring.backends, until) {
             let waited = ring.backends.wait(until);
-            self.state().table.waited(&mut ring.backends, waited, until);
+            self.state().table.handle_close_wait(&mut ring.backends, waited, until);
         }
     }
 
@@ -685,7 +685,7 @@ impl State {
     }
 
     /// A future has gone. What is returned is to be dropped without the lock.
-    fn give_up(&mut self, id: OpId) -> Option<GivenUp<Waiter>> {
+    fn give_up(&mut self, id: OpId) -> Option<Abandoned<Waiter>> {
         if let Some((true, turn)) =
             self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.turn))
         {
@@ -697,15 +697,15 @@ impl State {
                 }
             }
         }
-        let given_up = self.table.give_up(id)?;
+        let given_up = self.table.abandon(id)?;
         match &given_up {
-            GivenUp::InFlight => self.cancels.push(id),
-            GivenUp::Done(_, waiter) if waiter.has_left => self.woken.looked(waiter.told),
+            Abandoned::InFlight => self.cancels.push(id),
+            Abandoned::Done(_, waiter) if waiter.has_left => self.woken.looked(waiter.told),
             // The combiner has not come to it yet.
-            GivenUp::Done(_, waiter) => {
+            Abandoned::Done(_, waiter) => {
                 leave(&mut self.pace, &mut self.now, waiter, Instant::now());
             }
-            GivenUp::New(..) => {}
+            Abandoned::New(..) => {}
         }
         Some(given_up)
     }
@@ -817,7 +817,7 @@ impl State {
                 submitted += 1;
             }
         }
-        self.table.carry(backends);
+        self.table.submit_pending(backends);
         (submitted, enough)
     }
 
@@ -829,7 +829,7 @@ impl State {
         begun: Instant,
         round: &mut Round,
     ) {
-        round.closing.append(self.table.closing());
+        round.closing.append(self.table.fds_to_close());
         // (Those of the rounds before may still be there.)
         let orphans = round.orphans.len();
         round.orphans.append(self.table.orphans());
@@ -1100,7 +1100,7 @@ mod tests {
         let mut state = shard.state();
         state.submit(&mut lock(&shard.ring).backends, Place::Manual, Instant::now());
         let id = *group[0].as_ref().expect("there is room");
-        assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
+        assert!(matches!(state.give_up(id), Some(Abandoned::InFlight)));
         drop(passage);
         let combines = {
             let shard = shard.clone();

@@ -2,9 +2,9 @@
 //! backend which cannot carry them.
 
 use super::fixed::Fixed;
-use super::in_flight::{Ending, InFlight};
+use super::in_flight::{CancelCause, InFlight};
 use super::{BackendKind, Backends, Explanation, Table};
-use crate::backend::{Answer, Backend, Event, Job, NoRoom};
+use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 use crate::refusal::Feature;
@@ -16,47 +16,52 @@ use std::time::{Duration, Instant};
 const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
 /// What has to be known of a file before a job on it is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum TraitLookup {
     /// Nothing: a ring takes everything, but direct transfers at the file's own position, and long
     /// or durable ones through the page cache in its own way.
-    Nothing,
+    None,
     /// Whether it can be waited for: threads find out themselves what a bare descriptor is.
-    OfFiles,
+    Files,
     /// Whether it is open for direct I/O, even of a bare descriptor.
-    OfDescriptors,
+    Descriptors,
 }
 
-impl Asks {
+impl TraitLookup {
     pub(super) fn for_backend(explanation: &Explanation) -> Self {
         match explanation.backend {
-            BackendKind::Uring if !explanation.available.contains(&Feature::IoPoll) => {
-                Self::Nothing
-            }
+            BackendKind::Uring if !explanation.available.contains(&Feature::IoPoll) => Self::None,
             #[cfg(feature = "testing")]
-            BackendKind::Null => Self::Nothing,
-            BackendKind::Threads => Self::OfFiles,
-            BackendKind::Uring | BackendKind::Kaio => Self::OfDescriptors,
+            BackendKind::Null => Self::None,
+            BackendKind::Threads => Self::Files,
+            BackendKind::Uring | BackendKind::Kaio => Self::Descriptors,
         }
     }
 
     #[inline]
     fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
         match (self, file) {
-            (Self::Nothing, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
+            (Self::None, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
                 UNKNOWN
             }
-            (Self::OfFiles, None) => UNKNOWN,
+            (Self::Files, None) => UNKNOWN,
             (_, Some(file)) => file.traits(),
-            (Self::Nothing | Self::OfDescriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
+            (Self::None | Self::Descriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
         }
     }
 }
 
 /// A job for a backend.
 #[inline]
-fn job<T>(asks: Asks, fixed: &Fixed, key: Key, flight: &InFlight<T>, raw: Raw, piece: u8) -> Job {
+fn job<T>(
+    trait_lookup: TraitLookup,
+    fixed: &Fixed,
+    key: Key,
+    flight: &InFlight<T>,
+    raw: Raw,
+    piece: u8,
+) -> Job {
     let file = flight.operation.file.as_ref();
-    let traits = asks.traits(file, &raw);
+    let traits = trait_lookup.traits(file, &raw);
     let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
     Job {
         fixed_file,
@@ -69,33 +74,34 @@ fn job<T>(asks: Asks, fixed: &Fixed, key: Key, flight: &InFlight<T>, raw: Raw, p
 impl<T: Default> Table<T> {
     /// Gives the backends what has been started, as much as they take. Nothing is submitted before
     /// [`Backends::submit`].
-    pub fn carry(&mut self, backends: &mut Backends) {
-        self.assert_pair(backends);
+    pub fn submit_pending(&mut self, backends: &mut Backends) {
+        self.assert_paired(backends);
         while let Some(key) = self.pending.front().copied() {
-            let Some((state @ State::Queued, flight)) = self.slots.entry(key) else {
+            let Some((state @ State::Pending, flight)) = self.slots.entry(key) else {
                 self.pending.pop_front(); // Cancelled while it waited.
                 continue;
             };
-            let carried = if flight.plain {
-                let job = job(self.asks, &backends.fixed, key, flight, flight.operation.raw, 0);
-                if backends.main.can_carry(&job) {
+            let pushed = if flight.fast_path {
+                let job =
+                    job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
+                if backends.main.supports(&job) {
                     // SAFETY: the operation owns what the job points at, or its owner has promised
                     // for it, and stays in its slot until the job has been answered; slots are
                     // leaked rather than freed when the queue goes before that.
-                    let carried = unsafe { backends.main.carry(&job) };
-                    if carried.is_ok() {
-                        *state = State::Carried;
-                        backends.carried += 1;
+                    let pushed = unsafe { backends.main.push(&job) };
+                    if pushed.is_ok() {
+                        *state = State::Submitted;
+                        backends.main_in_flight += 1;
                     }
-                    carried
+                    pushed
                 } else {
-                    flight.make_intricate(false);
-                    self.carry_one(key, backends)
+                    flight.leave_fast_path(false);
+                    self.submit_one(key, backends)
                 }
             } else {
-                self.carry_one(key, backends)
+                self.submit_one(key, backends)
             };
-            if carried.is_err() {
+            if pushed.is_err() {
                 return;
             }
             self.pending.pop_front();
@@ -103,22 +109,22 @@ impl<T: Default> Table<T> {
     }
 
     /// The long way, for everything that is not plain.
-    fn carry_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), NoRoom> {
-        if let Err(errno) = self.take_over(key) {
-            self.slots.set_state(key, State::Queued, State::Carried);
+    fn submit_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), BackendFull> {
+        if let Err(errno) = self.take_descriptor(key) {
+            self.slots.set_state(key, State::Pending, State::Submitted);
             self.finish(key, -i64::from(errno));
             return Ok(());
         }
         if self.slots.get(key).is_some_and(|flight| flight.next.is_some())
-            && self.carry_chain(key, backends)
+            && self.submit_chain(key, backends)
         {
             return Ok(());
         }
         if let Some(flight) = self.slots.get_mut(key)
-            && flight.may_go_on()
-            && !std::mem::replace(&mut flight.goes_on, true)
+            && flight.may_resubmit()
+            && !std::mem::replace(&mut flight.counted_resubmittable, true)
         {
-            self.going_on += 1;
+            self.resubmittable += 1;
         }
         loop {
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
@@ -128,56 +134,56 @@ impl<T: Default> Table<T> {
             }
             let Some(flight) = self.slots.get(key) else { return Ok(()) };
             let raw = flight.piece(piece);
-            let mut job = job(self.asks, &backends.fixed, key, flight, raw, piece.number);
-            let to_side = flight.to_side || !backends.main.can_carry(&job);
-            let carried = if to_side {
+            let mut job = job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number);
+            let use_fallback = flight.use_fallback || !backends.main.supports(&job);
+            let pushed = if use_fallback {
                 let ring = self.backend == BackendKind::Uring;
-                if let (Some(at), Some(side), 0) =
-                    (job.deadline.filter(|_| ring), backends.side(), piece.number)
+                if let (Some(at), Some(fallback), 0) =
+                    (job.deadline.filter(|_| ring), backends.fallback(), piece.number)
                 {
-                    side.set_timer(job.token, at);
+                    fallback.set_timer(job.token, at);
                 }
-                carry_beside(&job, backends)
+                submit_to_fallback(&job, backends)
             } else {
                 if !backends.main.keeps_deadlines() {
                     job.deadline = None;
                 }
-                backends.carried += 1;
+                backends.main_in_flight += 1;
                 // SAFETY: as for a plain one.
-                unsafe { backends.main.carry(&job) }
+                unsafe { backends.main.push(&job) }
             };
-            if carried.is_err() {
-                backends.carried -= usize::from(!to_side);
+            if pushed.is_err() {
+                backends.main_in_flight -= usize::from(!use_fallback);
                 if let Some(flight) = self.slots.get_mut(key) {
-                    flight.progress.put_back();
+                    flight.progress.unissue();
                 }
-                return Err(NoRoom);
+                return Err(BackendFull);
             }
-            if to_side && let Some(flight) = self.slots.get_mut(key) {
-                self.to_threads += u64::from(!std::mem::replace(&mut flight.to_side, true));
+            if use_fallback && let Some(flight) = self.slots.get_mut(key) {
+                self.to_threads += u64::from(!std::mem::replace(&mut flight.use_fallback, true));
             }
         }
-        self.slots.set_state(key, State::Queued, State::Carried);
+        self.slots.set_state(key, State::Pending, State::Submitted);
         Ok(())
     }
 
     /// The whole of a chain to the kernel, linked; false when it is to go one by one.
-    fn carry_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
+    fn submit_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
         let mut count = 0;
         let mut at = Some(first);
         while let Some(key) = at {
             let Some(flight) = self.slots.get(key) else { return false };
-            let waits = matches!(self.slots.state(key), Some(State::Queued | State::Held));
-            let job = job(self.asks, &backends.fixed, key, flight, flight.operation.raw, 0);
+            let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
+            let job = job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
             let job = Job { link: flight.next.is_some(), ..job };
             let fits = waits
                 && flight.progress.is_single()
-                && flight.ending == Ending::Natural
+                && flight.cancel_cause == CancelCause::None
                 && flight.operation.timeout.is_none()
-                && !(flight.operation.always && flight.next.is_some())
+                && !(flight.operation.continue_on_error && flight.next.is_some())
                 && !(flight.operation.raw.opcode() == Opcode::Close
                     && flight.operation.file.is_some())
-                && !flight.to_side
+                && !flight.use_fallback
                 && ends_by_itself(&flight.operation)
                 && backends.main.can_link(&job);
             if !fits {
@@ -186,10 +192,10 @@ impl<T: Default> Table<T> {
             count += 1;
             at = flight.next;
         }
-        if backends.main.chain_room() < count && backends.enter_main(0, None).is_err() {
+        if backends.main.chain_capacity() < count && backends.enter_main(0, None).is_err() {
             return false;
         }
-        if backends.main.chain_room() < count {
+        if backends.main.chain_capacity() < count {
             return false;
         }
         let mut before = None;
@@ -203,20 +209,20 @@ impl<T: Default> Table<T> {
             let raw = flight.piece(piece);
             let job = Job {
                 link: at.is_some(),
-                ..job(self.asks, &backends.fixed, key, flight, raw, piece.number)
+                ..job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number)
             };
             // SAFETY: as for a single job.
-            let carried = unsafe { backends.main.carry(&job) };
-            debug_assert!(carried.is_ok(), "there was room for the chain");
-            backends.carried += 1;
+            let pushed = unsafe { backends.main.push(&job) };
+            debug_assert!(pushed.is_ok(), "there was room for the chain");
+            backends.main_in_flight += 1;
             if key == first {
-                self.slots.set_state(key, State::Queued, State::Carried);
+                self.slots.set_state(key, State::Pending, State::Submitted);
             } else {
-                self.slots.set_state(key, State::Held, State::Carried);
+                self.slots.set_state(key, State::Held, State::Submitted);
                 self.held -= 1;
             }
             if let Some(flight) = self.slots.get_mut(key)
-                && !std::mem::replace(&mut flight.counted, true)
+                && !std::mem::replace(&mut flight.is_active, true)
             {
                 self.active += 1;
             }
@@ -226,7 +232,7 @@ impl<T: Default> Table<T> {
     }
 
     /// A close takes the descriptor out of the file that it holds, if nobody else holds it.
-    fn take_over(&mut self, key: Key) -> Result<(), i32> {
+    fn take_descriptor(&mut self, key: Key) -> Result<(), i32> {
         let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
         if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
             return Ok(());
@@ -255,8 +261,8 @@ impl<T: Default> Table<T> {
         match self.backend {
             BackendKind::Threads => backends.main.set_timer(token, at),
             BackendKind::Kaio => {
-                if let Some(side) = backends.side() {
-                    side.set_timer(token, at);
+                if let Some(fallback) = backends.fallback() {
+                    fallback.set_timer(token, at);
                 }
             }
             // The one keeps it itself (or the threads do, when it has to go there), the other needs
@@ -268,15 +274,15 @@ impl<T: Default> Table<T> {
     }
 }
 
-fn carry_beside(job: &Job, backends: &mut Backends) -> Result<(), NoRoom> {
-    match backends.side() {
+fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {
+    match backends.fallback() {
         // SAFETY: as for the main backend.
-        Some(side) => unsafe { side.carry(job) },
+        Some(fallback) => unsafe { fallback.push(job) },
         None => {
             // Not even a lock and a descriptor are to be had: done here and now rather than not at
             // all.
-            let answer = Answer::Result(job.raw.call());
-            backends.events.push(Event { token: job.token, answer });
+            let kind = EventKind::Result(job.raw.call());
+            backends.events.push(Event { token: job.token, kind });
             Ok(())
         }
     }

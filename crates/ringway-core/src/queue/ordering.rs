@@ -1,7 +1,7 @@
 //! Whose turn it is: barriers, and chains of which one operation follows another.
 
 use super::Table;
-use super::in_flight::Ending;
+use super::in_flight::CancelCause;
 use crate::slots::{Key, State};
 
 impl<T: Default> Table<T> {
@@ -36,17 +36,17 @@ impl<T: Default> Table<T> {
     /// An operation's turn has come.
     #[inline]
     pub(super) fn release(&mut self, key: Key) {
-        self.slots.set_state(key, State::Held, State::Queued);
+        self.slots.set_state(key, State::Held, State::Pending);
         self.pending.push_back(key);
         if let Some(flight) = self.slots.get_mut(key)
-            && !std::mem::replace(&mut flight.counted, true)
+            && !std::mem::replace(&mut flight.is_active, true)
         {
             self.active += 1;
         }
     }
 
     /// The next of a chain, whose turn has come.
-    pub(super) fn go_on(&mut self, key: Key) {
+    pub(super) fn release_next(&mut self, key: Key) {
         if self.slots.state(key) == Some(State::Held) {
             self.held -= 1;
             self.release(key);
@@ -57,12 +57,12 @@ impl<T: Default> Table<T> {
 
     /// The next of a chain, which has failed or was cancelled. Gives it back if it is over with
     /// that.
-    pub(super) fn break_off(&mut self, key: Key, ending: Ending) -> Option<Key> {
+    pub(super) fn cancel_next(&mut self, key: Key, cancel_cause: CancelCause) -> Option<Key> {
         let state = self.slots.state(key);
         if let Some(flight) = self.slots.get_mut(key)
-            && flight.ending == Ending::Natural
+            && flight.cancel_cause == CancelCause::None
         {
-            flight.ending = ending;
+            flight.cancel_cause = cancel_cause;
         }
         match state {
             Some(State::Held) => {
