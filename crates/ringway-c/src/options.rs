@@ -102,7 +102,7 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
     if has(abi::SQPOLL) {
         let idle = if asked.sqpoll_idle_ms == 0 { 1000 } else { asked.sqpoll_idle_ms };
         let cpu = has(abi::SQPOLL_CPU).then_some(asked.sqpoll_cpu);
-        core = core.sqpoll(SqPoll { idle: Duration::from_millis(idle.into()), cpu });
+        core = core.sqpoll(SqPoll::new(Duration::from_millis(idle.into())).cpu(cpu));
     }
     if has(abi::IOPOLL) {
         // 0 is what a structure has in which nothing was set, rather than a descriptor.

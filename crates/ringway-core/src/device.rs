@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 /// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StorageKind {
     /// A regular file.
     Regular,
@@ -69,6 +70,7 @@ impl fmt::Display for StorageKind {
 
 /// Where an alignment was learnt from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AlignmentSource {
     /// The kernel tells it for this very file: `STATX_DIOALIGN`, kernel 6.1 and file systems that
     /// answer.
@@ -91,6 +93,7 @@ impl fmt::Display for AlignmentSource {
 
 /// What direct I/O (`O_DIRECT`) asks of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DirectIo {
     /// Whether the file takes direct I/O. For a directory: whether files in it are likely to.
     pub supported: bool,
@@ -102,8 +105,16 @@ pub struct DirectIo {
     pub source: AlignmentSource,
 }
 
+impl DirectIo {
+    /// Direct I/O that needs these alignments, each a power of two.
+    pub const fn new(memory_align: u32, offset_align: u32) -> Self {
+        Self { supported: true, memory_align, offset_align, source: AlignmentSource::Assumed }
+    }
+}
+
 /// What is known about a path and the device below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathFacts {
     /// `ext4`, `xfs`, `tmpfs`, `overlay`; `0x1234` for a magic number without a name.
     pub file_system: String,
@@ -206,12 +217,7 @@ impl FileFacts {
 }
 
 /// A multiple of every block size in use.
-const ASSUMED_ALIGNMENT: DirectIo = DirectIo {
-    supported: true,
-    memory_align: 4096,
-    offset_align: 4096,
-    source: AlignmentSource::Assumed,
-};
+const ASSUMED_ALIGNMENT: DirectIo = DirectIo::new(4096, 4096);
 
 /// The alignment that the kernel tells for this file, if it does.
 fn statx_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {

@@ -10,12 +10,12 @@ use std::io;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Error {
     errno: i32,
-    operation: Opcode,
+    opcode: Opcode,
 }
 
 impl Error {
-    pub(crate) fn new(errno: i32, operation: Opcode) -> Self {
-        Self { errno, operation }
+    pub(crate) fn new(errno: i32, opcode: Opcode) -> Self {
+        Self { errno, opcode }
     }
 
     /// errno, as in `errno(3)`.
@@ -24,8 +24,8 @@ impl Error {
     }
 
     /// Which operation failed.
-    pub fn operation(&self) -> Opcode {
-        self.operation
+    pub fn opcode(&self) -> Opcode {
+        self.opcode
     }
 
     /// True for an operation that was cancelled: on request, or because the chain before it broke.
@@ -36,15 +36,15 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.operation, io::Error::from_raw_os_error(self.errno))
+        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match errno_name(self.errno) {
-            Some(name) => write!(f, "Error({}: {name})", self.operation),
-            None => write!(f, "Error({}: errno {})", self.operation, self.errno),
+            Some(name) => write!(f, "Error({}: {name})", self.opcode),
+            None => write!(f, "Error({}: errno {})", self.opcode, self.errno),
         }
     }
 }

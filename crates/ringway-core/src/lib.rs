@@ -60,7 +60,7 @@ pub use fork::OwnerProcess;
 pub use op::{OpenOptions, Operation};
 pub use queue::{
     Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
-    Queue, QueueStats, SqPoll, Table,
+    ParseBackendError, Queue, QueueStats, SqPoll, Table,
 };
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;

@@ -36,6 +36,7 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the machine is and what it grants to this process, on this thread (seccomp filters may
 /// differ between threads).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Machine {
     /// Kernel release, `6.1.0-18-amd64`.
     pub kernel: String,
@@ -97,6 +98,7 @@ pub type TrialResult = Option<Result<(), Refusal>>;
 
 /// What is known about a path, and what direct and polled reads of it gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathProbe {
     /// File system, device, alignment.
     pub facts: PathFacts,

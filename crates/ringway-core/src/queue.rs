@@ -22,7 +22,7 @@ mod table;
 
 pub use backends::Backends;
 pub use completion::Completion;
-pub use options::{BackendKind, Explanation, Options, SqPoll};
+pub use options::{BackendKind, Explanation, Options, ParseBackendError, SqPoll};
 pub use table::{Abandoned, Orphan, Table};
 
 use crate::backend::Backend;
@@ -77,6 +77,7 @@ pub struct Queue {
 
 /// What the queue has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueStats {
     /// Operations: pushed = delivered + orphaned + in flight, at every moment.
     pub counts: Counts,
@@ -414,7 +415,7 @@ impl Queue {
 
     /// The backend.
     pub fn backend(&self) -> BackendKind {
-        self.backends.kind()
+        self.backends.backend()
     }
 
     /// What it has done so far.
@@ -484,7 +485,7 @@ impl fmt::Debug for Completions<'_> {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
-            .field("backend", &self.backends.kind())
+            .field("backend", &self.backends.backend())
             .field("counts", &self.table.counts())
             .finish()
     }

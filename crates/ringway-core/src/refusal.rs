@@ -154,6 +154,7 @@ impl fmt::Display for Feature {
 /// A feature that was not available: the errno, what it means on this machine, and what to do about
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Refusal {
     /// What was asked for.
     pub feature: Feature,

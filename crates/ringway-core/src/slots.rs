@@ -96,6 +96,7 @@ pub(crate) struct Slots<T> {
 
 /// How many operations there have been, and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Operations that were pushed.
     pub pushed: u64,

@@ -135,7 +135,7 @@ fn options(script: &Script, conditions: &Conditions) -> Options {
         options = options.completion_entries(setup.entries);
     }
     if setup.sqpoll && conditions.backend == BackendKind::Uring {
-        options = options.sqpoll(SqPoll { idle: Duration::from_millis(1), cpu: None });
+        options = options.sqpoll(SqPoll::new(Duration::from_millis(1)));
     }
     match &conditions.faults {
         Some(faults) => options.faults(faults.plan()),
@@ -480,7 +480,7 @@ impl<'a> Run<'a> {
     fn check_counts(&mut self) -> Checked {
         let Some(queue) = &self.queue else { return Ok(()) };
         let stats = queue.stats();
-        let Counts { pushed, delivered, orphaned, in_flight } = stats.counts;
+        let Counts { pushed, delivered, orphaned, in_flight, .. } = stats.counts;
         let in_order = pushed == delivered + orphaned + in_flight
             && pushed == self.ops.len() as u64
             && delivered == self.delivered

@@ -14,6 +14,7 @@ const BY_NUMBER: &str = "/sys/dev/block";
 /// A block device and its request queue. A partition shows the queue of its disk; a stacked device
 /// (dm, md) shows its own. `None` in a field: this kernel or kind of device does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DeviceFacts {
     /// `vda`, `nvme0n1p2`, `dm-0`.
     pub name: String,

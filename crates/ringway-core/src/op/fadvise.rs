@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// What is said of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
+#[non_exhaustive]
 pub enum Advice {
     /// Nothing special.
     Normal = libc::POSIX_FADV_NORMAL,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 /// What KAIO grants beyond reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct KaioSupport {
     /// Completions can be picked up from the mapped ring without a system call.
     pub user_ring: Result<(), Refusal>,

@@ -27,6 +27,7 @@ const BUFFER_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 
 /// What io_uring grants beyond a plain ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct UringSupport {
     /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is
     /// the exception: whether its reads work depends on the device, which [`path`](super::path)
@@ -44,6 +45,7 @@ pub struct UringSupport {
 
 /// What a ring costs of `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct RingMemory {
     /// Entries of the submission queue; the completion queue has twice as many.
     pub entries: u32,

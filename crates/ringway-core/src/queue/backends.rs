@@ -67,7 +67,7 @@ impl Backends {
     }
 
     /// The backend.
-    pub fn kind(&self) -> BackendKind {
+    pub fn backend(&self) -> BackendKind {
         self.explanation.backend
     }
 
@@ -231,6 +231,6 @@ impl Drop for Backends {
 
 impl std::fmt::Debug for Backends {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Backends").field("kind", &self.kind()).finish_non_exhaustive()
+        f.debug_struct("Backends").field("backend", &self.backend()).finish_non_exhaustive()
     }
 }

@@ -40,6 +40,9 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
+    /// The backends that do I/O, in the order in which a queue tries them.
+    pub const ALL: [Self; 3] = [Self::Uring, Self::Kaio, Self::Threads];
+
     /// The name; but for `null`, as in `RINGWAY_BACKEND`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,29 +62,54 @@ impl fmt::Display for BackendKind {
 }
 
 impl FromStr for BackendKind {
-    type Err = String;
+    type Err = ParseBackendError;
 
-    /// The name of a backend that does what it is asked: text comes from the environment and from
-    /// users, and so `Null` is chosen in code alone.
-    fn from_str(name: &str) -> Result<Self, String> {
-        [Self::Uring, Self::Kaio, Self::Threads]
+    /// Parses the name of one of [`ALL`](Self::ALL). Names come from users and the environment, so
+    /// `null` is not accepted: only code chooses it.
+    fn from_str(name: &str) -> Result<Self, ParseBackendError> {
+        Self::ALL
             .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| {
-                format!("`{name}` is not a backend; the accepted values are uring, kaio, threads")
-            })
+            .find(|backend| backend.name() == name)
+            .ok_or_else(|| ParseBackendError { name: name.to_owned() })
     }
 }
+
+/// A text that is not the name of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseBackendError {
+    name: String,
+}
+
+impl fmt::Display for ParseBackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a backend; use one of uring, kaio, threads", self.name)
+    }
+}
+
+impl std::error::Error for ParseBackendError {}
 
 /// A kernel thread that polls the submission queue, so that submitting needs no system call
 /// (`IORING_SETUP_SQPOLL`). It keeps a processor busy for as long as there is work, and a while
 /// longer.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SqPoll {
     /// How long it polls without work before it sleeps; whole milliseconds.
     pub idle: Duration,
     /// The processor that it is bound to.
     pub cpu: Option<u32>,
+}
+
+impl SqPoll {
+    /// A thread that sleeps after `idle` without work, on any processor.
+    pub const fn new(idle: Duration) -> Self {
+        Self { idle, cpu: None }
+    }
+
+    /// Binds the thread to a processor; `None` binds it to none.
+    pub const fn cpu(self, cpu: Option<u32>) -> Self {
+        Self { cpu, ..self }
+    }
 }
 
 /// The environment variable that chooses the backend.
@@ -140,6 +168,12 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The most [`entries`](Self::entries) that a queue may have.
+    pub const MAX_ENTRIES: u32 = 32_768;
+
+    /// The most operations that a queue may have [in flight](Self::in_flight).
+    pub const MAX_IN_FLIGHT: u32 = MAX_SLOTS;
+
     /// The defaults: 64 entries, 1024 operations in flight, the best backend that is granted.
     pub fn new() -> Self {
         Self::default()
@@ -300,7 +334,7 @@ impl Options {
         };
         let candidates = match &forced {
             Some(kind) => std::slice::from_ref(kind),
-            None => &[BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads][..],
+            None => &BackendKind::ALL[..],
         };
         let mut explanation = Explanation {
             backend: BackendKind::Threads,
@@ -351,13 +385,18 @@ impl Options {
 
     fn check(&self) -> Result<(), BuildError> {
         let invalid = |text: String| Err(BuildError::Invalid(text));
-        if self.entries == 0 || self.entries > 32_768 {
-            return invalid(format!("entries: {} is not within 1 to 32768", self.entries));
-        }
-        if self.in_flight == 0 || self.in_flight > MAX_SLOTS {
+        if self.entries == 0 || self.entries > Self::MAX_ENTRIES {
             return invalid(format!(
-                "in_flight: {} is not within 1 to {MAX_SLOTS}",
-                self.in_flight
+                "entries: {} is not within 1 to {}",
+                self.entries,
+                Self::MAX_ENTRIES
+            ));
+        }
+        if self.in_flight == 0 || self.in_flight > Self::MAX_IN_FLIGHT {
+            return invalid(format!(
+                "in_flight: {} is not within 1 to {}",
+                self.in_flight,
+                Self::MAX_IN_FLIGHT
             ));
         }
         if self.threads == 0 || self.sync_threads == 0 {
@@ -488,6 +527,7 @@ impl BuiltBackend {
 
 /// Which backend a queue has, what it was granted, and what was refused, with reason and fix.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The backend.
     pub backend: BackendKind,

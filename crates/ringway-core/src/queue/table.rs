@@ -106,7 +106,7 @@ impl<T: Default> Table<T> {
             held: 0,
             draining: false,
             trait_lookup: TraitLookup::for_backend(&backends.explanation),
-            backend: backends.kind(),
+            backend: backends.backend(),
             owner: OwnerProcess::current(),
             closed: false,
             has_leaked: false,

@@ -293,7 +293,7 @@ impl Shard {
                 cancels: Vec::new(),
                 pace: Pace::new(paced as usize, MOST_STUCK as usize),
                 flush: false,
-                submitter_copies: backends.kind() == BackendKind::Uring,
+                submitter_copies: backends.backend() == BackendKind::Uring,
                 reapers: Reapers::default(),
                 woken: Woken::default(),
                 deferred: Vec::new(),
@@ -589,12 +589,10 @@ impl Shard {
         look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
     ) -> R {
         // One lock after the other: a combiner takes the ring's while it holds the state's.
-        let stats = self.state().table.stats();
+        let mut stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        look(
-            ringway_core::QueueStats { system_calls: ring.backends.system_calls(), ..stats },
-            &ring.recorder,
-        )
+        stats.system_calls = ring.backends.system_calls();
+        look(stats, &ring.recorder)
     }
 
     /// The queue's own explanation.

@@ -47,6 +47,7 @@ pub struct FaultPlan {
 /// piece of a long transfer, for each retry and for the rest of a short transfer. All numbers count
 /// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FaultStep {
     /// The job with this number among all.
     Job(u64),
@@ -67,6 +68,7 @@ pub enum FaultStep {
 /// How long an answer is held back. Cancelling its operation or closing the queue ends each of
 /// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Late {
     /// While the backend is entered so many times, or until the caller would wait for nothing else.
     Enters(u32),
