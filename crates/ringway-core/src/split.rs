@@ -1,40 +1,41 @@
-//! Cutting a transfer into pieces and adding up what came of them, as pure data.
+//! Splits a transfer into pieces and combines their results. Pure data: submitting the pieces is
+//! left to the queue.
 //!
 //! A transfer longer than the device's largest request goes to the kernel in pieces, several at a
-//! time. A *round* is a run of pieces from one position on. It ends when no piece is in flight and
-//! either everything has been asked for or a piece came back short; what counts is the unbroken
-//! prefix. Whether a new round follows from there (`exact`, a retry) is for the queue to decide.
+//! time. An *attempt* is a run of pieces from one position on. It ends when no piece is in flight
+//! and either all bytes were requested or a piece was short; what counts is the unbroken prefix.
+//! The queue decides whether another attempt follows (`exact`, a retry).
 //!
-//! Pieces are answered in any order, and one may be late while many others come and go. A piece's
-//! number has 8 bits and is counted modulo 256, so the pieces between the oldest and the newest in
-//! flight are bounded too.
+//! Pieces complete in any order, and one may be late while many others come and go. A piece's
+//! number has 8 bits and wraps around at 256, so the distance between the oldest and the newest
+//! piece in flight is bounded too.
 
-/// The most pieces of one transfer that are in flight together.
+/// The most pieces of one transfer in flight at a time.
 const WINDOW: u8 = 8;
 
-/// The most pieces from the oldest in flight to the newest, both included: the bits of
+/// The most pieces from the oldest to the newest in flight, both included: the bits of
 /// [`Progress::in_flight`].
 const SPAN: u32 = u32::BITS;
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     total: u64,
-    /// Bytes done before this round.
+    /// Bytes done before this attempt.
     base: u64,
-    /// Length of each piece but the last; 0: one piece, whatever it holds.
+    /// Length of each piece but the last; 0: one piece of any length.
     limit: u64,
-    /// Pieces handed out in this round.
+    /// Pieces issued in this attempt.
     issued: u32,
-    /// Those in flight: the lowest bit is the piece handed out last.
+    /// A bit for each piece in flight; the lowest one is the piece issued last.
     in_flight: u32,
     /// The end of the prefix: the lowest position at which a piece stopped.
     end: u64,
-    /// What stopped the piece at `end`: 0 for a short transfer.
+    /// The errno of the piece that stopped at `end`; 0 for a short transfer.
     errno: i32,
-    /// The most pieces in flight together.
+    /// The most pieces in flight at a time.
     window: u8,
-    /// A piece was short or failed: no more are handed out.
+    /// A piece was short or failed: no more pieces are issued.
     stopped: bool,
 }
 
@@ -46,22 +47,23 @@ pub(crate) struct Piece {
     pub len: u64,
 }
 
-/// What a round came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// Bytes done from the beginning of the transfer, without a gap.
+    /// Bytes done from the start of the transfer, without a gap.
     pub done: u64,
-    /// Bytes done in this round.
+    /// Bytes done in this attempt.
     pub gained: u64,
-    /// Why it stopped there: 0 for the end of the transfer or a short one.
+    /// The errno that ended it; 0 at the end of the transfer or after a short piece.
     pub errno: i32,
 }
 
 impl Progress {
-    /// A transfer of `total` bytes in pieces of `limit`; 0: in one piece.
+    /// A transfer of `total` bytes in pieces of `limit` bytes; 0: in one piece.
     #[inline]
     pub fn new(total: u64, limit: u64) -> Self {
-        // The number of pieces fits into `issued`: if need be, a piece is some times as long.
+        // Pieces are counted in `issued`, a u32: for a huge transfer, a piece is a multiple of
+        // `limit`.
         let limit = limit * (total.checked_div(limit).unwrap_or(0) / u64::from(u32::MAX) + 1);
         Self {
             total,
@@ -90,18 +92,18 @@ impl Progress {
         self.limit
     }
 
-    /// True when it goes out in one piece.
+    /// True if the rest is one piece.
     #[inline]
     pub fn is_single(&self) -> bool {
         self.limit == 0 || self.total - self.base <= self.limit
     }
 
-    /// The same, one piece after the other.
+    /// The same transfer, with one piece in flight at a time.
     pub fn in_order(self) -> Self {
         Self { window: 1, ..self }
     }
 
-    /// The next piece to hand to a backend, if there is one now.
+    /// The next piece to issue, if one may be issued now.
     #[inline]
     pub fn next_piece(&mut self) -> Option<Piece> {
         let left = self.total - self.base;
@@ -125,15 +127,15 @@ impl Progress {
         Some(Piece { number, start: self.base + start, len })
     }
 
-    /// Takes back the piece handed out last: the backend had no room.
+    /// Undoes the last `next_piece`: the backend was full.
     pub fn unissue(&mut self) {
         self.issued -= 1;
         self.in_flight >>= 1;
     }
 
-    /// The answer for one piece; the round's outcome when that was its end.
+    /// Records the result of a piece. Returns the result of the attempt if that was its last piece.
     ///
-    /// `result` is a count of bytes or minus errno.
+    /// `result` is a number of bytes or minus errno.
     #[inline]
     pub fn complete(&mut self, number: u8, result: i64) -> Option<Attempt> {
         let behind = self.distance(number);
@@ -149,8 +151,7 @@ impl Progress {
         } else {
             self.limit.min(self.total - start)
         };
-        // An answer longer than what was asked for would be the kernel's error; nothing may come of
-        // it.
+        // More bytes than requested would be a kernel bug; it must not corrupt the accounting.
         let done = u64::try_from(result).unwrap_or(0).min(len);
         if done < len || result < 0 {
             self.stopped = true;
@@ -169,15 +170,14 @@ impl Progress {
         Some(self.attempt())
     }
 
-    /// True when there is no answer to come and no piece to hand out before
-    /// [`answered`](Self::answered) says so.
+    /// True if another piece can be issued now.
     pub fn has_more(&self) -> bool {
         let mut copy = *self;
         copy.next_piece().is_some()
     }
 
-    /// No more pieces are to be handed out: what has not been asked for is cancelled. The round's
-    /// outcome, when nothing is in flight.
+    /// Cancels the pieces that are not issued yet. Returns the result of the attempt if no piece is
+    /// in flight.
     pub fn stop(&mut self) -> Option<Attempt> {
         let issued_end = if self.is_single() {
             if self.issued > 0 { self.total } else { self.base }
@@ -205,13 +205,13 @@ impl Progress {
         Attempt { done: self.end, gained: self.end - self.base, errno: self.errno }
     }
 
-    /// A new round from `done` on, in pieces of `limit`.
+    /// Starts another attempt at `done`, in pieces of `limit`.
     pub fn restart(&mut self, done: u64, limit: u64) {
         debug_assert_eq!(self.in_flight, 0);
         *self = Self { base: done, window: self.window, ..Self::new(self.total, limit) };
     }
 
-    /// How many pieces were handed out after the one with this number.
+    /// How many pieces were issued after the piece with this number.
     #[inline]
     fn distance(&self, number: u8) -> u32 {
         u32::from((self.issued.wrapping_sub(1) as u8).wrapping_sub(number))
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(progress.complete(0, -9), Some(Attempt { done: 0, gained: 0, errno: 9 }));
     }
 
-    /// The oldest piece is late: the others go on until its number might be mistaken.
+    /// One piece is late: others are issued only as long as its number is unambiguous.
     #[test]
     fn a_straggler_keeps_its_number() {
         let mut progress = Progress::new(1000, 1);
@@ -269,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Pieces answered in any order, some of them short or failed: the pieces of a round never
-        /// overlap or leave a gap, and its outcome is the prefix up to the first that was not full.
+        /// Pieces complete in any order, some short or failed. They never overlap or leave a gap,
+        /// and the result is the prefix up to the first incomplete piece.
         #[test]
         fn a_round_is_its_unbroken_prefix(
             total in 1u64..100_000,
@@ -311,10 +311,9 @@ mod tests {
             if expected.0 == total { prop_assert_eq!(issued_end, total) }
         }
 
-        /// As `exact` goes on: a round for each retry and each short transfer. Some pieces starve
-        /// until the backend has nothing else, and then answer anything. Whatever the order, all
-        /// that counts as done has been transferred, and a cancel reaches exactly the pieces that
-        /// are in flight.
+        /// As `exact` does: another attempt after each retry and short transfer. Some pieces
+        /// complete only when no other is in flight, with any result. In any order, all bytes that
+        /// count as done were transferred, and a cancel reaches exactly the pieces in flight.
         #[test]
         fn stragglers_lose_nothing(
             pieces in 1u64..700,
@@ -384,8 +383,8 @@ mod tests {
             prop_assert!(done == total || errno != 0 || faults.values().any(|(result, _)| *result == 0));
         }
 
-        /// A cancel in the middle of a round: what is in flight is answered, and the outcome is the
-        /// unbroken prefix.
+        /// A cancel in the middle of an attempt: the pieces in flight complete, and the result is
+        /// the unbroken prefix.
         #[test]
         fn a_stopped_round_is_its_unbroken_prefix(
             pieces in 2u64..700,

@@ -1,6 +1,5 @@
-//! The half of a queue that enters the kernel: its backend, the fallback pool beside it, and what
-//! is registered. What operations are in flight is the other half's business
-//! ([`Table`](super::Table)).
+//! The part of a queue that enters the kernel: its backend, the fallback pool, and registered files
+//! and buffers. The operations are in the other part, [`Table`](super::Table).
 
 use super::fixed::Fixed;
 use super::{BackendKind, Explanation, Options};
@@ -12,15 +11,16 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// The backends of a [`Table`](super::Table): made with it by [`Options::build_parts`].
+/// The backends of a [`Table`](super::Table), made together with it by [`Options::build_parts`].
 ///
-/// Dropped by itself it is leaked; [`Table::shut_down`](super::Table::shut_down) ends both halves.
+/// [`Table::shut_down`](super::Table::shut_down) frees both. Dropped before that, this value leaks
+/// its contents.
 pub struct Backends {
     pub(super) main: ManuallyDrop<Box<dyn Backend>>,
-    /// Threads for the operations that the main backend does not support; started at the first
-    /// need.
+    /// Threads for the operations that the main backend does not support; started when first
+    /// needed.
     pub(super) fallback: ManuallyDrop<Option<Threads>>,
-    /// Jobs that the main backend has not answered.
+    /// Jobs of the main backend that are not completed.
     pub(super) main_in_flight: usize,
     pub(super) events: Vec<Event>,
     pub(super) fixed: Fixed,
@@ -28,15 +28,15 @@ pub struct Backends {
     pub(super) explanation: Explanation,
     pub(super) ring_fd: Option<RawFd>,
     pub(super) owner: OwnerProcess,
-    /// The main backend has been ended: nothing is in its place.
+    /// The main backend has ended and was replaced by [`Idle`](crate::backend::idle::Idle).
     pub(super) ended: bool,
-    /// The descriptor has been asked for.
+    /// `poll_fd` was called.
     pub(super) polled: bool,
-    /// The main backend waits for the threads too.
+    /// The main backend also waits for the eventfd of the fallback pool.
     watching: bool,
-    /// It has been shut down, and is freed when it is dropped.
+    /// Shut down: dropping this value frees its contents.
     pub(super) is_shut_down: bool,
-    /// Which table it belongs to.
+    /// Identifies the table that it belongs to.
     pub(super) pair: u64,
 }
 
@@ -66,12 +66,12 @@ impl Backends {
         }
     }
 
-    /// The backend.
+    /// The main backend.
     pub fn backend(&self) -> BackendKind {
         self.explanation.backend
     }
 
-    /// Which backend it has, what that was granted, and what was refused and why.
+    /// The backend, its available features, and those that were refused, with reasons.
     pub fn explain(&self) -> Explanation {
         let mut explanation = self.explanation.clone();
         explanation.refusals.extend_from_slice(self.main.refusals());
@@ -81,10 +81,9 @@ impl Backends {
         explanation
     }
 
-    /// System calls made for I/O so far, by the threads too.
+    /// System calls made for I/O so far, including those of the threads.
     pub fn system_calls(&self) -> u64 {
-        // A lock of the threads may have been taken when this process was forked, and then is for
-        // ever.
+        // In a forked child, a lock that a thread held during the fork is locked forever.
         match self.owner.is_current() {
             true => {
                 self.main.system_calls()
@@ -94,17 +93,17 @@ impl Backends {
         }
     }
 
-    /// The descriptor that is readable when there may be something to reap:
+    /// A descriptor that is readable when there may be completions to reap; see
     /// [`Queue::poll_fd`](super::Queue::poll_fd).
     ///
-    /// Errors: as there.
+    /// Errors: those of [`Queue::poll_fd`](super::Queue::poll_fd).
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         if !self.owner.is_current() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
         let fd = self.main.poll_fd()?;
-        // The ring watches the threads' own descriptor. Later there might be none left for it, and
-        // then nothing would tell of what the threads have done.
+        // The ring polls the eventfd of the fallback pool. It is made now: later there may be no
+        // descriptor left, and the ring would miss what the threads complete.
         if self.explanation.backend == BackendKind::Uring
             && let Some(fallback) = self.fallback()
         {
@@ -112,8 +111,7 @@ impl Backends {
         }
         self.polled = true;
         self.forward_fallback_signal();
-        // SAFETY: the descriptor belongs to the backend, which lives at least as long as this
-        // borrow.
+        // SAFETY: the backend owns the descriptor and lives at least as long as this borrow.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -125,7 +123,7 @@ impl Backends {
         self.fallback.as_mut()
     }
 
-    /// Where a program polls the main backend's eventfd, the threads signal it too.
+    /// Makes the threads signal the eventfd of the main backend too, if the program polls it.
     fn forward_fallback_signal(&mut self) {
         if self.polled
             && let (Some(fallback), Some(eventfd)) =
@@ -135,15 +133,15 @@ impl Backends {
         }
     }
 
-    /// What the threads have not answered.
+    /// Jobs of the fallback pool that are not completed.
     pub(super) fn fallback_in_flight(&self) -> usize {
         self.fallback.as_ref().map_or(0, Threads::pending)
     }
 
-    /// Submits what the table has given, and gathers what has completed, for
+    /// Submits the operations that the table has passed on, and collects completions for
     /// [`Table::process_events`](super::Table::process_events). Does not wait.
     ///
-    /// Errors: of the backend as a whole; nothing is lost by one.
+    /// Errors: those of the whole backend; no operation is lost by them.
     pub fn submit(&mut self) -> io::Result<()> {
         match self.owner.is_current() {
             true => self.enter(0, None),
@@ -151,7 +149,7 @@ impl Backends {
         }
     }
 
-    /// As [`submit`](Self::submit), and waits until something completes, at most until then.
+    /// As [`submit`](Self::submit), and waits until something completes or `until` has come.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
         match self.owner.is_current() {
             true => self.enter(1, Some(until)),
@@ -159,7 +157,7 @@ impl Backends {
         }
     }
 
-    /// Enters the backends; events go to `self.events`.
+    /// Enters the backends. Their events are appended to `self.events`.
     pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         let beside = self.fallback_in_flight();
         if beside == 0 && !self.fallback_has_timers() {
@@ -179,13 +177,13 @@ impl Backends {
         }
         self.enter_fallback(0, None)?;
         let want = if self.events.is_empty() { want.min(1) } else { 0 };
-        // Without a descriptor to wait for both, they are looked at in turn.
+        // Without a descriptor there is no way to wait for both, so they are checked alternately.
         let until = match (eventfd, want) {
             (None, 1) => Some(Instant::now() + Duration::from_millis(1)),
             _ => until,
         };
-        // The threads are looked at last, and in any case: the main backend may have made the
-        // descriptor unreadable that told of them.
+        // The threads are always checked last: the main backend may have drained the eventfd that
+        // signalled their completions.
         let entered = self.enter_main(want, until);
         self.enter_fallback(0, None)?;
         entered
@@ -209,8 +207,7 @@ impl Backends {
         }
     }
 
-    /// Timers of operations that the main backend has are with the threads where it has none of its
-    /// own.
+    /// KAIO has no timers: the fallback pool keeps those of its operations.
     fn fallback_has_timers(&self) -> bool {
         self.fallback.is_some() && self.explanation.backend == BackendKind::Kaio
     }
@@ -219,8 +216,8 @@ impl Backends {
 impl Drop for Backends {
     fn drop(&mut self) {
         if self.is_shut_down {
-            // SAFETY: this is the last use of the two. Jobs that they have not answered point into
-            // slots that are leaked with their table.
+            // SAFETY: neither is used after this. Jobs that are not completed point into slots that
+            // their table leaks.
             unsafe {
                 ManuallyDrop::drop(&mut self.fallback);
                 ManuallyDrop::drop(&mut self.main);

@@ -1,4 +1,4 @@
-//! The end before the end: cancelling operations, giving them up, closing and dropping the queue.
+//! Cancelling operations, and closing, failing and shutting down the queue.
 
 use super::in_flight::{CancelCause, InFlight};
 use super::{BackendKind, Backends, OpId, Table};
@@ -12,7 +12,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl<T: Default> Table<T> {
-    /// As [`Queue::cancel`](super::Queue::cancel).
+    /// See [`Queue::cancel`](super::Queue::cancel).
     pub fn cancel(&mut self, backends: &mut Backends, id: OpId) -> bool {
         self.assert_paired(backends);
         let state = self.slots.state(id.0);
@@ -24,17 +24,17 @@ impl<T: Default> Table<T> {
         known
     }
 
-    /// As [`Queue::cancel_all`](super::Queue::cancel_all).
+    /// See [`Queue::cancel_all`](super::Queue::cancel_all).
     pub fn cancel_all(&mut self, backends: &mut Backends) -> usize {
         let unfinished =
             |key: &Key| !matches!(self.slots.state(*key), Some(State::New | State::Done));
         let keys: Vec<Key> = self.slots.keys().filter(unfinished).collect();
-        // One of them may take others with it, the rest of its chain.
+        // Cancelling one may end the rest of its chain too.
         keys.iter().for_each(|key| _ = self.cancel(backends, OpId(*key)));
         if self.owner.is_current() { keys.len() } else { 0 }
     }
 
-    /// Cancels, for the reason given.
+    /// Cancels an operation for this cause.
     pub(super) fn cancel_for(
         &mut self,
         key: Key,
@@ -60,7 +60,7 @@ impl<T: Default> Table<T> {
                 } else if let Some(attempt) = flight.progress.stop() {
                     return self.finish_attempt(key, attempt);
                 }
-                // Nobody waits for it, and when the kernel is done with it is all the same.
+                // An abandoned operation need not be cancelled if that would not end it sooner.
                 let is_storage = || flight.operation.file.as_ref().is_some_and(File::is_storage);
                 if flight.abandoned
                     && !self.closed
@@ -73,8 +73,8 @@ impl<T: Default> Table<T> {
                 for number in flight.progress.in_flight_numbers() {
                     let token = Token::new(key, number);
                     let fallback = backends.fallback.as_mut().filter(|_| use_fallback);
-                    // The pieces before the one that the main backend could not carry are still
-                    // there.
+                    // Earlier pieces, submitted before the backend refused one, are still in the
+                    // main backend.
                     if fallback.is_none() || mixed {
                         backends.main.cancel(token);
                     }
@@ -87,7 +87,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// As [`Queue::close`](super::Queue::close). Operations that have not been started stay as they
+    /// See [`Queue::close`](super::Queue::close). Operations that were not started stay as they
     /// are.
     pub fn close(&mut self, backends: &mut Backends, wait: Duration) -> io::Result<usize> {
         if !self.owner.is_current() {
@@ -102,16 +102,17 @@ impl<T: Default> Table<T> {
         Ok(self.unfinished())
     }
 
-    /// The beginning of [`close`](Self::close), for a table under a lock: starts no more
-    /// operations, and cancels all that is in flight. It is followed by [`Backends::wait`] without
-    /// the lock, and [`waited`](Self::waited), for as long as
-    /// [`continue_close`](Self::continue_close) says so.
+    /// The first step of [`close`](Self::close), for a table under a lock: stops starting
+    /// operations and cancels those in flight. After it, call [`Backends::wait`] without the lock,
+    /// and then [`handle_close_wait`](Self::handle_close_wait), while
+    /// [`continue_close`](Self::continue_close) returns true.
     pub fn begin_close(&mut self, backends: &mut Backends) {
         self.closed = true;
         self.cancel_all(backends);
     }
 
-    /// Something is in flight that is worth waiting for.
+    /// Submits pending operations. Returns true if operations are in flight and `until` has not
+    /// come.
     pub fn continue_close(&mut self, backends: &mut Backends, until: Instant) -> bool {
         if self.unfinished() == 0 || backends.ended || Instant::now() >= until {
             return false;
@@ -120,7 +121,7 @@ impl<T: Default> Table<T> {
         true
     }
 
-    /// What [`Backends::wait`] came to. A backend that cannot be entered is ended.
+    /// Processes what [`Backends::wait`] has collected. A backend that cannot be entered is ended.
     pub fn handle_close_wait(
         &mut self,
         backends: &mut Backends,
@@ -133,14 +134,13 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Operations that were started and are not done. Abandoned ones count, though nobody is handed
-    /// their completions.
+    /// Operations that were started and are not done, including abandoned ones.
     fn unfinished(&self) -> usize {
         self.slots.in_flight() - self.ready - self.new
     }
 
-    /// Answers everything, after a close that followed an error of the backend as a whole: see
-    /// [`Queue::give_up`](super::Queue::give_up).
+    /// Completes every operation, after a close that followed an error of the whole backend; see
+    /// [`Queue::fail`](super::Queue::fail).
     pub fn fail(&mut self, backends: &mut Backends, error: &io::Error) {
         let feature = match backends.explanation.backend {
             BackendKind::Uring => Feature::Uring,
@@ -169,8 +169,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Ends the main backend, which cannot be entered, and answers what it will not answer any
-    /// more.
+    /// Ends the main backend, which cannot be entered, and completes its operations.
     fn end_main_backend(&mut self, backends: &mut Backends, until: Instant) {
         let nothing: Box<dyn Backend> = Box::<Idle>::default();
         let main = std::mem::replace(&mut *backends.main, nothing);
@@ -193,17 +192,17 @@ impl<T: Default> Table<T> {
             let Some((state, flight)) = self.slots.entry(key) else { continue };
             let is_theirs = flight.use_fallback && threads_have_it;
             if !matches!(state, State::New | State::Done) && !is_theirs {
-                // Whether a close took place is not known: to close the number again might hit
-                // somebody else's file.
+                // It is unknown whether a close took place: closing the number again might close
+                // another file.
                 flight.owns_descriptor = false;
                 self.fail_operation(key, libc::ECANCELED);
             }
         }
     }
 
-    /// An operation fails, which may still wait for others.
+    /// Fails an operation in any state before done.
     fn fail_operation(&mut self, key: Key, errno: i32) {
-        // One behind another of its chain is counted as held; one behind a barrier stands in
+        // `held` counts operations behind another one of their chain; those behind a barrier are in
         // `staged`.
         if self.slots.state(key) == Some(State::Held) && !self.staged.contains(&key) {
             self.held -= 1;
@@ -211,18 +210,17 @@ impl<T: Default> Table<T> {
         self.finish(key, -i64::from(errno));
     }
 
-    /// The end of both halves: closes, and lets them be freed if nothing is in flight after `wait`;
-    /// else what the kernel may still touch is leaked. Results that have not been taken, and
-    /// operations that have not been started, are dropped.
+    /// Closes, and lets both parts be freed if nothing is in flight after `wait`; otherwise leaks
+    /// what the kernel may still touch. Drops results that were not taken and operations that were
+    /// not started.
     pub fn shut_down(&mut self, backends: &mut Backends, wait: Duration) {
         if !self.owner.is_current() || self.is_shut_down {
-            return; // All of it is the parent's, or over.
+            return; // Everything belongs to the parent process, or was shut down before.
         }
-        // A queue that cannot be closed is one whose kernel side does not answer: then nothing is
-        // freed.
+        // If the queue cannot be closed, the state of its operations is unknown: free nothing.
         let left = self.close(backends, wait).unwrap_or(usize::MAX);
         self.is_shut_down = left == 0 && !self.has_leaked;
-        // Giving a KAIO context back waits for what is in it, without a bound.
+        // Destroying a KAIO context waits for its requests without a bound.
         backends.is_shut_down =
             self.is_shut_down || backends.explanation.backend != BackendKind::Kaio;
         if self.is_shut_down {

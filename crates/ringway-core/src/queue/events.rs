@@ -1,4 +1,5 @@
-//! What the backends answer: a result, or a reason to go on or to try again.
+//! Processing of backend events: a result completes an operation, continues it or retries it.
+//! Cancelling and closing are in `close`.
 
 use super::in_flight::CancelCause;
 use super::{BackendKind, Backends, Table};
@@ -8,11 +9,11 @@ use crate::op::Transfer;
 use crate::slots::{Key, State};
 use crate::split::Attempt;
 
-/// After so many tries in vain an operation goes to the threads, where it may block.
+/// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;
 
 impl<T: Default> Table<T> {
-    /// Sees to what the backends have answered; true if they have answered anything.
+    /// Processes the events that the backends have produced. Returns true if there were any.
     pub fn process_events(&mut self, backends: &mut Backends) -> bool {
         self.assert_paired(backends);
         let mut events = std::mem::take(&mut backends.events);
@@ -39,7 +40,8 @@ impl<T: Default> Table<T> {
             {
                 *state = State::Done;
                 flight.result = result;
-                // Behind its last operation a file may be closed: a completion does not hold it.
+                // A completion does not keep the file open: after its last operation it may be
+                // closed.
                 if let Some(fd) = flight.operation.file.take().and_then(File::into_last_fd) {
                     self.fds_to_close.push(fd);
                 }
@@ -58,8 +60,8 @@ impl<T: Default> Table<T> {
             EventKind::Unsupported => {
                 flight.use_fallback = true;
                 self.to_threads += 1;
-                // As an answer that is to be tried again: this time on the threads, unless it was
-                // called off, or another piece has decided it.
+                // Retry it as after EAGAIN, now on the threads, unless it was cancelled or another
+                // piece has decided the result.
                 let whole = matches!(flight.operation.raw.transfer(), Transfer::None)
                     && flight.cancel_cause == CancelCause::None;
                 match flight.progress.complete(event.token.piece(), -i64::from(libc::EAGAIN)) {
@@ -74,8 +76,8 @@ impl<T: Default> Table<T> {
             }
         };
         if matches!(flight.operation.raw.transfer(), Transfer::None) {
-            // Without a length there are no pieces: the answer is the outcome, or a reason to ask
-            // again.
+            // An operation without a length has no pieces: this is its result, or a reason to
+            // retry.
             let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             flight.progress.complete(0, 0);
             if errno != 0 && flight.should_retry(errno) {
@@ -100,11 +102,11 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// A round of a transfer is over: is that the result, or does it go on?
+    /// An attempt of a transfer has ended: finishes the operation or starts another attempt.
     #[inline]
     pub(super) fn finish_attempt(&mut self, key: Key, attempt: Attempt) {
         if self.slots.state(key) == Some(State::Pending) {
-            // More pieces were wanted when the last answer came; they are not any more.
+            // After the previous result another piece was to be issued; now none is needed.
             self.slots.set_state(key, State::Pending, State::Submitted);
         }
         let Some(flight) = self.slots.get_mut(key) else { return };
@@ -120,7 +122,8 @@ impl<T: Default> Table<T> {
                 return self.finish(key, done);
             }
             if attempt.gained == 0 {
-                // A write that comes to nothing has no room, whatever the reason, and never will.
+                // A write of zero bytes without an error: no space is left, and a retry would not
+                // help.
                 return self.finish(key, -i64::from(libc::ENOSPC));
             }
             self.continued += 1;
@@ -134,8 +137,8 @@ impl<T: Default> Table<T> {
             self.to_threads += 1;
             return self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
         }
-        // What was transferred before the error is the result, as for the system call, unless all
-        // was asked for.
+        // As for the system call, the bytes before the error are the result, unless all were
+        // required.
         let result = if attempt.done > 0 && !flight.operation.exact {
             i64::try_from(attempt.done).unwrap_or(i64::MAX)
         } else {
@@ -144,7 +147,7 @@ impl<T: Default> Table<T> {
         self.finish(key, result);
     }
 
-    /// Once more from where it stopped.
+    /// Continues the operation where the attempt stopped.
     fn retry(&mut self, key: Key, attempt: Attempt) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         if attempt.errno != 0 {
@@ -166,8 +169,8 @@ impl<T: Default> Table<T> {
         let before = flight.after.take();
         let limit = flight.progress.limit();
         flight.progress.restart(done, limit);
-        // The kernel cancelled it because what it was linked behind came back early; that one goes
-        // on, and so it waits again.
+        // The kernel cancelled it because the operation before it in the chain was short or
+        // interrupted. That one is retried, so this one waits for it again.
         let waits = attempt.errno == libc::ECANCELED
             && before.is_some_and(|before| {
                 !matches!(self.slots.state(before), None | Some(State::Done))
@@ -181,7 +184,8 @@ impl<T: Default> Table<T> {
         self.pending.push_back(key);
     }
 
-    /// The result is known; with it, that of what follows in its chain and will not begin.
+    /// Records the result of an operation, and fails the operations of its chain that will not
+    /// start.
     #[inline]
     pub(super) fn finish(&mut self, key: Key, result: i64) {
         let mut broken = self.finish_one(key, result);
@@ -193,7 +197,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// The result of one is known. Gives what follows in its chain, if that will not begin.
+    /// Records the result of one operation. Returns the next one of its chain if that will not
+    /// start.
     #[inline]
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
@@ -202,15 +207,15 @@ impl<T: Default> Table<T> {
         let complete = flight.succeeded();
         let next = flight.next.take();
         let drain = flight.operation.drain;
-        // A cancel ends the whole of the chain: it may stand behind a barrier, or a member before
-        // this one still runs.
+        // A cancel ends the whole chain: the chain may wait behind a barrier, or an earlier
+        // operation of it may still run.
         let cancelled = flight.cancel_cause == CancelCause::Cancelled
             && flight.result == -i64::from(libc::ECANCELED);
         let always = flight.operation.continue_on_error && !cancelled;
         let is_active = std::mem::take(&mut flight.is_active);
         let counted_resubmittable = std::mem::take(&mut flight.counted_resubmittable);
         let abandoned = flight.abandoned;
-        // Behind its last operation a file may be closed: a completion does not hold it.
+        // A completion does not keep the file open: after its last operation it may be closed.
         self.fds_to_close.extend(flight.operation.file.take().and_then(File::into_last_fd));
         let from = self.slots.state(key).unwrap_or(State::Free);
         self.slots.set_state(key, from, State::Done);
@@ -234,7 +239,7 @@ impl<T: Default> Table<T> {
             self.ready += 1;
             self.done.push_back(key);
         }
-        // (A barrier that was cancelled before it was let through leaves one that was in force.)
+        // (A barrier that was cancelled while it waited was never in force.)
         if drain && is_active {
             self.draining = false;
         }

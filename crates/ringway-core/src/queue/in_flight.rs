@@ -1,5 +1,5 @@
-//! An operation in its slot: what is known of it, and what its answers mean. No system call but the
-//! close of a descriptor that nobody else knows of.
+//! An operation in its slot: its state, and what a result means for it. It makes no system calls,
+//! except to close a descriptor that nobody else knows.
 
 use super::events::MAX_RETRIES;
 use super::{Completion, OpId, Orphan};
@@ -12,50 +12,50 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
-/// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
+/// The longest piece of any transfer; the kernel's own limit is just below 2 GiB.
 const MAX_PIECE: u64 = 1 << 30;
 
-/// An operation in its slot.
+/// The value of a slot: an operation, its progress and its result.
 pub(super) struct InFlight<T = ()> {
-    /// Not dropped by itself, so that it can be written in place: when a life ends, what the
-    /// operation owned has been taken out of it, or is leaked on purpose.
+    /// Never dropped in place, so that a new operation can be written over it. When a slot is
+    /// freed, the operation's resources were moved out or are leaked on purpose.
     pub(super) operation: ManuallyDrop<Operation>,
     pub(super) progress: Progress,
-    /// What follows in its chain.
+    /// The next operation of the chain.
     pub(super) next: Option<Key>,
-    /// What comes before it in its chain, if the kernel was given both.
+    /// The operation before it in the chain, if both were submitted linked.
     pub(super) after: Option<Key>,
-    /// It was counted into `active`.
+    /// Counted in `active`.
     pub(super) is_active: bool,
-    /// It was counted into `resubmittable`.
+    /// Counted in `resubmittable`.
     pub(super) counted_resubmittable: bool,
-    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time
-    /// limit or descriptor to take over, and does not [go on](Self::may_resubmit). Such a one takes
-    /// the short way through the queue, which keeps no account of pieces.
+    /// Takes the fast path through the queue, which does not count pieces: the operation has one
+    /// piece, no chain, barrier or time limit, is no close, and needs no
+    /// [resubmission](Self::may_resubmit).
     pub(super) fast_path: bool,
     pub(super) cancel_cause: CancelCause,
-    /// The threads carry it, since the main backend cannot.
+    /// Runs on the fallback pool, since the main backend does not support it.
     pub(super) use_fallback: bool,
     pub(super) abandoned: bool,
-    /// A close that has taken the descriptor out of its file, and now is its owner.
+    /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
-    /// Its owner's.
+    /// What the owner attached.
     pub(super) attachment: T,
 }
 
-/// Why an operation that fails with ECANCELED was meant to.
+/// Why an operation was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CancelCause {
-    /// It was not.
+    /// It was not cancelled.
     None,
-    /// Its owner asked for it.
+    /// The owner cancelled it.
     Cancelled,
-    /// Its time was up.
+    /// Its time limit has passed.
     TimedOut,
-    /// What it was linked behind failed.
+    /// An earlier operation of its chain failed.
     ChainBroken,
 }
 
@@ -82,7 +82,7 @@ impl<T: Default> Default for InFlight<T> {
 }
 
 impl<T: Default> InFlight<T> {
-    /// A new life, with an operation that has just been put in its place.
+    /// Resets the state for an operation that was just written into the slot.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.progress = split(&self.operation);
@@ -104,8 +104,9 @@ impl<T: Default> InFlight<T> {
         op::set_addresses(&mut self.operation);
     }
 
-    /// Somebody may wait for what follows an answer: the rest of a transfer through a pipe, another
-    /// try of one that was not to wait, an open that has to wait for a reader.
+    /// A result may be followed by another submission that somebody waits for: the rest of a
+    /// transfer through a pipe, a retry of a nonblocking transfer, or an open that must wait for a
+    /// reader.
     #[inline]
     pub(super) fn may_resubmit(&self) -> bool {
         match &self.operation.raw {
@@ -114,42 +115,42 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// Leaves the short way; `submitted`: a backend has it.
+    /// Leaves the fast path. `submitted`: a backend has the operation.
     pub(super) fn leave_fast_path(&mut self, submitted: bool) {
         if std::mem::take(&mut self.fast_path) && submitted {
             self.progress.next_piece();
         }
     }
 
-    /// This answer to a plain one is the outcome.
+    /// True if this result completes an operation on the fast path.
     #[inline]
     pub(super) fn is_final(&self, result: i64) -> bool {
         result >= 0 && (!self.operation.exact || result as u64 == self.progress.total())
     }
 
-    /// What a backend is given of it.
+    /// The operation, or the part of it, that one piece covers.
     #[inline]
     pub(super) fn piece(&self, piece: Piece) -> Raw {
         let all = piece.start == 0 && piece.len == self.progress.total();
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
-    /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are not shown.
+    /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are retried, not reported.
     pub(super) fn should_retry(&self, errno: i32) -> bool {
         if self.cancel_cause != CancelCause::None {
             return false;
         }
         match errno {
             libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
-            // The threads say it where no more opens may wait, and the system call where O_NONBLOCK
+            // The threads return it when too many opens wait, and the system call when O_NONBLOCK
             // meets a lease.
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
                 !self.use_fallback && self.retries <= MAX_RETRIES
             }
             libc::EAGAIN => true,
-            // What the kernel was to begin or to go on with (a link, a buffered read that had to
-            // wait) when the thread that submitted it had ended. If it is the address after all, it
-            // is so again.
+            // The kernel also fails with it if the thread that submitted the operation has ended
+            // before the kernel started it (a link) or continued it (a buffered read that had to
+            // wait). If the address is really bad, the retry fails too.
             libc::EFAULT => !self.use_fallback && self.retries <= MAX_RETRIES,
             // The kernel may have enforced the time limit.
             libc::EINTR | libc::ECANCELED => {
@@ -159,8 +160,8 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// A read has met the end of the file: it came to nothing, or it is a direct one that stopped
-    /// between two blocks, and to go on from there would be refused for its alignment.
+    /// True if a read has reached the end of the file: it read nothing, or it is a direct read that
+    /// stopped within a block, so that its rest would not be aligned.
     pub(super) fn is_end_of_file(&self, attempt: Attempt) -> bool {
         if self.operation.raw.is_write() {
             return false;
@@ -172,7 +173,7 @@ impl<T: Default> InFlight<T> {
         attempt.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_between_blocks)
     }
 
-    /// What the owner is shown for what the kernel said.
+    /// The result that the owner gets for the kernel's result.
     pub(super) fn final_result(&self, result: i64) -> i64 {
         let errno = match result {
             0.. => return result,
@@ -181,15 +182,15 @@ impl<T: Default> InFlight<T> {
         let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
         let was_stopped = stopped || errno == libc::EFAULT;
         match (&self.operation.raw, self.cancel_cause) {
-            // Its time having come is what was asked of it.
+            // A timeout that expires has succeeded.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
-            // An interrupted close has closed the descriptor all the same (close(2), NOTES).
+            // An interrupted close has closed the descriptor nevertheless (close(2), NOTES).
             (Raw::Close(_), _) if errno == libc::EINTR => 0,
             (_, CancelCause::TimedOut) if was_stopped => -i64::from(libc::ETIMEDOUT),
             (_, CancelCause::Cancelled | CancelCause::ChainBroken) if was_stopped => {
                 -i64::from(libc::ECANCELED)
             }
-            // The kernel kept the time limit itself.
+            // The kernel enforced the time limit itself.
             (_, CancelCause::None) if stopped && self.deadline.is_some() => {
                 -i64::from(libc::ETIMEDOUT)
             }
@@ -197,20 +198,20 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// A close that was cancelled before it began, or whose time was up, has left its descriptor
-    /// open, and nobody else knows of it.
+    /// The descriptor of a close that was cancelled or timed out before it started: it is still
+    /// open, and nobody else knows it.
     pub(super) fn take_unclosed_fd(&mut self) -> Option<OwnedFd> {
         let Raw::Close(close) = self.operation.raw else { return None };
         let is_open = std::mem::take(&mut self.owns_descriptor)
             && [libc::ECANCELED, libc::ETIMEDOUT]
                 .map(|errno| -i64::from(errno))
                 .contains(&self.result);
-        // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not
+        // SAFETY: `take_descriptor` took the descriptor from its only owner, and the kernel has not
         // closed it.
         is_open.then(|| unsafe { OwnedFd::from_raw_fd(close.fd) })
     }
 
-    /// What follows in a chain may begin.
+    /// True if the next operation of the chain may start.
     pub(super) fn succeeded(&self) -> bool {
         match self.result {
             ..0 => false,
@@ -218,10 +219,10 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// io_uring tries an open as if it had been told not to wait (`O_NONBLOCK`), and a FIFO that
-    /// nobody reads then answers ENXIO to who would write. The threads wait for its reader. (For
-    /// reading it is opened at once, and that is left as it is: to close it again and wait would
-    /// break the pipe of a writer that has come meanwhile.)
+    /// io_uring first tries an open as if `O_NONBLOCK` were set. For a FIFO without a reader, an
+    /// open for writing then fails with ENXIO; the threads wait for the reader instead. (An open
+    /// for reading succeeds at once, and is kept: closing it to wait would break the pipe of a
+    /// writer that opened it meanwhile.)
     pub(super) fn should_wait_for_reader(&self, errno: i32) -> bool {
         let Raw::Open(open) = &self.operation.raw else { return false };
         let may_wait = open.flags as i32 & libc::O_NONBLOCK == 0
@@ -233,19 +234,19 @@ impl<T: Default> InFlight<T> {
             && self.cancel_cause == CancelCause::None
     }
 
-    /// What has no offsets ignores one that is named. io_uring sees to that for a pipe and not for
-    /// a socket; the threads do for both.
+    /// A file without offsets ignores an offset that is given. io_uring does so for pipes but not
+    /// for sockets; the threads do so for both.
     pub(super) fn should_drop_offset(&self, errno: i32) -> bool {
         errno == libc::ESPIPE && !self.use_fallback && self.cancel_cause == CancelCause::None
     }
 
-    /// Takes out an operation that has not been started.
+    /// Moves out an operation that was not started.
     pub(super) fn withdraw(&mut self) -> (Operation, T) {
         let operation = std::mem::replace(&mut self.operation, ManuallyDrop::new(op::nop()));
         (ManuallyDrop::into_inner(operation), std::mem::take(&mut self.attachment))
     }
 
-    /// The end of an operation that nobody waits for.
+    /// Moves out an abandoned operation that has ended.
     pub(super) fn orphan(&mut self, key: Key) -> Orphan<T> {
         Orphan { completion: self.complete(key), attachment: std::mem::take(&mut self.attachment) }
     }
@@ -271,13 +272,13 @@ impl<T: Default> InFlight<T> {
     }
 }
 
-/// How a transfer is cut: a read in pieces of what the device takes in one request, where that is
-/// less.
+/// How a transfer is split: a read into pieces of the device's largest request, if that is less
+/// than its length.
 ///
-/// A write is what one `pwrite(2)` does: one append, nothing behind the count that it answers. So
-/// it goes whole, and where it is too long even for the kernel, one piece after the other. (That
-/// costs nothing: measured with requests of 64 KiB and of 1280 KiB, whole writes are as fast as
-/// eight pieces at a time, or faster.)
+/// A write is what one `pwrite(2)` is: one append, and nothing is written after the count that it
+/// returns. So it is submitted whole; if it is too long even for the kernel, one piece after the
+/// other. (This costs nothing: with device requests of 64 KiB and of 1280 KiB, whole writes were
+/// measured to be as fast as eight pieces at a time, or faster.)
 #[inline]
 fn split(operation: &Operation) -> Progress {
     match operation.raw.transfer() {
@@ -291,7 +292,7 @@ fn split(operation: &Operation) -> Progress {
     }
 }
 
-/// The longest piece of a read: of a direct one, what the device takes in one request.
+/// The longest piece of a read; for a direct read, the device's largest request.
 #[cold]
 fn piece_limit(file: Option<&File>) -> u64 {
     let Some(file) = file.filter(|file| file.is_direct()) else { return MAX_PIECE };
@@ -309,8 +310,8 @@ mod tests {
     use crate::slots::Slots;
     use std::os::fd::AsRawFd;
 
-    /// Two appends in flight together must not be mixed, and nothing may land behind the count of a
-    /// short write.
+    /// Two concurrent appends must not interleave, and no bytes may follow the count of a short
+    /// write.
     #[test]
     fn writes_go_whole_or_in_order() {
         let file = File::from(std::fs::File::open("/dev/zero").unwrap());
@@ -319,7 +320,7 @@ mod tests {
             [(0, 1), (2 << 20, 1), (MAX_PIECE as usize, 1), (long, 2), (2 * long, 3)]
         {
             let raw = op::Write { fd: file.as_raw_fd(), buf: std::ptr::null(), len, offset: 0 };
-            // SAFETY: it is not pushed, so that nobody looks at the address.
+            // SAFETY: the operation is not pushed, so the address is never used.
             let write = unsafe { Operation::from_raw(raw.into(), Some(file.clone()), None) };
             let mut progress = split(&write);
             for number in 0..pieces {
@@ -333,7 +334,7 @@ mod tests {
         }
     }
 
-    /// An operation in flight costs at most this beside its buffer.
+    /// An operation in flight costs at most this much memory in addition to its buffer.
     #[test]
     fn a_slot_is_small() {
         let size = Slots::<InFlight>::slot_size();

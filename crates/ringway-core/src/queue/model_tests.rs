@@ -1,5 +1,5 @@
-//! The life of an operation in its slot, on the null backend with and without faults, against a
-//! model: random steps of many operations, with ids whose life is over among them.
+//! Random steps on a table over the null backend, with and without faults, checked against a model.
+//! Ids of operations that have ended are used too.
 
 use super::{Abandoned, BackendKind, Completion, OpId, Options, Table};
 use crate::FaultPlan;
@@ -11,15 +11,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An operation's number: in its user data, its attachment and its buffer.
+/// The number of an operation: its user data, its attachment and the content of its buffer.
 type Number = u64;
 
-/// Rounds after which nothing is in flight, if nothing new comes.
+/// After this many rounds without new operations nothing may be in flight.
 const MAX_ROUNDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// So many operations, as a chain if there are several, of these kinds and options.
+    /// Inserts this many operations (several form a chain), with this opcode and these options.
     Insert(u8, u8, u8),
     Start(usize),
     SubmitPending,
@@ -29,7 +29,7 @@ enum Step {
     Take(usize),
     Cancel(usize),
     Abandon(usize),
-    /// Everything that an id whose life is over could be used for.
+    /// Every use of the id of an operation that has ended.
     Stale(usize),
 }
 
@@ -64,13 +64,13 @@ fn plan() -> impl Strategy<Value = Option<FaultPlan>> {
     prop::option::of(plan)
 }
 
-/// Where the model has an operation.
+/// The state of an operation in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
-    /// Started, and waited for.
+    /// Started, not abandoned.
     Begun,
-    /// Started, and given up.
+    /// Started and abandoned.
     Abandoned,
 }
 
@@ -78,13 +78,14 @@ struct Model {
     table: Table<Number>,
     backends: Backends,
     file: File,
-    /// Ids of operations that were inserted together and have not been started.
+    /// Ids of operations that were inserted together and not started.
     chains: Vec<Vec<OpId>>,
     live: HashMap<OpId, (Number, Phase)>,
     /// Live ids, in a stable order.
     ids: Vec<OpId>,
     over: Vec<OpId>,
-    /// What became of each operation, and what shows that what it owned was dropped or returned.
+    /// How often each operation has ended, and a reference count that shows whether its resources
+    /// were dropped or returned.
     completions: Vec<u32>,
     owned: Vec<Arc<()>>,
 }
@@ -134,7 +135,7 @@ impl Model {
         (operation.user_data(number), number)
     }
 
-    /// The one outcome of an operation.
+    /// Records the end of an operation.
     fn complete_once(&mut self, id: OpId, number: Number, of: Number) {
         assert_eq!(number, of, "{id:?} is another operation's");
         self.completions[number as usize] += 1;
@@ -185,7 +186,7 @@ impl Model {
             Step::Start(_) if self.chains.is_empty() => {}
             Step::Start(at) => {
                 let mut chain = self.chains.swap_remove(at % self.chains.len());
-                // Some have been given up.
+                // Some were abandoned.
                 chain.retain(|id| self.live.contains_key(id));
                 chain.iter().for_each(|id| self.live.get_mut(id).unwrap().1 = Phase::Begun);
                 match chain[..] {
@@ -255,7 +256,7 @@ impl Model {
         }
     }
 
-    /// What the table says agrees with the model.
+    /// The table agrees with the model.
     fn look(&mut self) {
         self.table.check();
         let counts = self.table.counts();
@@ -271,7 +272,7 @@ impl Model {
         }
     }
 
-    /// Everything is started, completes and is taken.
+    /// Starts and completes all operations, and takes their results.
     fn finish(mut self) {
         while !self.chains.is_empty() {
             self.step(Step::Start(0));
@@ -312,7 +313,8 @@ proptest! {
         model.finish();
     }
 
-    /// It ends at any point: what is in flight is told or freed once.
+    /// The table may be shut down at any point: each operation in flight is completed or freed
+    /// once.
     #[test]
     fn it_may_end_at_any_point(plan in plan(), steps in proptest::collection::vec(step(), 1..100)) {
         let mut model = Model::new(plan);

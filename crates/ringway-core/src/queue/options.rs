@@ -1,4 +1,4 @@
-//! What a queue is to be, and how a backend is chosen for it.
+//! The options of a queue, and how they choose a backend.
 
 use super::{Backends, Queue, Table, build_parts};
 #[cfg(feature = "testing")]
@@ -23,18 +23,18 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How operations reach the kernel.
+/// A way to pass operations to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendKind {
     /// io_uring.
     Uring,
-    /// Linux AIO (`io_submit`): direct I/O and fsync; the rest goes to threads.
+    /// Linux AIO (`io_submit`): direct I/O, fsync and poll; other operations run on threads.
     Kaio,
     /// Threads that make blocking calls.
     Threads,
-    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and
-    /// benchmarks, with the feature `testing`; only code chooses it, never the environment.
+    /// Does nothing and reports success, to measure the cost of the queue itself. For tests and
+    /// benchmarks, with the feature `testing`. Only code can choose it, never the environment.
     #[cfg(feature = "testing")]
     Null,
 }
@@ -43,7 +43,7 @@ impl BackendKind {
     /// The backends that do I/O, in the order in which a queue tries them.
     pub const ALL: [Self; 3] = [Self::Uring, Self::Kaio, Self::Threads];
 
-    /// The name; but for `null`, as in `RINGWAY_BACKEND`.
+    /// The name, as in `RINGWAY_BACKEND` (which does not accept `null`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uring => "uring",
@@ -89,12 +89,11 @@ impl fmt::Display for ParseBackendError {
 impl std::error::Error for ParseBackendError {}
 
 /// A kernel thread that polls the submission queue, so that submitting needs no system call
-/// (`IORING_SETUP_SQPOLL`). It keeps a processor busy for as long as there is work, and a while
-/// longer.
+/// (`IORING_SETUP_SQPOLL`). It keeps a processor busy while there is work, and for a while after.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SqPoll {
-    /// How long it polls without work before it sleeps; whole milliseconds.
+    /// How long it polls without work before it sleeps; in whole milliseconds.
     pub idle: Duration,
     /// The processor that it is bound to.
     pub cpu: Option<u32>,
@@ -115,7 +114,7 @@ impl SqPoll {
 /// The environment variable that chooses the backend.
 const BACKEND_ENV: &str = "RINGWAY_BACKEND";
 
-/// What a queue is to be. The defaults suit a queue of a few dozen operations at a time.
+/// Options of a queue. The defaults suit a queue with a few dozen operations at a time.
 ///
 /// ```
 /// use ringway_core::Options;
@@ -174,54 +173,57 @@ impl Options {
     /// The most operations that a queue may have [in flight](Self::in_flight).
     pub const MAX_IN_FLIGHT: u32 = MAX_SLOTS;
 
-    /// The defaults: 64 entries, 1024 operations in flight, the best backend that is granted.
+    /// The defaults: 64 entries, 1024 operations in flight, the best available backend.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This backend or an error. Without it, `RINGWAY_BACKEND` forces one, and without that the
-    /// best is taken that passes a real read: uring, kaio, threads.
+    /// Forces this backend; building fails if it is refused. Without this option, `RINGWAY_BACKEND`
+    /// forces one. Without that, the queue takes the first of uring, kaio and threads that passes a
+    /// real read.
     pub fn backend(mut self, backend: BackendKind) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// Entries of the submission queue: the most operations that one system call submits. They cost
-    /// locked memory (`RLIMIT_MEMLOCK`), about 200 bytes each with their completions. Default 64.
+    /// Entries of the submission queue: the most operations that one system call submits. They use
+    /// locked memory (`RLIMIT_MEMLOCK`), about 200 bytes each including their completions. Default
+    /// 64.
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
         self
     }
 
-    /// Entries of the completion queue; default four times those of the submission queue. More
-    /// completions than this at once are kept by the kernel, at some cost.
+    /// Entries of the completion queue; default four times those of the submission queue. The
+    /// kernel keeps further completions elsewhere, at some cost.
     pub fn completion_entries(mut self, entries: u32) -> Self {
         self.completion_entries = Some(entries);
         self
     }
 
-    /// The most operations in flight: a push beyond them is answered with `Full`. Default 1024, at
-    /// most 16 777 215.
+    /// The most operations in flight; a push beyond that fails with `Full`. Default 1024, at most
+    /// [`MAX_IN_FLIGHT`](Self::MAX_IN_FLIGHT).
     pub fn in_flight(mut self, cap: u32) -> Self {
         self.in_flight = cap;
         self
     }
 
-    /// A kernel thread polls the submission queue (uring only).
+    /// Makes a kernel thread poll the submission queue (uring only).
     pub fn sqpoll(mut self, sqpoll: SqPoll) -> Self {
         self.sqpoll = Some(sqpoll);
         self
     }
 
-    /// Shares the kernel threads of another queue, its SQPOLL thread and io-wq workers
-    /// (`IORING_SETUP_ATTACH_WQ`). Refused, with the reason kept, when that queue has no ring.
+    /// Shares the kernel threads of another queue: its SQPOLL thread and io-wq workers
+    /// (`IORING_SETUP_ATTACH_WQ`). Refused, with the reason in [`explain`](Queue::explain), if that
+    /// queue has no ring.
     pub fn attach(mut self, other: &Queue) -> Self {
-        // A queue without a ring is attached to by a descriptor that is none: the kernel's refusal
-        // is the explanation.
+        // For a queue without a ring, a descriptor that is no ring makes the kernel refuse, which
+        // yields the explanation.
         self.attach = other
             .ring_fd()
             .map(|fd| {
-                // SAFETY: the ring's descriptor is open for as long as `other` is borrowed.
+                // SAFETY: the ring's descriptor stays open while `other` is borrowed.
                 unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
             })
             .or_else(|| Some(std::fs::File::open("/dev/null").map(OwnedFd::from)))
@@ -231,97 +233,98 @@ impl Options {
     }
 
     /// Polls the device for completions instead of waiting for its interrupt
-    /// (`IORING_SETUP_IOPOLL`). It needs `file` to be open for direct I/O on a device with poll
-    /// queues; a real read of it decides. Everything but direct transfers then goes to the threads,
-    /// waiting spins, and there is no descriptor to poll.
+    /// (`IORING_SETUP_IOPOLL`). `file` must be open for direct I/O on a device with poll queues; a
+    /// real read of it decides whether that works. All operations but direct transfers then run on
+    /// threads, waiting spins, and there is no descriptor to poll.
     pub fn iopoll(mut self, file: &File) -> Self {
         self.iopoll = Some(file.clone());
         self
     }
 
-    /// Only the thread that builds the queue will use it, to submit and to wait. The kernel may
-    /// then leave completions to that thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1; before that
-    /// `COOP_TASKRUN`), and answers EEXIST to any other. Without this option completions interrupt
-    /// the thread that submitted: another one may be waiting for them.
+    /// Promises that only the thread that builds the queue submits and waits. The kernel may then
+    /// leave completion work to that thread (`SINGLE_ISSUER` and `DEFER_TASKRUN` from 6.1,
+    /// `COOP_TASKRUN` before), and fails calls of other threads with EEXIST. Without this option
+    /// completions interrupt the thread that submitted, since another one may be waiting for them.
     pub fn single_issuer(mut self, yes: bool) -> Self {
         self.single_issuer = yes;
         self
     }
 
-    /// The descriptor to poll is an eventfd on every backend, rather than the ring itself on uring.
+    /// Makes the descriptor to poll an eventfd on every backend, instead of the ring itself on
+    /// uring.
     pub fn eventfd(mut self, yes: bool) -> Self {
         self.eventfd = yes;
         self
     }
 
-    /// The most io-wq workers, kernel threads for what cannot be done without blocking: for files,
-    /// and for the rest (5.15). 0 leaves the kernel's own limit. Those that hang in a file system
-    /// do not count: the limit for files is raised for them, to at most 1024.
+    /// Limits the io-wq workers, the kernel threads for operations that would block: for files, and
+    /// for everything else (5.15). 0 keeps the kernel's own limit. Workers that hang in a file
+    /// system do not count: the limit for files is raised for them, up to 1024.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.io_wq_workers = Some([files, rest]);
         self
     }
 
-    /// The most threads, on the threads backend and beside the others. Default 64. They are started
-    /// as work needs them, and end when there is none. Not counted are threads that hang in a
-    /// system call, and those of operations that may wait for ever (opens of FIFOs, blocking calls
-    /// of streams): at most 1024 each. Beyond that, such an open is answered EAGAIN.
+    /// The most threads, for the threads backend and for the fallback pool of the others. Default
+    /// 64. Threads start when there is work and end when there is none. Not counted are threads
+    /// that hang in a system call, and those of operations that may wait forever (opens of FIFOs,
+    /// blocking calls on streams): at most 1024 of each. An open beyond that fails with EAGAIN.
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The most threads for fsync and its kin, which have a lane of their own. Default 4; those
-    /// that hang are not counted.
+    /// The most threads for fsync and other syncs, which have a lane of their own. Default 4;
+    /// threads that hang are not counted.
     pub fn sync_threads(mut self, threads: u32) -> Self {
         self.sync_threads = threads;
         self
     }
 
-    /// Anything refused is an error, instead of being done without.
+    /// Makes building fail if any requested feature is refused, instead of doing without it.
     pub fn strict(mut self, yes: bool) -> Self {
         self.strict = yes;
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    /// Injects faults, to test programs that must handle them. With the feature `testing`.
     #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
     }
 
-    /// How long dropping the queue waits for operations in flight that will not be cancelled. What
-    /// is in flight after that is leaked, never freed. Default five seconds.
+    /// How long dropping the queue waits for operations in flight that cannot be cancelled. What is
+    /// in flight after that is leaked, never freed. Default five seconds.
     pub fn close_wait(mut self, wait: Duration) -> Self {
         self.close_wait = wait;
         self
     }
 
-    /// Makes the queue. With [`single_issuer`](Self::single_issuer), on the thread that will use
-    /// it.
+    /// Builds the queue. With [`single_issuer`](Self::single_issuer), call it on the thread that
+    /// will use the queue.
     ///
-    /// Blocks for some system calls, a real read among them.
+    /// Blocks for several system calls, including a real read.
     ///
-    /// Errors: [`BuildError::Refused`] when a forced backend is refused, or anything at all in
-    /// strict mode; [`BuildError::Invalid`] for numbers out of range, or a name that
-    /// `RINGWAY_BACKEND` cannot have.
+    /// Errors: [`BuildError::Refused`] if a forced backend is refused, or, with
+    /// [`strict`](Self::strict), if any feature is; [`BuildError::Invalid`] for numbers out of
+    /// range and for an unknown name in `RINGWAY_BACKEND`.
     pub fn build(&self) -> Result<Queue, BuildError> {
         let built = self.choose_backend()?;
         Ok(Queue::assemble(built.backend, built.ring_fd, self, built.explanation))
     }
 
-    /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds
-    /// any number of operations, started or not; [`in_flight`](Self::in_flight) is how many should
-    /// be started at a time.
+    /// Builds the two parts of a queue, for an engine that shares it among threads. The table holds
+    /// any number of operations, started or not; start at most [`in_flight`](Self::in_flight) of
+    /// them at a time.
     ///
-    /// Blocks, and fails, as [`build`](Self::build).
+    /// Blocks and fails as [`build`](Self::build) does.
     pub fn build_parts<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
         let built = self.choose_backend()?;
         Ok(build_parts(built.backend, built.ring_fd, self, built.explanation, MAX_SLOTS))
     }
 
-    /// The best backend that is to be had.
+    /// Builds the best available backend.
     fn choose_backend(&self) -> Result<ChosenBackend, BuildError> {
         self.check()?;
         let forced = match (self.backend, std::env::var(BACKEND_ENV)) {
@@ -409,7 +412,8 @@ impl Options {
         let mut built = match kind {
             BackendKind::Uring => self.build_uring()?,
             BackendKind::Kaio => {
-                // The machine's contexts share `fs.aio-max-nr`: no more than can be of use at once.
+                // All contexts of the machine share `fs.aio-max-nr`: reserve no more than can be
+                // used at once.
                 let requests = self.in_flight.min(self.entries.saturating_mul(4));
                 let kaio =
                     Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
@@ -437,7 +441,8 @@ impl Options {
             #[cfg(feature = "testing")]
             BackendKind::Null => Feature::Threads,
         };
-        // Threads make plain system calls: there is nothing to try, and they need no descriptor.
+        // Threads make ordinary system calls: a trial would prove nothing, and they need no
+        // descriptor.
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio)
             && !built.available.contains(&Feature::IoPoll)
         {
@@ -452,7 +457,7 @@ impl Options {
         Ok(built)
     }
 
-    /// A ring; one that polls for completions only if a real read of the file says that it can.
+    /// Builds a ring. It polls for completions only if a real read of the file succeeds that way.
     fn build_uring(&self) -> Result<BuiltBackend, Refusal> {
         let mut settings = Settings {
             // An operation with a time limit takes two entries at once.
@@ -487,7 +492,7 @@ impl Options {
         })
     }
 
-    /// What was asked for that only a ring can do.
+    /// Refusals of the requested options that only a ring supports.
     fn ring_only_refusals(&self, kind: BackendKind) -> Vec<Refusal> {
         if kind == BackendKind::Uring {
             return Vec::new();
@@ -505,7 +510,7 @@ impl Options {
     }
 }
 
-/// A backend, and how it was chosen.
+/// The chosen backend, and the explanation of the choice.
 struct ChosenBackend {
     backend: Box<dyn Backend>,
     ring_fd: Option<i32>,
@@ -525,15 +530,16 @@ impl BuiltBackend {
     }
 }
 
-/// Which backend a queue has, what it was granted, and what was refused, with reason and fix.
+/// The backend of a queue, its available features, and those that were refused, with reason and
+/// fix.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The backend.
+    /// The backend in use.
     pub backend: BackendKind,
-    /// Flags and registrations that are in use.
+    /// Features that are in use: flags and registrations.
     pub available: Vec<Feature>,
-    /// What was asked for, or tried first, and refused.
+    /// Features and backends that were requested, or tried first, and refused.
     pub refusals: Vec<Refusal>,
 }
 
@@ -547,48 +553,48 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A token that no operation will have.
+/// A token that no operation has.
 fn trial_token() -> Token {
     Token::new(Key { index: 0, generation: NonZeroU32::MAX }, 0)
 }
 
 /// How long a trial may take before the backend counts as refused.
-const MAX_RETRIES: Duration = Duration::from_secs(5);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads something through the backend, as it will be used: setting one up proves nothing (some
-/// sandboxes grant the set-up and refuse every operation).
+/// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
+/// nothing: some sandboxes allow that and then refuse every operation.
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
-    // Leaked if the answer does not come: the kernel may still write to it.
+    // Leaked if no result comes: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));
     let read =
         op::Read { fd: sample.file().as_raw_fd(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
     let result = run_trial(backend, op::Raw::Read(read))?;
-    // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
+    // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
     result?;
     sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
-/// A direct read of a file of the caller's, on a ring that polls for completions.
+/// Reads from the caller's file on a ring that polls for completions.
 fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
     let read = op::Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
     let result = run_trial(backend, op::Raw::Read(read))?;
-    // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
+    // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
     drop(unsafe { Box::from_raw(buffer) });
     result.map(|_| ())
 }
 
-/// One job through a backend that has nothing else to do: its result or errno; or an error when it
-/// has not been answered.
+/// Runs one job on a backend that has no other: returns its result or errno. An outer error means
+/// that the job has not completed.
 fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
     let job = Job::new(trial_token(), raw, FileKind::Storage, true);
-    // SAFETY: the callers leak what the job points at unless its answer has come.
+    // SAFETY: the callers leak what the job points at unless the job has completed.
     unsafe { backend.push(&job) }.map_err(|_| libc::EAGAIN)?;
-    let until = Instant::now() + MAX_RETRIES;
+    let until = Instant::now() + TRIAL_TIMEOUT;
     let mut events = Vec::new();
     while events.is_empty() {
         if Instant::now() >= until {

@@ -1,5 +1,5 @@
-//! Giving operations to the backends: in pieces, linked, or to the threads that stand beside a
-//! backend which cannot carry them.
+//! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
+//! pool.
 
 use super::fixed::Fixed;
 use super::in_flight::{CancelCause, InFlight};
@@ -12,17 +12,17 @@ use crate::slots::{Key, State, Token};
 use std::os::fd::IntoRawFd;
 use std::time::{Duration, Instant};
 
-/// What is known of a file that nobody has looked at.
+/// The traits of a file that was not checked.
 const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
-/// What has to be known of a file before a job on it is carried.
+/// Which files are checked before a job on them is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TraitLookup {
-    /// Nothing: a ring takes everything, but direct transfers at the file's own position, and long
-    /// or durable ones through the page cache in its own way.
+    /// None: a ring accepts every file. Exceptions are direct transfers at the current position,
+    /// and long or durable buffered transfers.
     None,
-    /// Whether it can be waited for: threads find out themselves what a bare descriptor is.
+    /// Files of safe operations. The threads check bare descriptors themselves.
     Files,
-    /// Whether it is open for direct I/O, even of a bare descriptor.
+    /// Files and bare descriptors: whether they are open for direct I/O.
     Descriptors,
 }
 
@@ -50,7 +50,7 @@ impl TraitLookup {
     }
 }
 
-/// A job for a backend.
+/// Makes the job for one piece.
 #[inline]
 fn job<T>(
     trait_lookup: TraitLookup,
@@ -72,22 +72,22 @@ fn job<T>(
 }
 
 impl<T: Default> Table<T> {
-    /// Gives the backends what has been started, as much as they take. Nothing is submitted before
-    /// [`Backends::submit`].
+    /// Passes the started operations to the backends, as many as they take. [`Backends::submit`]
+    /// then submits them.
     pub fn submit_pending(&mut self, backends: &mut Backends) {
         self.assert_paired(backends);
         while let Some(key) = self.pending.front().copied() {
             let Some((state @ State::Pending, flight)) = self.slots.entry(key) else {
-                self.pending.pop_front(); // Cancelled while it waited.
+                self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
             let pushed = if flight.fast_path {
                 let job =
                     job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
                 if backends.main.supports(&job) {
-                    // SAFETY: the operation owns what the job points at, or its owner has promised
-                    // for it, and stays in its slot until the job has been answered; slots are
-                    // leaked rather than freed when the queue goes before that.
+                    // SAFETY: the operation owns what the job points at, or its maker promised to
+                    // keep it valid. It stays in its slot until the job has completed; if the queue
+                    // goes first, slots are leaked, not freed.
                     let pushed = unsafe { backends.main.push(&job) };
                     if pushed.is_ok() {
                         *state = State::Submitted;
@@ -108,7 +108,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// The long way, for everything that is not plain.
+    /// Submits an operation that is not on the fast path.
     fn submit_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), BackendFull> {
         if let Err(errno) = self.take_descriptor(key) {
             self.slots.set_state(key, State::Pending, State::Submitted);
@@ -149,7 +149,7 @@ impl<T: Default> Table<T> {
                     job.deadline = None;
                 }
                 backends.main_in_flight += 1;
-                // SAFETY: as for a plain one.
+                // SAFETY: as on the fast path.
                 unsafe { backends.main.push(&job) }
             };
             if pushed.is_err() {
@@ -167,7 +167,7 @@ impl<T: Default> Table<T> {
         Ok(())
     }
 
-    /// The whole of a chain to the kernel, linked; false when it is to go one by one.
+    /// Submits a whole chain, linked. Returns false if its operations must be submitted one by one.
     fn submit_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
         let mut count = 0;
         let mut at = Some(first);
@@ -231,7 +231,7 @@ impl<T: Default> Table<T> {
         true
     }
 
-    /// A close takes the descriptor out of the file that it holds, if nobody else holds it.
+    /// Moves the descriptor of a close out of its file, if the operation is the only holder.
     fn take_descriptor(&mut self, key: Key) -> Result<(), i32> {
         let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
         if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
@@ -254,7 +254,7 @@ impl<T: Default> Table<T> {
             .operation
             .timeout
             .map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.get()));
-        // A limit that the clock cannot express is none.
+        // A limit beyond the range of the clock is no limit.
         let Some(at) = Instant::now().checked_add(limit) else { return };
         flight.deadline = Some(at);
         let token = Token::new(key, 0);
@@ -265,8 +265,8 @@ impl<T: Default> Table<T> {
                     fallback.set_timer(token, at);
                 }
             }
-            // The one keeps it itself (or the threads do, when it has to go there), the other needs
-            // no time.
+            // A ring keeps deadlines itself (the fallback pool does for operations there), and the
+            // null backend completes everything at once.
             BackendKind::Uring => {}
             #[cfg(feature = "testing")]
             BackendKind::Null => {}
@@ -279,8 +279,8 @@ fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendF
         // SAFETY: as for the main backend.
         Some(fallback) => unsafe { fallback.push(job) },
         None => {
-            // Not even a lock and a descriptor are to be had: done here and now rather than not at
-            // all.
+            // Not even a lock and an eventfd can be made: run the blocking call here rather than
+            // fail.
             let kind = EventKind::Result(job.raw.call());
             backends.events.push(Event { token: job.token, kind });
             Ok(())
@@ -288,8 +288,9 @@ fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendF
     }
 }
 
-/// True for what does not wait for somebody else. Nothing else is linked: the kernel cannot cancel
-/// what stands behind another operation, and would begin it long after its owner has called it off.
+/// True for operations that end without anybody else's doing. Only these are linked: the kernel
+/// cannot cancel an operation that is linked behind another, and would start it long after its
+/// owner cancelled it.
 fn ends_by_itself(operation: &Operation) -> bool {
     match operation.raw.opcode() {
         Opcode::Poll | Opcode::Timeout | Opcode::Open => false,

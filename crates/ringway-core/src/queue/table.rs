@@ -1,9 +1,9 @@
-//! The half of a queue that knows its operations: a slot for each, from its making until its result
-//! is taken. No system call is made here but by the [`Backends`] that are handed in.
+//! The part of a queue that holds its operations: a slot for each, from insertion until its result
+//! is taken. It makes no system calls except through the [`Backends`] that are passed in.
 //!
 //! A [`Queue`](super::Queue) is a table and its backends with one owner. An engine that many
-//! threads share keeps the table under a lock that is held for moments, and the backends with
-//! whichever thread enters the kernel.
+//! threads share keeps the table under a lock that is held briefly, and the backends with the
+//! thread that enters the kernel.
 
 use super::in_flight::InFlight;
 use super::submit::TraitLookup;
@@ -18,74 +18,75 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The operations of a queue, each with an attachment of its owner's: who waits for it, say.
+/// The operations of a queue, each with an attachment of its owner, for example a waker.
 ///
 /// An operation is [inserted](Self::insert), [started](Self::start), submitted by
-/// [`carry`](Self::carry) and [`Backends::submit`], done by [`process_events`](Self::process_events), and
-/// [taken](Self::take); it stays in its slot all the while.
+/// [`submit_pending`](Self::submit_pending) and [`Backends::submit`], completed by
+/// [`process_events`](Self::process_events), and [taken](Self::take). It stays in the same slot
+/// throughout.
 ///
-/// Dropped by itself, everything in it is leaked, since the kernel may still touch it;
-/// [`shut_down`](Self::shut_down) ends both halves.
+/// [`shut_down`](Self::shut_down) frees both parts. Dropped before that, the table leaks its
+/// operations, since the kernel may still touch their memory.
 pub struct Table<T = ()> {
-    /// Freed only when nothing is in flight: see [`shut_down`](Self::shut_down).
+    /// Freed only if nothing is in flight: see [`shut_down`](Self::shut_down).
     pub(super) slots: ManuallyDrop<Slots<InFlight<T>>>,
-    /// Operations that have not been started.
+    /// Operations that were not started.
     pub(super) new: usize,
-    /// Operations whose turn it is.
+    /// Operations to submit.
     pub(super) pending: VecDeque<Key>,
-    /// Operations behind a barrier, and barriers, in the order they were started.
+    /// Barriers, and operations behind them, in the order they were started.
     pub(super) staged: VecDeque<Key>,
     pub(super) done: VecDeque<Key>,
-    /// Operations that are done, and that somebody waits for.
+    /// Operations that are done and not abandoned.
     pub(super) ready: usize,
-    /// Operations that nobody waits for and that are not over.
+    /// Operations that are abandoned and not done.
     pub(super) abandoned: usize,
-    /// Abandoned operations that are over.
+    /// Abandoned operations that have ended.
     pub(super) orphans: Vec<Orphan<T>>,
-    /// Descriptors that nobody has any more.
+    /// Descriptors that were last held by an operation that has ended.
     pub(super) fds_to_close: Vec<OwnedFd>,
-    /// Operations of which something is queued or submitted, or that such a one's chain will reach.
+    /// Operations that are pending or submitted, and those behind them that were submitted linked.
     pub(super) active: usize,
-    /// Operations that a backend has been given and that [may go on](InFlight::may_go_on).
+    /// Operations that were submitted and [may be submitted again](InFlight::may_resubmit).
     pub(super) resubmittable: usize,
-    /// Operations held behind another one of their chain.
+    /// Operations that wait for another one of their chain.
     pub(super) held: usize,
-    /// A barrier has been let through and is not done.
+    /// A barrier was released and is not done.
     pub(super) draining: bool,
     pub(super) trait_lookup: TraitLookup,
     pub(super) backend: BackendKind,
     pub(super) owner: OwnerProcess,
     pub(super) closed: bool,
-    /// Something was answered that the kernel may still have.
+    /// An operation was completed that the kernel may still have.
     pub(super) has_leaked: bool,
-    /// It has been shut down, with nothing left in flight.
+    /// Shut down, with nothing in flight.
     pub(super) is_shut_down: bool,
     pub(super) retries: u64,
     pub(super) continued: u64,
     pub(super) to_threads: u64,
     pub(super) late: u64,
-    /// Which backends it belongs to.
+    /// Identifies the backends that it belongs to.
     pair: u64,
 }
 
-/// An abandoned operation that is over, with what it owned.
+/// An abandoned operation that has ended, with its resources.
 #[derive(Debug)]
 pub struct Orphan<T> {
     /// What was attached to it.
     pub attachment: T,
-    /// Its completion; dropped, it closes a file that was opened.
+    /// Its completion. Dropping it closes a file that the operation opened.
     pub completion: Completion,
 }
 
-/// What became of an operation that was given up.
+/// What became of an operation that was abandoned.
 #[derive(Debug)]
 pub enum Abandoned<T> {
     /// It had not been started.
     New(Operation, T),
-    /// It was over.
+    /// It had completed.
     Done(Completion, T),
-    /// It is in flight, and will be among the [orphans](Table::orphans); to [cancel](Table::cancel)
-    /// it may end it sooner.
+    /// It is in flight, and will be among the [orphans](Table::orphans).
+    /// [Cancelling](Table::cancel) it may end it sooner.
     InFlight,
 }
 
@@ -119,7 +120,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// A number for a table and its backends.
+    /// A number that identifies a table and its backends.
     pub(super) fn new_pair() -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
@@ -127,8 +128,8 @@ impl<T: Default> Table<T> {
 
     /// # Panics
     ///
-    /// With the backends of another table: its slots might be freed while these had their
-    /// operations.
+    /// With the backends of another table: slots might be freed while those backends still have
+    /// their operations.
     #[inline]
     pub(super) fn assert_paired(&self, backends: &Backends) {
         assert!(self.pair == backends.pair, "these are another table's backends");
@@ -136,11 +137,11 @@ impl<T: Default> Table<T> {
 
     /// Puts an operation into a slot, to be [started](Self::start).
     ///
-    /// Errors: why it is not taken, with the operation.
-    // Inlined with the function that makes the operation, so that it is made in its slot: copying
-    // it there from the caller's frame costs as much as all the rest.
+    /// Errors: why it was rejected, with the operation.
+    // Inlined into the caller together with the function that makes the operation, so that it is
+    // made in its slot: copying it from the caller's frame costs as much as everything else here.
     #[inline(always)]
-    #[allow(clippy::result_large_err)] // The operation comes back whole, without an allocation.
+    #[allow(clippy::result_large_err)] // The operation is returned whole, without an allocation.
     pub fn insert(
         &mut self,
         operation: Operation,
@@ -157,7 +158,7 @@ impl<T: Default> Table<T> {
                 if self.backend == BackendKind::Null
                     && let crate::op::Resources::Spare(spare) = &mut flight.operation.resources
                 {
-                    spare.zero(); // Nobody reads into it.
+                    spare.zero(); // The null backend reads nothing into it.
                 }
                 self.new += 1;
                 Ok(OpId(key))
@@ -166,7 +167,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Why this operation, and as many others as `count` needs with it, cannot be taken in, if so.
+    /// Why `count` operations, of which this is one, would be rejected now; `None` if they would
+    /// not.
     pub fn rejection(&self, operation: &Operation, count: usize) -> Option<Reason> {
         if !self.owner.is_current() {
             return Some(Reason::Forked);
@@ -192,8 +194,8 @@ impl<T: Default> Table<T> {
         (self.slots.free_slots() < count).then_some(Reason::Full)
     }
 
-    /// An operation's turn has come: it is submitted with the next [`carry`](Self::carry), unless
-    /// it waits behind a barrier. In a table that is closed it answers ESHUTDOWN.
+    /// Starts an operation: the next [`submit_pending`](Self::submit_pending) submits it, unless it
+    /// waits behind a barrier. In a closed table it fails with ESHUTDOWN.
     #[inline]
     pub fn start(&mut self, id: OpId) {
         let key = id.0;
@@ -211,8 +213,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Starts operations of which each begins when the one before it has succeeded. A barrier among
-    /// them makes one of the first.
+    /// Starts a chain of operations, in which each starts when the one before it has succeeded. A
+    /// barrier anywhere in it makes the first one a barrier.
     pub fn start_chain(&mut self, ids: &[OpId]) {
         let Some(first) = ids.first().map(|id| id.0) else { return };
         let (mut last, mut drain) = (None, false);
@@ -236,35 +238,35 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// What is attached to an operation that has not been taken.
+    /// What is attached to an operation, until its result is taken.
     #[inline]
     pub fn attachment(&mut self, id: OpId) -> Option<&mut T> {
         self.slots.get_mut(id.0).map(|flight| &mut flight.attachment)
     }
 
-    /// An operation that is not over.
+    /// The operation with this id, until its result is taken.
     pub fn operation(&self, id: OpId) -> Option<&Operation> {
         self.slots.get(id.0).map(|flight| &*flight.operation)
     }
 
-    /// Something waits to be submitted, or for room in the backend.
+    /// True if operations wait to be submitted, or for capacity in the backend.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The next operation that is done and that nobody has been told of.
+    /// The next operation that is done, each returned once.
     #[inline]
     pub fn next_done(&mut self) -> Option<OpId> {
         loop {
             let key = self.done.pop_front()?;
-            // One that was given up after it was done is gone.
+            // An operation that was abandoned after it was done is gone.
             if self.slots.state(key) == Some(State::Done) {
                 return Some(OpId(key));
             }
         }
     }
 
-    /// The completion of an operation that is done.
+    /// Takes the completion of an operation that is done.
     #[inline]
     pub fn take(&mut self, id: OpId) -> Option<Completion> {
         if self.slots.state(id.0)? != State::Done {
@@ -274,12 +276,12 @@ impl<T: Default> Table<T> {
         self.slots.deliver(id.0, |flight| flight.complete(id.0))
     }
 
-    /// It has not been started; `None` when it is over.
+    /// True if it was not started; `None` if it has ended.
     pub fn is_new(&self, id: OpId) -> Option<bool> {
         self.slots.state(id.0).map(|state| state == State::New)
     }
 
-    /// An operation's owner does not wait for it any more.
+    /// Abandons an operation: its owner does not wait for it any more.
     pub fn abandon(&mut self, id: OpId) -> Option<Abandoned<T>> {
         let key = id.0;
         let in_table = self.slots.state(key)?;
@@ -294,7 +296,7 @@ impl<T: Default> Table<T> {
             return Some(Abandoned::Done(orphan.completion, orphan.attachment));
         }
         let flight = self.slots.get_mut(key)?;
-        // The short way is for those that somebody waits for.
+        // The fast path does not handle abandoned operations.
         flight.leave_fast_path(in_table == State::Submitted);
         if !std::mem::replace(&mut flight.abandoned, true) {
             self.abandoned += 1;
@@ -302,40 +304,40 @@ impl<T: Default> Table<T> {
         Some(Abandoned::InFlight)
     }
 
-    /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may
-    /// be the program's own.
+    /// Abandoned operations that have ended. Drop them without holding a lock, since their buffers
+    /// may be the program's own types.
     pub fn orphans(&mut self) -> &mut Vec<Orphan<T>> {
         &mut self.orphans
     }
 
-    /// Descriptors of files that operations which are over were the last to hold: to be dropped
-    /// where no lock is held, since to close one may take long.
+    /// Descriptors that were last held by operations that have ended. Drop them without holding a
+    /// lock, since closing one may take long.
     pub fn fds_to_close(&mut self) -> &mut Vec<OwnedFd> {
         &mut self.fds_to_close
     }
 
-    /// Drops what is over and nobody waits for.
+    /// Drops abandoned operations that have ended, and closes their files.
     pub(super) fn clear(&mut self) {
         self.orphans.clear();
         self.fds_to_close.clear();
     }
 
-    /// Operations that were inserted, and what became of them.
+    /// Counts of operations; "pushed" means inserted.
     pub fn counts(&self) -> Counts {
         self.slots.counts()
     }
 
-    /// Operations that were inserted and are neither taken nor given up and over.
+    /// Operations that were inserted and neither taken nor, if abandoned, ended.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
     }
 
-    /// The operation behind this one in its chain; `None` for the last, and when this one is over.
+    /// The next operation of the chain; `None` for the last one, and when this one has ended.
     pub(super) fn next_in_chain(&self, id: OpId) -> Option<OpId> {
         self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
     }
 
-    /// What has been done so far; `system_calls` is the backends' to tell.
+    /// Statistics so far. `system_calls` is 0: see [`Backends::system_calls`].
     pub fn stats(&self) -> super::QueueStats {
         super::QueueStats {
             counts: self.slots.counts(),
@@ -351,8 +353,8 @@ impl<T: Default> Table<T> {
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
         if self.is_shut_down {
-            // SAFETY: this is its last use. `shut_down` has found nothing in flight, so the kernel
-            // has nothing of it.
+            // SAFETY: the slots are not used after this. `shut_down` found nothing in flight, so
+            // the kernel has no address in them.
             unsafe { ManuallyDrop::drop(&mut self.slots) }
         }
     }
