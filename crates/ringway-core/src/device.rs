@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_no_direct_io() {
+    fn pipes_and_character_devices_have_no_direct_io() {
         let null = PathFacts::of_path(Path::new("/dev/null")).unwrap();
         assert_eq!(null.kind, StorageKind::Character);
         assert!(!null.direct.supported);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_path_is_the_callers_error() {
+    fn a_missing_path_is_an_error() {
         let error = PathFacts::of_path(Path::new("/no/such/path")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_magic_number_is_shown_as_it_is() {
+    fn an_unknown_magic_number_is_printed() {
         assert_eq!(file_system_name(0x1234_5678), "0x12345678");
         assert_eq!(file_system_name(0x5846_5342), "xfs");
     }

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_with_the_answer_or_with_the_time() {
+    fn waiting_ends_with_a_result_or_at_the_timeout() {
         let mut asked = 0;
         let result = wait_for(TRIAL_TIMEOUT, || {
             asked += 1;

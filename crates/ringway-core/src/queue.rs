@@ -144,7 +144,7 @@ impl Queue {
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(chain);
         let refused = match batch.len() {
-            0 => Some(Reason::Invalid("a chain of no operations")),
+            0 => Some(Reason::Invalid("the chain is empty")),
             count => batch.iter().find_map(|one| self.table.rejection(one, count)),
         };
         if let Some(reason) = refused {

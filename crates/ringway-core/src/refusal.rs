@@ -249,8 +249,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "make the first ring in the process that attaches to it",
         ),
         (libc::EPERM, DirectIo) => text(
-            "the file may not be opened this way, or the container withholds the device",
-            "check the file's attributes (lsattr), or hand the device to the container (docker run --device)",
+            "the file may not be opened this way, or the container does not have the device",
+            "check the file's attributes (lsattr), or pass the device to the container (docker \
+            run --device)",
         ),
         (libc::EACCES, DirectIo) => text(
             "the file's mode or a security module refuses it",
@@ -258,114 +259,153 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
 
-        (libc::ENOSYS, Threads) => text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox"),
+        (libc::ENOSYS, Threads) => text(
+            "a sandbox refuses new threads",
+            "allow clone and clone3 \
+        in the sandbox",
+        ),
         // The ring exists, so only this part of it is missing.
         (libc::ENOSYS, _)
-            if limits.seccomp != Some(2) && feature != Uring && feature.is_uring() && !feature.is_setup_flag() =>
+            if limits.seccomp != Some(2)
+                && feature != Uring
+                && feature.is_uring()
+                && !feature.is_setup_flag() =>
         {
             explain_unknown(feature)
         }
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
         (libc::EINVAL, Uring) => text(
-            "the kernel refused the parameters or a plain read: io_uring is too old or incomplete here",
+            "the kernel refused the parameters or a plain read: io_uring is too old or incomplete \
+            here",
             "use kernel 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
         ),
         (libc::EINVAL, DeferTaskrun) => text(
-            "this kernel does not know DEFER_TASKRUN, or it was asked for without SINGLE_ISSUER or with SQPOLL",
+            "this kernel does not know DEFER_TASKRUN, or it was requested without SINGLE_ISSUER \
+            or with SQPOLL",
             "nothing to do: rings work without it; kernel 6.1 or newer has it",
         ),
         (libc::EINVAL, AttachWq) => text(
-            "the descriptor to attach to is no ring, or this kernel does not know ATTACH_WQ",
-            "attach to a living ring; kernel 5.6 or newer has it",
+            "the descriptor to attach to is not a ring, or this kernel does not know ATTACH_WQ",
+            "attach to an open ring; kernel 5.6 or newer has it",
         ),
         (libc::EINVAL, IoPoll) => text(
-            "the file was not opened with O_DIRECT, or the operation cannot be polled for (only reads and writes can)",
-            "open files with O_DIRECT and keep everything but reads and writes off this ring",
+            "the file was not opened with O_DIRECT, or the operation is not a read or a write",
+            "open files with O_DIRECT and use this ring for reads and writes only",
         ),
         (libc::EINVAL, Kaio) => text(
-            "the context's size is 0 or too large, or the request is not one that KAIO carries",
-            "ask for fewer requests in flight",
+            "the context's size is 0 or too large, or KAIO does not support the request",
+            "use fewer requests in flight",
         ),
         (libc::EINVAL, DirectIo) => text(
             "this file system has no direct I/O",
-            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
+            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through \
+            the page cache",
         ),
         (libc::EINVAL, FixedBuffers) => text(
-            "a registered buffer is larger than 1 GiB or there are more than the kernel takes at once (16384)",
+            "a registered buffer is larger than 1 GiB or there are more than the kernel takes at \
+            once (16384)",
             "register fewer or smaller buffers",
         ),
         (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
 
-        (libc::ENOMEM, FixedBuffers) => {
-            explain_no_memory("registered buffers count", "register fewer or smaller buffers", limits)
-        }
+        (libc::ENOMEM, FixedBuffers) => explain_no_memory(
+            "registered buffers count",
+            "register fewer or smaller \
+            buffers",
+            limits,
+        ),
         (libc::ENOMEM, _) if feature.is_kaio() => text(
             "no kernel memory or no address space for the completion ring",
             "check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count",
         ),
-        (libc::ENOMEM, Threads) => {
-            text("no memory for a thread's stack", "check the memory limit of the container (memory.max) and ulimit -v")
-        }
-        (libc::ENOMEM, _) => explain_no_memory("ring memory counts", "make fewer or smaller rings", limits),
+        (libc::ENOMEM, Threads) => text(
+            "no memory for a thread's stack",
+            "check the memory limit of the container \
+            (memory.max) and ulimit -v",
+        ),
+        (libc::ENOMEM, _) => explain_no_memory(
+            "ring memory counts",
+            "make fewer or smaller \
+        rings",
+            limits,
+        ),
 
         (libc::EMFILE, FixedFiles) => (
             format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
-            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)".to_owned(),
+            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in \
+            systemd)"
+                .to_owned(),
         ),
         (libc::EMFILE, _) => (
             format!("this process has no descriptor left; RLIMIT_NOFILE is {}", limits.nofile),
-            "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run --ulimit nofile=)"
+            "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run \
+            --ulimit nofile=)"
                 .to_owned(),
         ),
-        (libc::ENFILE, _) => {
-            text("the whole machine has no descriptor left", "raise fs.file-max, or find the process that leaks (lsof)")
-        }
+        (libc::ENFILE, _) => text(
+            "the whole machine has no descriptor left",
+            "raise fs.file-max, or find the \
+            process that leaks (lsof)",
+        ),
 
         (libc::EOPNOTSUPP, IoPoll) => text(
             "the file's device does not poll for completions",
-            "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened with O_DIRECT",
+            "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened \
+            with O_DIRECT",
         ),
         (libc::EOPNOTSUPP, KaioUserRing) => text(
-            "the completion ring's header is not the one known to be readable from user space",
-            "nothing to do: completions are picked up with io_getevents",
+            "the completion ring's header is not one that is known to be readable from user space",
+            "nothing to do: completions are fetched with io_getevents",
         ),
         (libc::EOPNOTSUPP, DirectIo) => text(
             "this file system has no direct I/O",
-            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
+            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through \
+            the page cache",
         ),
-        (libc::EOPNOTSUPP, _) => {
-            text("this kernel, file system or device does not have it", "nothing to do: operations work without it")
-        }
+        (libc::EOPNOTSUPP, _) => text(
+            "this kernel, file system or device does not have it",
+            "nothing to do: \
+            operations work without it",
+        ),
 
         (libc::ECHILD, _) => {
-            text("the queue belongs to the process that this one was forked from", "make a queue here")
+            text("the queue belongs to the parent process", "make a new queue in this process")
         }
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
-        (libc::EAGAIN, Threads) => {
-            text("no more threads are allowed", "raise ulimit -u or the container's pids.max (docker run --pids-limit)")
-        }
-        (libc::EAGAIN, _) => text("the kernel is short of a resource for now", "try again, with less in flight"),
+        (libc::EAGAIN, Threads) => text(
+            "no more threads are allowed",
+            "raise ulimit -u or the container's pids.max \
+            (docker run --pids-limit)",
+        ),
+        (libc::EAGAIN, _) => text(
+            "the kernel is temporarily short of a resource",
+            "retry with \
+        fewer operations in flight",
+        ),
 
         (libc::EEXIST, _) => text(
             "the ring belongs to the thread that made it, and another thread entered it",
             "make the queue on the thread that uses it",
         ),
 
-        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => {
-            (format!("the ring already has {feature} registered"), "unregister the earlier ones first".to_owned())
-        }
+        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => (
+            format!("the ring already has {feature} registered"),
+            "unregister the earlier ones \
+            first"
+                .to_owned(),
+        ),
         (libc::EBUSY, RingFd) => text(
-            "a thread registers at most 16 ring descriptors",
-            "nothing to do: rings work without it; fewer rings on one thread make room",
+            "a thread can register at most 16 ring descriptors",
+            "nothing to do: rings work without it; use fewer rings on one thread",
         ),
         (libc::EBUSY, Uring) => text(
             "completions overflowed and must be reaped first",
             "reap completions, or make the completion queue larger",
         ),
-        (libc::EBUSY, _) => text("it is in use", "try again once its user is gone"),
+        (libc::EBUSY, _) => text("it is in use", "try again later"),
 
-        _ => text("the kernel gave no answer that is expected here", ""),
+        _ => text("this error is not expected here", ""),
     }
 }
 
@@ -378,17 +418,26 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
         1 => Some(match limits.io_uring_group {
             Some(group) if group >= 0 => (
                 format!(
-                    "kernel.io_uring_disabled is 1, and this process is not in group {group} (kernel.io_uring_group)"
+                    "kernel.io_uring_disabled is 1, and this process is not in group {group} \
+                    (kernel.io_uring_group)"
                 ),
                 format!("run it in group {group}, or sysctl -w kernel.io_uring_disabled=0"),
             ),
             _ => (
-                "kernel.io_uring_disabled is 1, which leaves io_uring to CAP_SYS_ADMIN".to_owned(),
-                "set kernel.io_uring_group to a group of this process, or sysctl -w kernel.io_uring_disabled=0"
+                "kernel.io_uring_disabled is 1, which restricts io_uring to \
+                CAP_SYS_ADMIN"
+                    .to_owned(),
+                "set kernel.io_uring_group to a group of this process, or sysctl -w \
+                kernel.io_uring_disabled=0"
                     .to_owned(),
             ),
         }),
-        2 => Some(("kernel.io_uring_disabled is 2".to_owned(), "sysctl -w kernel.io_uring_disabled=0".to_owned())),
+        2 => Some((
+            "kernel.io_uring_disabled is 2".to_owned(),
+            "sysctl -w \
+        kernel.io_uring_disabled=0"
+                .to_owned(),
+        )),
         _ => None,
     }
 }
@@ -454,7 +503,8 @@ fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
 
 fn allow_in_seccomp(feature: Feature) -> String {
     format!(
-        "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)",
+        "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; \
+        SystemCallFilter=@aio in systemd)",
         system_calls(feature)
     )
 }
@@ -464,7 +514,8 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
     match limits.memlock.soft {
         Some(soft) if limits.has(Capability::IpcLock) != Some(true) => (
             format!(
-                "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user together",
+                "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user \
+                together",
                 bytes_text(soft)
             ),
             format!("{smaller}, or {RAISE_MEMLOCK}"),
@@ -526,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sysctl_is_named_with_the_command_that_undoes_it() {
+    fn a_sysctl_is_named_with_the_command_that_resets_it() {
         let limits = Limits { io_uring_disabled: Some(2), seccomp: Some(2), ..ordinary() };
         assert_eq!(
             line(Feature::Uring, libc::EPERM, &limits),
@@ -536,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sysctls_group_is_the_mend_when_there_is_one() {
+    fn the_fix_names_the_sysctls_group_if_there_is_one() {
         let limits = Limits { io_uring_disabled: Some(1), io_uring_group: Some(27), ..ordinary() };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("run it in group 27"));
         let limits = Limits { io_uring_group: Some(-1), ..limits };
@@ -557,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn memlock_is_blamed_only_where_it_binds() {
+    fn memlock_is_blamed_only_where_it_applies() {
         let user = line(Feature::Uring, libc::ENOMEM, &ordinary());
         assert!(user.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{user}");
         assert!(user.contains("ulimit -l"), "{user}");
@@ -568,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn kaio_s_budget_is_told_with_its_use() {
+    fn the_kaio_limit_is_reported_with_its_use() {
         let full = line(Feature::Kaio, libc::EAGAIN, &ordinary());
         assert!(full.contains("fs.aio-max-nr is 65536"), "{full}");
         assert!(full.contains("65000 are taken"), "{full}");
@@ -583,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_part_does_not_mean_that_all_is_missing() {
+    fn a_missing_feature_does_not_mean_that_io_uring_is_missing() {
         assert!(line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not know EXT_ARG"));
         assert!(
             line(Feature::IoPoll, libc::ENOSYS, &ordinary()).contains("built without io_uring")
@@ -597,15 +648,15 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_name_is_still_a_line() {
+    fn an_unknown_errno_is_still_explained() {
         assert_eq!(
             line(Feature::Uring, 9999, &ordinary()),
-            "io_uring refused: errno 9999: the kernel gave no answer that is expected here"
+            "io_uring refused: errno 9999: this error is not expected here"
         );
     }
 
     #[test]
-    fn sizes_keep_their_exact_value() {
+    fn sizes_are_exact() {
         assert_eq!(bytes_text(8 << 20), "8 MiB");
         assert_eq!(bytes_text(64 << 10), "64 KiB");
         assert_eq!(bytes_text((1 << 20) + 1), "1048577 bytes");
@@ -613,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_refusal_needs_nothing_prepared() {
+    fn a_refusal_reads_the_limits_of_the_machine() {
         let refusal = Refusal::new(Feature::SingleIssuer, libc::EEXIST);
         assert!(refusal.fix.contains("on the thread that uses it"));
     }

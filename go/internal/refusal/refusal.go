@@ -157,7 +157,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 			}
 			return meaning, "sysctl -w fs.aio-max-nr=1048576, or ask for fewer requests in flight"
 		}
-		return "the kernel is short of a resource for now", "try again, with less in flight"
+		return "the kernel is temporarily short of a resource", "retry with fewer operations in flight"
 	case syscall.EOPNOTSUPP:
 		if feature == FixedBuffers {
 			return "only the backend uring has them", "nothing to do: operations work without them"
@@ -168,7 +168,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 	case syscall.EIO:
 		return "a read through it gave wrong bytes", "look whether a sandbox emulates it in part (gVisor)"
 	}
-	return "the kernel gave no answer that is expected here", ""
+	return "this error is not expected here", ""
 }
 
 // explainSysctl accounts for EPERM by the sysctl that kernel 6.6 and newer have; empty when it is something else.

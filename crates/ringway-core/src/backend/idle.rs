@@ -88,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waiting_for_nothing_ends_and_waiting_for_a_watched_eventfd_waits() {
+    fn waiting_without_jobs_returns_and_a_watched_eventfd_ends_the_wait() {
         let (mut idle, mut events) = (Idle::default(), Vec::new());
         idle.enter(1, None, &mut events).unwrap();
         let begun = Instant::now();

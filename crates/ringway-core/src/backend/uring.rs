@@ -450,7 +450,7 @@ impl Uring {
             "{waiting} entries wait, of {} put in",
             self.unsubmitted.0
         );
-        assert!(self.linked.is_empty(), "a chain has no end");
+        assert!(self.linked.is_empty(), "a chain is incomplete");
         let (work, unsupported) = (self.workers.jobs() as usize, self.unsupported.len());
         assert!(
             work + unsupported <= self.in_flight,
