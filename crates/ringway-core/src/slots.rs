@@ -350,7 +350,7 @@ mod tests {
         ) {
             let mut slots = Slots::new(cap);
             let mut model: HashMap<Key, u32> = HashMap::new();
-            let mut over: Vec<Key> = Vec::new();
+            let mut ended: Vec<Key> = Vec::new();
             for (number, (step, which)) in steps.into_iter().enumerate() {
                 let number = number as u32;
                 if step == 0 {
@@ -367,14 +367,14 @@ mod tests {
                         _ => slots.orphan(key, whole),
                     };
                     prop_assert_eq!(value, model.remove(&key));
-                    over.push(key);
+                    ended.push(key);
                 }
                 let counts = slots.counts();
                 let sum = counts.delivered + counts.orphaned + counts.in_flight;
                 prop_assert_eq!(counts.pushed, sum);
                 prop_assert_eq!(counts.in_flight, model.len() as u64);
                 prop_assert_eq!(slots.free_slots(), cap as usize - model.len());
-                prop_assert!(over.iter().all(|key| slots.get(*key).is_none()));
+                prop_assert!(ended.iter().all(|key| slots.get(*key).is_none()));
                 for (key, value) in &model {
                     prop_assert_eq!(slots.get(*key), Some(value));
                 }

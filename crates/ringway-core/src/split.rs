@@ -286,7 +286,7 @@ mod tests {
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut expected = (total, 0);
             let mut issued_end = 0;
-            let mut turn = 0;
+            let mut step = 0;
             let attempt = loop {
                 while let Some(piece) = progress.next_piece() {
                     prop_assert_eq!(piece.start, issued_end);
@@ -294,8 +294,8 @@ mod tests {
                     in_flight.push(piece);
                 }
                 prop_assert!(!in_flight.is_empty() && in_flight.len() <= WINDOW as usize);
-                let piece = in_flight.remove(order[turn % order.len()].index(in_flight.len()));
-                turn += 1;
+                let piece = in_flight.remove(order[step % order.len()].index(in_flight.len()));
+                step += 1;
                 let result = match faults.get(&(piece.start / limit)) {
                     Some(-1) => -5,
                     Some(short) => (*short).min(piece.len as i64),
@@ -342,7 +342,7 @@ mod tests {
             };
             let window = if in_order { 1 } else { WINDOW };
             let mut in_flight: Vec<Piece> = Vec::new();
-            let mut turn = 0;
+            let mut step = 0;
             let (done, errno) = loop {
                 while let Some(piece) = progress.next_piece() {
                     in_flight.push(piece);
@@ -353,19 +353,19 @@ mod tests {
                 numbers.sort();
                 expected.sort();
                 prop_assert_eq!(numbers, expected);
-                let awake: Vec<usize> = in_flight
+                let ready: Vec<usize> = in_flight
                     .iter()
                     .enumerate()
                     .filter(|(_, piece)| !starving.contains(&(piece.start / limit)))
                     .map(|(at, _)| at)
                     .collect();
-                let index = order[turn % order.len()];
-                let at = match awake.is_empty() {
+                let index = order[step % order.len()];
+                let at = match ready.is_empty() {
                     true => index.index(in_flight.len()),
-                    false => *index.get(&awake),
+                    false => *index.get(&ready),
                 };
                 let piece = in_flight.remove(at);
-                turn += 1;
+                step += 1;
                 let result = match faults.get_mut(&(piece.start / limit)) {
                     Some((result, times)) if *times > 0 => {
                         *times -= 1;
@@ -398,17 +398,17 @@ mod tests {
         fn the_result_of_a_stopped_attempt_is_its_unbroken_prefix(
             pieces in 2u64..700,
             limit in 1u64..20,
-            answered in 0usize..700,
-            straggler in 0u64..700,
+            completed in 0usize..700,
+            late in 0u64..700,
             failed in any::<bool>(),
         ) {
             let total = pieces * limit;
             let mut progress = Progress::new(total, limit);
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut transferred = vec![false; total as usize];
-            for _ in 0..answered {
+            for _ in 0..completed {
                 in_flight.extend(std::iter::from_fn(|| progress.next_piece()));
-                let is_other = |piece: &Piece| piece.start / limit != straggler;
+                let is_other = |piece: &Piece| piece.start / limit != late;
                 let Some(at) = in_flight.iter().position(is_other) else { break };
                 let piece = in_flight.remove(at);
                 transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);

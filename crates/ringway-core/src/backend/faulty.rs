@@ -245,15 +245,15 @@ impl Faulty {
     }
 
     /// Returns up to `missing` events that are delayed by some enters, so that a caller that waits
-    /// for them does not wait in vain.
+    /// for them gets them.
     fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
         self.delayed.retain(|delayed| {
-            let stays = missing == 0 || !matches!(delayed.late, Late::Enters(_));
-            if !stays {
+            let keep = missing == 0 || !matches!(delayed.late, Late::Enters(_));
+            if !keep {
                 missing -= 1;
                 events.push(delayed.event);
             }
-            stays
+            keep
         });
     }
 
@@ -285,9 +285,9 @@ impl Backend for Faulty {
         let fault = self.steps.fault(&self.plan, job);
         let errno = fault.errno.or_else(|| self.failure(&job.raw));
         // A close closes the descriptor whatever its result, unless it did not start.
-        let begun = job.raw.opcode() == Opcode::Close
+        let closes = job.raw.opcode() == Opcode::Close
             && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
-        if let Some(errno) = errno.filter(|_| !begun) {
+        if let Some(errno) = errno.filter(|_| !closes) {
             let late = fault.late.or_else(|| self.random_delay()).unwrap_or(Late::Enters(0));
             let event = Event { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
             self.delayed.push(DelayedEvent { event, late, deadline: job.deadline });
@@ -345,12 +345,12 @@ impl Backend for Faulty {
         if events.len() > before {
             self.last_activity = Instant::now();
         } else if !self.delayed.is_empty() {
-            let rest = match (self.in_inner, missing) {
+            let idle_time = match (self.in_inner, missing) {
                 (0, 0) => IDLE_POLLED,
                 (0, _) => Duration::ZERO,
                 _ => IDLE,
             };
-            if self.last_activity.elapsed() >= rest {
+            if self.last_activity.elapsed() >= idle_time {
                 self.release_last(events);
             }
             if events.len() == before && missing > 0 && self.in_inner == 0 {
@@ -387,7 +387,7 @@ impl Backend for Faulty {
         if let Some(epoll) = &self.epoll {
             return Ok(epoll.as_raw_fd());
         }
-        let epoll = Epoll::over([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
+        let epoll = Epoll::new([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
         let fd = self.epoll.insert(epoll).as_raw_fd();
         self.signal_if_delayed();
         Ok(fd)
@@ -491,7 +491,7 @@ mod tests {
         while events.len() < jobs.len() {
             let before = events.len();
             faulty.enter(1, None, &mut events).unwrap();
-            assert!(events.len() > before, "nothing came, and nothing ever would");
+            assert!(events.len() > before, "no event came");
         }
         events.iter().map(|event| (event.token.0, result(event))).collect()
     }
@@ -638,7 +638,7 @@ mod tests {
         let mut events = vec![Event { token: Token(1000), kind: EventKind::TimerExpired }];
         faulty.enter(100, None, &mut events).unwrap();
         let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
-        assert_eq!(numbers[0], 1000, "what was there before stays in its place");
+        assert_eq!(numbers[0], 1000, "earlier events keep their place");
         assert!(!numbers[1..].is_sorted());
         numbers.sort();
         assert_eq!(numbers[..100], Vec::from_iter(0..100));

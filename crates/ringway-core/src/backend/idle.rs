@@ -91,9 +91,9 @@ mod tests {
     fn waiting_without_jobs_returns_and_a_watched_eventfd_ends_the_wait() {
         let (mut idle, mut events) = (Idle::default(), Vec::new());
         idle.enter(1, None, &mut events).unwrap();
-        let begun = Instant::now();
-        idle.enter(1, Some(begun + Duration::from_millis(5)), &mut events).unwrap();
-        assert!(begun.elapsed() >= Duration::from_millis(5));
+        let start = Instant::now();
+        idle.enter(1, Some(start + Duration::from_millis(5)), &mut events).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(5));
         let eventfd = EventFd::new().unwrap();
         idle.watch(eventfd.as_raw_fd(), true);
         eventfd.signal();

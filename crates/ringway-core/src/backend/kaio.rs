@@ -482,14 +482,14 @@ mod tests {
                 &mut events,
             )
             .unwrap();
-            assert!(!events.is_empty(), "{} of {count} answers", results.len());
+            assert!(!events.is_empty(), "{} of {count} results", results.len());
             for event in events.drain(..) {
                 let before = results.insert(event.token.0 & 0xffff_ffff, event.kind);
-                assert_eq!(before, None, "{event:?} answered twice");
+                assert_eq!(before, None, "{event:?} completed twice");
             }
         }
         kaio.enter(0, None, &mut events).unwrap();
-        assert_eq!(events, [], "more answers than jobs");
+        assert_eq!(events, [], "more events than jobs");
         assert_eq!((kaio.slab.in_kernel, kaio.slab.free.len()), (0, kaio.slab.iocbs.len()));
         results
     }
@@ -708,7 +708,7 @@ mod tests {
         let mut events = Vec::new();
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, []);
-        assert!(!kaio.queued.is_empty(), "the kernel had room for all of them");
+        assert!(!kaio.queued.is_empty(), "the kernel took all of them");
         writer.write_all(b"x").unwrap();
         let ready = EventKind::Result(i64::from(libc::POLLIN));
         assert!(results(&mut kaio, JOBS).values().all(|kind| *kind == ready));
@@ -716,14 +716,15 @@ mod tests {
 
     #[test]
     fn the_number_of_requests_is_halved_until_it_fits() {
-        let room =
-            |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
-        assert_eq!(with_fewer_requests(1000, room(5000)), Ok(((), 1000)));
-        assert_eq!(with_fewer_requests(1000, room(999)), Ok(((), 500)));
-        assert_eq!(with_fewer_requests(1000, room(40)), Ok(((), 32)));
-        assert_eq!(with_fewer_requests(33, room(32)), Ok(((), 32)));
-        assert_eq!(with_fewer_requests(1000, room(31)), Err(libc::EAGAIN));
-        assert_eq!(with_fewer_requests(8, room(7)), Err(libc::EAGAIN));
+        let available = |available: u32| {
+            move |wanted: u32| if wanted <= available { Ok(()) } else { Err(libc::EAGAIN) }
+        };
+        assert_eq!(with_fewer_requests(1000, available(5000)), Ok(((), 1000)));
+        assert_eq!(with_fewer_requests(1000, available(999)), Ok(((), 500)));
+        assert_eq!(with_fewer_requests(1000, available(40)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(33, available(32)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(1000, available(31)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests(8, available(7)), Err(libc::EAGAIN));
         assert_eq!(with_fewer_requests::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 

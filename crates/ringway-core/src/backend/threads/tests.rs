@@ -60,7 +60,7 @@ fn reap(threads: &mut Threads, want: usize) -> HashMap<u32, EventKind> {
     while all.len() < want {
         assert!(Instant::now() < until, "{} of {want} events came", all.len());
         for (index, kind) in enter(threads, want - all.len(), SECOND) {
-            assert_eq!(all.insert(index, kind), None, "job {index} was answered twice");
+            assert_eq!(all.insert(index, kind), None, "job {index} completed twice");
         }
     }
     all
@@ -346,10 +346,7 @@ fn writes_wait_for_space_and_get_a_broken_pipe() {
         offset: op::CURRENT_POSITION,
     };
     push(&mut threads, &job(0, read, FileKind::Stream));
-    assert!(
-        matches!(one(&mut threads).1, EventKind::Result(4096..)),
-        "as much as there is room for"
-    );
+    assert!(matches!(one(&mut threads).1, EventKind::Result(4096..)), "as much as fits");
     push(&mut threads, &job(1, read, FileKind::Stream));
     push(&mut threads, &job(2, read, FileKind::Unknown));
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
@@ -470,7 +467,7 @@ fn the_descriptor_is_readable_while_there_are_events() {
         std::thread::yield_now();
     }
     let fd = threads.poll_fd().unwrap();
-    assert!(readable(fd), "there was an event before it was asked for");
+    assert!(readable(fd), "there was an event before poll_fd");
     assert_eq!(one(&mut threads), (1_000_000, EventKind::Result(0)));
     assert!(!readable(fd));
 
