@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/readable"
 	"github.com/ringway-io/ringway/go/internal/refusal"
 	"github.com/ringway-io/ringway/go/ring"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // engine is what all sockets share: a few rings. Without any, sockets are the standard package's.

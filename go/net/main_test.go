@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/filter"
 	ringnet "github.com/ringway-io/ringway/go/net"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // patience is for what has to come. Nothing is concluded from how long it takes.
