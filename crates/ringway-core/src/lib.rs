@@ -31,6 +31,7 @@
 //! machine can do, in [`probe`].
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod buffer;
@@ -64,9 +65,7 @@ pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;
 
-/// The programs in the documentation compile and run.
+/// The program in the README compiles and runs.
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../docs/backends.md")]
-    struct Backends;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;
