@@ -154,7 +154,7 @@ doc: ## the documentation of the library crates, in target/doc
 
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
 	$(NEED) $(needs.soak)
-	$(CARGO) run --release -p ringway-trial --bin soak -- $(SOAK)
+	$(CARGO) run --release -p ringway-torture --bin soak -- $(SOAK)
 
 storm: ## a thousand tasks that drop their reads and writes at random moments; STORM=60 seconds
 	$(NEED) $(needs.storm)

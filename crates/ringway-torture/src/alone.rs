@@ -1,4 +1,5 @@
-//! The model of a file that operations take turns on, so that its length and its position are known at every moment.
+//! The model of a file that operations take turns on, so that its length and its position are known
+//! at every moment.
 
 use ringway_core::File;
 use std::os::fd::AsRawFd;
@@ -94,7 +95,8 @@ impl AloneFile {
         bytes
     }
 
-    /// With nobody using it: looks at the real file, and whether that is possible; from then on it is what is there.
+    /// With nobody using it: looks at the real file, and whether that is possible; from then on it
+    /// is what is there.
     pub fn look(&mut self) -> Result<(), String> {
         let found = std::fs::read(&self.path).map_err(|error| error.to_string())?;
         // SAFETY: the call takes numbers only.
@@ -118,12 +120,15 @@ impl AloneFile {
     }
 
     fn is_between(&self, found: &[u8], other: &[u8]) -> Result<(), String> {
-        let (shorter, longer) = (self.bytes.len().min(other.len()), self.bytes.len().max(other.len()));
+        let (shorter, longer) =
+            (self.bytes.len().min(other.len()), self.bytes.len().max(other.len()));
         if !(shorter..=longer).contains(&found.len()) {
             return Err(format!("{} bytes: not from {shorter} to {longer}", found.len()));
         }
         // Where a write that extends the file was cut, there may be zeroes before its end.
-        let possible = |at: usize| [self.bytes.get(at).copied().unwrap_or(0), other.get(at).copied().unwrap_or(0)];
+        let possible = |at: usize| {
+            [self.bytes.get(at).copied().unwrap_or(0), other.get(at).copied().unwrap_or(0)]
+        };
         match (0..found.len()).find(|at| !possible(*at).contains(&found[*at])) {
             Some(at) => Err(format!("byte {at} is neither as before nor as after")),
             None => Ok(()),

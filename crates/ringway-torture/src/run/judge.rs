@@ -4,13 +4,13 @@ use super::{Checked, Run};
 use crate::alone::Use;
 use crate::names::{Node, Plan};
 use crate::script::Name;
-use ringway_core::op::Kind;
+use ringway_core::op::Opcode;
 use ringway_core::{BackendKind, Buffer, Completion, File, OpId};
 
 /// An operation that was pushed.
 #[derive(Debug)]
 pub(super) struct Op {
-    pub kind: Kind,
+    pub kind: Opcode,
     pub expect: Expect,
     /// The first of its chain; itself, without one.
     pub first: usize,
@@ -31,7 +31,8 @@ pub(super) struct Op {
     pub ended: Ended,
 }
 
-/// Whether a cancel has ended its chain with it: then nothing that follows begins, whatever the settings.
+/// Whether a cancel has ended its chain with it: then nothing that follows begins, whatever the
+/// settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     No,
@@ -110,8 +111,10 @@ impl Run<'_> {
         if op.id.is_some_and(|id| id != completion.id) {
             return Err(format!("under another id, {:?}", completion.id));
         }
-        if completion.kind != op.kind || completion.result.is_err_and(|error| error.operation() != op.kind) {
-            return Err(format!("as a {}", completion.kind));
+        if completion.opcode != op.kind
+            || completion.result.is_err_and(|error| error.operation() != op.kind)
+        {
+            return Err(format!("as a {}", completion.opcode));
         }
         op.id = Some(completion.id);
         op.live = false;
@@ -126,7 +129,8 @@ impl Run<'_> {
         if chain == Chain::Broken && result != Err(libc::ECANCELED) {
             return Err("though what comes before it in its chain has failed".into());
         }
-        let before = if number > self.ops[number].first { self.ops[number - 1].ended } else { Ended::No };
+        let before =
+            if number > self.ops[number].first { self.ops[number - 1].ended } else { Ended::No };
         let op = &mut self.ops[number];
         op.ended = match (result, before) {
             (Err(libc::ECANCELED), Ended::Yes) => Ended::Yes,
@@ -147,14 +151,18 @@ impl Run<'_> {
     fn excuses(&self, number: usize, errno: i32, chain: Chain) -> bool {
         let op = &self.ops[number];
         let faulty = self.conditions.faults.is_some_and(|faults| faults.errors > 0)
-            && !matches!(op.kind, Kind::Nop | Kind::Timeout | Kind::Poll | Kind::Close);
+            && !matches!(op.kind, Opcode::Nop | Opcode::Timeout | Opcode::Poll | Opcode::Close);
         let sync_fails = self.conditions.faults.is_some_and(|faults| faults.sync_errors > 0)
-            && matches!(op.kind, Kind::Fsync | Kind::SyncRange);
+            && matches!(op.kind, Opcode::Fsync | Opcode::SyncRange);
         match errno {
             libc::ECANCELED => op.cancelled || chain != Chain::Whole,
             libc::ETIMEDOUT => op.may_time_out,
             libc::EIO => faulty || sync_fails,
-            libc::ENOSPC => sync_fails || (faulty && matches!(op.kind, Kind::Write | Kind::Writev | Kind::Fallocate)),
+            libc::ENOSPC => {
+                sync_fails
+                    || (faulty
+                        && matches!(op.kind, Opcode::Write | Opcode::Writev | Opcode::Fallocate))
+            }
             _ => false,
         }
     }
@@ -166,7 +174,9 @@ impl Run<'_> {
         }
         let before = &self.ops[number - 1];
         match (before.ended, before.outcome) {
-            _ if before.live && !op.cancelled => Err("before what comes before it in its chain".into()),
+            _ if before.live && !op.cancelled => {
+                Err("before what comes before it in its chain".into())
+            }
             _ if before.live => Ok(Chain::Unknown),
             (Ended::Yes, _) => Ok(Chain::Broken),
             (Ended::Perhaps, _) | (_, Outcome::Unknown) => Ok(Chain::Unknown),
@@ -193,7 +203,11 @@ impl Run<'_> {
         }
         match &op.expect {
             Expect::Zero if result == Ok(0) || excused => Ok(()),
-            Expect::ZeroOrUnsupported if result == Ok(0) || result == Err(libc::EOPNOTSUPP) || excused => Ok(()),
+            Expect::ZeroOrUnsupported
+                if result == Ok(0) || result == Err(libc::EOPNOTSUPP) || excused =>
+            {
+                Ok(())
+            }
             Expect::CloseHeld(_) if result == Err(libc::EBUSY) || excused => Ok(()),
             Expect::Zero | Expect::ZeroOrUnsupported | Expect::CloseHeld(_) => wrong(),
             Expect::Poll => match result {
@@ -216,7 +230,12 @@ impl Run<'_> {
                 match result {
                     Ok(done) if op.total == Some(done) || self.may_be_short(number) => {
                         self.report.compared += done;
-                        self.shared[file].check(&self.order, Some(number), at, &joined(&bytes)[..done as usize])
+                        self.shared[file].check(
+                            &self.order,
+                            Some(number),
+                            at,
+                            &joined(&bytes)[..done as usize],
+                        )
                     }
                     Err(_) if excused => Ok(()),
                     _ => wrong(),
@@ -286,7 +305,8 @@ impl Run<'_> {
             (Ok(done), Use::Read(at)) => {
                 if model.is_certain() {
                     let expected = model.readable(*at, bytes.len());
-                    let fits = done == expected.len() as u64 || (short && done < expected.len() as u64);
+                    let fits =
+                        done == expected.len() as u64 || (short && done < expected.len() as u64);
                     if !fits || bytes[..done as usize] != expected[..done as usize] {
                         return Err(format!("not the {} bytes of the model", expected.len()));
                     }
@@ -294,7 +314,9 @@ impl Run<'_> {
                 }
                 model.succeeded(usage, done);
             }
-            (Ok(done), Use::Write(_, data)) if done == data.len() as u64 || short => model.succeeded(usage, done),
+            (Ok(done), Use::Write(_, data)) if done == data.len() as u64 || short => {
+                model.succeeded(usage, done)
+            }
             (Ok(0), Use::Truncate(_) | Use::Extend(_) | Use::Other) => model.succeeded(usage, 0),
             (Err(libc::EOPNOTSUPP), Use::Extend(_)) => {}
             (Err(_), _) if never_began => {}
@@ -307,13 +329,16 @@ impl Run<'_> {
     fn compare_name(&mut self, plan: &Plan, completion: Completion) -> Checked {
         match plan.what {
             Name::Open | Name::Create | Name::CreateNew => {
-                let file = completion.into_file().map_err(|error| format!("without a file: {error}"))?;
+                let file =
+                    completion.into_file().map_err(|error| format!("without a file: {error}"))?;
                 if self.opened.len() < 8 {
                     self.opened.push(file);
                 }
             }
             Name::Statx => {
-                let data = completion.into_metadata().map_err(|error| format!("without metadata: {error}"))?;
+                let data = completion
+                    .into_metadata()
+                    .map_err(|error| format!("without metadata: {error}"))?;
                 if data.is_dir() != (self.names.node(plan.first) == Node::Dir) {
                     return Err(format!("{data:?} of a {:?}", self.names.node(plan.first)));
                 }
@@ -326,15 +351,19 @@ impl Run<'_> {
     /// Whether a transfer may come to less than was asked for, without the file ending.
     fn may_be_short(&self, number: usize) -> bool {
         let op = &self.ops[number];
-        let faulty = self.conditions.faults.is_some_and(|faults| faults.short > 0 || faults.errors > 0);
+        let faulty =
+            self.conditions.faults.is_some_and(|faults| faults.short > 0 || faults.errors > 0);
         !op.exact && (faulty || op.cancelled || op.may_time_out)
     }
 
-    /// The buffers of a transfer: they come back whatever the result, and are those that were pushed.
+    /// The buffers of a transfer: they come back whatever the result, and are those that were
+    /// pushed.
     fn buffers(&self, number: usize, completion: Completion) -> Result<Vec<Buffer>, String> {
         let op = &self.ops[number];
         let buffers = match op.kind {
-            Kind::Readv | Kind::Writev => completion.into_vectored().map(|buffers| buffers.into_buffers()),
+            Opcode::Readv | Opcode::Writev => {
+                completion.into_vectored().map(|buffers| buffers.into_buffers())
+            }
             _ => completion.into_buffer().map(|buffer| vec![buffer]),
         };
         let buffers = buffers.ok_or("without its buffer")?;

@@ -1,5 +1,5 @@
-//! What is written: for each mark and each place in a file other bytes, so that a read tells which write it saw, and
-//! whether from the right place.
+//! What is written: for each mark and each place in a file other bytes, so that a read tells which
+//! write it saw, and whether from the right place.
 
 /// The odd number nearest to 2^64 divided by the golden ratio.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -43,14 +43,14 @@ impl Run<'_> {
             let mut operation = made.operation.user_data(number as u64);
             operation = if made.exact { operation.exact() } else { operation };
             operation = if push.drain { operation.drain() } else { operation };
-            operation = if push.always { operation.always() } else { operation };
+            operation = if push.always { operation.continue_on_error() } else { operation };
             operation = match push.limit {
                 Some(limit) => operation.timeout(limit),
                 None => operation,
             };
             self.order.push(first, push.drain);
             self.ops.push(Op {
-                kind: operation.kind(),
+                kind: operation.opcode(),
                 expect: made.expect,
                 first,
                 id: None,
@@ -71,7 +71,9 @@ impl Run<'_> {
             (false, 1) => self.queue()?.push(operations.remove(0)),
             _ => self.queue()?.push_chain(operations),
         };
-        let id = pushed.map_err(|error| format!("with room for {room}, {} were refused: {error}", pushes.len()))?;
+        let id = pushed.map_err(|error| {
+            format!("with room for {room}, {} were refused: {error}", pushes.len())
+        })?;
         if self.number_of(id).is_some() {
             return Err(format!("{id:?} is in flight already"));
         }
@@ -84,14 +86,17 @@ impl Run<'_> {
         let operations: Vec<Operation> = pushes.iter().map(|_| op::nop()).collect();
         let queue = self.queue()?;
         let pushed = if chain { queue.push_chain(operations) } else { queue.push(op::nop()) };
-        let too_long = pushes.len() > usize::try_from(self.script.setup.in_flight).unwrap_or(usize::MAX);
+        let too_long =
+            pushes.len() > usize::try_from(self.script.setup.in_flight).unwrap_or(usize::MAX);
         let (expected, is_expected): (_, fn(Reason) -> bool) = match (self.closed, too_long) {
             (true, _) => ("closed", |reason| reason == Reason::Closed),
             (false, true) => ("invalid", |reason| matches!(reason, Reason::Invalid(_))),
             (false, false) => ("full", |reason| reason == Reason::Full),
         };
         match pushed {
-            Err(error) if is_expected(error.reason()) && error.is_full() == (expected == "full") => {
+            Err(error)
+                if is_expected(error.reason()) && error.is_full() == (expected == "full") =>
+            {
                 match error.into_operations().len() {
                     count if count == pushes.len() => Ok(()),
                     count => Err(format!("of {} operations {count} came back", pushes.len())),
@@ -105,16 +110,26 @@ impl Run<'_> {
         match push.what {
             What::Nop => Made::plain(op::nop(), Expect::Zero),
             What::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
-            What::Poll => Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll),
+            What::Poll => {
+                Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll)
+            }
             What::ReadPipe(len) => {
                 let buffer = self.buffer(usize::from(len), false, number);
                 let address = Some(buffer.as_slice().as_ptr().addr());
-                let operation = op::read(&self.pipes.read, buffer, op::At::Cursor);
-                Made { operation, expect: Expect::PipeRead, total: Some(u64::from(len)), address, exact: false }
+                let operation = op::read(&self.pipes.read, buffer, op::Position::Current);
+                Made {
+                    operation,
+                    expect: Expect::PipeRead,
+                    total: Some(u64::from(len)),
+                    address,
+                    exact: false,
+                }
             }
             What::Shared(what, span) => self.make_shared(what, span, number, push.exact),
             What::Alone(what, span) => self.make_alone(what, span, [first, number], push.exact),
-            What::Name(what, one, other) => self.make_name(what, one % names::COUNT, other % names::COUNT),
+            What::Name(what, one, other) => {
+                self.make_name(what, one % names::COUNT, other % names::COUNT)
+            }
             What::Close { held } => self.make_close(held),
         }
     }
@@ -143,33 +158,55 @@ impl Run<'_> {
         match what {
             Shared::Fsync => Made::plain(op::fsync(&file), Expect::Zero),
             Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
-            Shared::SyncRange => Made::plain(op::sync_range(&file, at, len, libc::SYNC_FILE_RANGE_WRITE), Expect::Zero),
-            Shared::Fadvise => Made::plain(op::fadvise(&file, at, len, op::Advice::WillNeed), Expect::Zero),
-            Shared::Reserve => {
-                Made::plain(op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, at, len), Expect::ZeroOrUnsupported)
+            Shared::SyncRange => Made::plain(
+                op::sync_range(&file, at, len, libc::SYNC_FILE_RANGE_WRITE),
+                Expect::Zero,
+            ),
+            Shared::Fadvise => {
+                Made::plain(op::fadvise(&file, at, len, op::Advice::WillNeed), Expect::Zero)
             }
+            Shared::Reserve => Made::plain(
+                op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, at, len),
+                Expect::ZeroOrUnsupported,
+            ),
             Shared::Punch => {
                 self.shared[index].begin_write(number, at..at + len, true);
                 let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
-                Made::plain(op::fallocate(&file, mode, at, len), Expect::SharedWrite { file: index, hole: Some(len) })
+                Made::plain(
+                    op::fallocate(&file, mode, at, len),
+                    Expect::SharedWrite { file: index, hole: Some(len) },
+                )
             }
             Shared::Read => {
                 let buffer = self.buffer(len as usize, direct, number);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 let expect = Expect::SharedRead { file: index, at };
-                Made { operation: op::read(&file, buffer, at), expect, total: Some(len), address, exact }
+                Made {
+                    operation: op::read(&file, buffer, at),
+                    expect,
+                    total: Some(len),
+                    address,
+                    exact,
+                }
             }
             Shared::Write => {
                 let mark = self.shared[index].begin_write(number, at..at + len, false);
                 let buffer = self.filled(len as usize, direct, number, mark, at);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 let expect = Expect::SharedWrite { file: index, hole: None };
-                Made { operation: op::write(&file, buffer, at), expect, total: Some(len), address, exact }
+                Made {
+                    operation: op::write(&file, buffer, at),
+                    expect,
+                    total: Some(len),
+                    address,
+                    exact,
+                }
             }
             Shared::Readv | Shared::Writev => {
                 let parts = parts(len, direct, number);
                 let writes = matches!(what, Shared::Writev);
-                let mark = writes.then(|| self.shared[index].begin_write(number, at..at + len, false));
+                let mark =
+                    writes.then(|| self.shared[index].begin_write(number, at..at + len, false));
                 let mut start = at;
                 let mut buffers = Vec::new();
                 for part in parts {
@@ -180,9 +217,13 @@ impl Run<'_> {
                     start += part;
                 }
                 let buffers = op::Vectored::new(buffers);
-                let address = buffers.buffers().first().map(|buffer| buffer.as_slice().as_ptr().addr());
+                let address =
+                    buffers.buffers().first().map(|buffer| buffer.as_slice().as_ptr().addr());
                 let (operation, expect) = if writes {
-                    (op::writev(&file, buffers, at), Expect::SharedWrite { file: index, hole: None })
+                    (
+                        op::writev(&file, buffers, at),
+                        Expect::SharedWrite { file: index, hole: None },
+                    )
                 } else {
                     (op::readv(&file, buffers, at), Expect::SharedRead { file: index, at })
                 };
@@ -191,7 +232,13 @@ impl Run<'_> {
         }
     }
 
-    fn make_alone(&mut self, what: Alone, span: Span, [first, number]: [usize; 2], exact: bool) -> Made {
+    fn make_alone(
+        &mut self,
+        what: Alone,
+        span: Span,
+        [first, number]: [usize; 2],
+        exact: bool,
+    ) -> Made {
         let index = usize::from(span.file % 2);
         // Those of its own chain take turns with it.
         let uses = |op: &Op| matches!(op.expect, Expect::Alone { file, .. } if file == index);
@@ -216,16 +263,21 @@ impl Run<'_> {
             exact,
         };
         let place = match what {
-            Alone::ReadOn | Alone::WriteOn if !direct => op::At::Cursor,
-            _ => op::At::Offset(at),
+            Alone::ReadOn | Alone::WriteOn if !direct => op::Position::Current,
+            _ => op::Position::Offset(at),
         };
-        let offset = if place == op::At::Cursor { None } else { Some(at) };
+        let offset = if place == op::Position::Current { None } else { Some(at) };
         match what {
             Alone::Sync => made(op::fdatasync(&file), Use::Other, None, None),
-            Alone::Truncate => {
-                made(op::ftruncate(&file, u64::from(span.at)), Use::Truncate(u64::from(span.at)), None, None)
+            Alone::Truncate => made(
+                op::ftruncate(&file, u64::from(span.at)),
+                Use::Truncate(u64::from(span.at)),
+                None,
+                None,
+            ),
+            Alone::Extend => {
+                made(op::fallocate(&file, 0, at, len), Use::Extend(at + len), None, None)
             }
-            Alone::Extend => made(op::fallocate(&file, 0, at, len), Use::Extend(at + len), None, None),
             Alone::Read | Alone::ReadOn => {
                 let buffer = self.buffer(len as usize, direct, number);
                 let address = Some(buffer.as_slice().as_ptr().addr());
@@ -266,7 +318,8 @@ impl Run<'_> {
 
     /// A buffer of one of the kinds there are.
     fn buffer(&self, len: usize, direct: bool, number: usize) -> Buffer {
-        let block = self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
+        let block =
+            self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
         match (block, number % 3) {
             (Some(block), 0 | 1) => Buffer::from(block).slice(..len),
             _ if direct => AlignedBuffer::new(len, BLOCK).into(),
@@ -278,7 +331,8 @@ impl Run<'_> {
     }
 
     fn filled(&self, len: usize, direct: bool, number: usize, mark: u32, start: u64) -> Buffer {
-        let block = self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
+        let block =
+            self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
         match block {
             Some(mut block) if !number.is_multiple_of(3) => {
                 fill(mark, start, &mut block[..len]);

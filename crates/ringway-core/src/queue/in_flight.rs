@@ -1,11 +1,11 @@
-//! An operation in its slot: what is known of it, and what its answers mean. No system call but the close of a
-//! descriptor that nobody else knows of.
+//! An operation in its slot: what is known of it, and what its answers mean. No system call but the
+//! close of a descriptor that nobody else knows of.
 
 use super::answer::PATIENCE;
 use super::{Completion, OpId, Orphan};
 use crate::error::Error;
 use crate::file::File;
-use crate::op::{self, Held, Kind, Open, Operation, Raw, SURELY_ONE_REQUEST, Shape};
+use crate::op::{self, Held, Opcode, Open, Operation, Raw, SURELY_ONE_REQUEST, Shape};
 use crate::slots::Key;
 use crate::split::{Piece, Progress, Round};
 use std::mem::ManuallyDrop;
@@ -16,9 +16,9 @@ use std::time::Instant;
 const LONGEST_PIECE: u64 = 1 << 30;
 
 /// An operation in its slot.
-pub(super) struct Flight<T = ()> {
-    /// Not dropped by itself, so that it can be written in place: when a life ends, what the operation owned has been taken
-    /// out of it, or is leaked on purpose.
+pub(super) struct InFlight<T = ()> {
+    /// Not dropped by itself, so that it can be written in place: when a life ends, what the
+    /// operation owned has been taken out of it, or is leaked on purpose.
     pub(super) operation: ManuallyDrop<Operation>,
     pub(super) progress: Progress,
     /// What follows in its chain.
@@ -29,8 +29,9 @@ pub(super) struct Flight<T = ()> {
     pub(super) counted: bool,
     /// It was counted into `going_on`.
     pub(super) goes_on: bool,
-    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time limit or descriptor to take
-    /// over, and does not [go on](Self::may_go_on). Such a one takes the short way through the queue, which keeps no account of pieces.
+    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time
+    /// limit or descriptor to take over, and does not [go on](Self::may_go_on). Such a one takes
+    /// the short way through the queue, which keeps no account of pieces.
     pub(super) plain: bool,
     pub(super) ending: Ending,
     /// The threads carry it, since the main backend cannot.
@@ -58,7 +59,7 @@ pub(super) enum Ending {
     Broken,
 }
 
-impl<T: Default> Default for Flight<T> {
+impl<T: Default> Default for InFlight<T> {
     fn default() -> Self {
         Self {
             operation: ManuallyDrop::new(op::nop()),
@@ -80,7 +81,7 @@ impl<T: Default> Default for Flight<T> {
     }
 }
 
-impl<T: Default> Flight<T> {
+impl<T: Default> InFlight<T> {
     /// A new life, with an operation that has just been put in its place.
     #[inline]
     pub(super) fn begin(&mut self) {
@@ -103,13 +104,13 @@ impl<T: Default> Flight<T> {
         op::bind(&mut self.operation);
     }
 
-    /// Somebody may wait for what follows an answer: the rest of a transfer through a pipe, another try of one that was not to
-    /// wait, an open that has to wait for a reader.
+    /// Somebody may wait for what follows an answer: the rest of a transfer through a pipe, another
+    /// try of one that was not to wait, an open that has to wait for a reader.
     #[inline]
     pub(super) fn may_go_on(&self) -> bool {
         match &self.operation.raw {
             Raw::Open(open) => open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY,
-            raw => raw.offset() == Some(op::CURSOR),
+            raw => raw.offset() == Some(op::CURRENT_POSITION),
         }
     }
 
@@ -140,26 +141,33 @@ impl<T: Default> Flight<T> {
         }
         match errno {
             libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
-            // The threads say it where no more opens may wait, and the system call where O_NONBLOCK meets a lease.
-            libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => !self.to_side && self.retries <= PATIENCE,
+            // The threads say it where no more opens may wait, and the system call where O_NONBLOCK
+            // meets a lease.
+            libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
+                !self.to_side && self.retries <= PATIENCE
+            }
             libc::EAGAIN => true,
-            // What the kernel was to begin or to go on with (a link, a buffered read that had to wait) when the thread that
-            // submitted it had ended. If it is the address after all, it is so again.
+            // What the kernel was to begin or to go on with (a link, a buffered read that had to
+            // wait) when the thread that submitted it had ended. If it is the address after all, it
+            // is so again.
             libc::EFAULT => !self.to_side && self.retries <= PATIENCE,
             // The kernel may have enforced the time limit.
-            libc::EINTR | libc::ECANCELED => self.deadline.is_none_or(|deadline| Instant::now() < deadline),
+            libc::EINTR | libc::ECANCELED => {
+                self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+            }
             _ => false,
         }
     }
 
-    /// A read has met the end of the file: it came to nothing, or it is a direct one that stopped between two blocks, and to go
-    /// on from there would be refused for its alignment.
+    /// A read has met the end of the file: it came to nothing, or it is a direct one that stopped
+    /// between two blocks, and to go on from there would be refused for its alignment.
     pub(super) fn is_end_of_file(&self, round: Round) -> bool {
         if self.operation.raw.is_write() {
             return false;
         }
         let stopped_between_blocks = |file: &File| {
-            file.is_direct() && !round.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
+            file.is_direct()
+                && !round.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
         };
         round.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_between_blocks)
     }
@@ -180,17 +188,23 @@ impl<T: Default> Flight<T> {
             (_, Ending::TimedOut) if called_off => -i64::from(libc::ETIMEDOUT),
             (_, Ending::Cancelled | Ending::Broken) if called_off => -i64::from(libc::ECANCELED),
             // The kernel kept the time limit itself.
-            (_, Ending::Natural) if stopped && self.deadline.is_some() => -i64::from(libc::ETIMEDOUT),
+            (_, Ending::Natural) if stopped && self.deadline.is_some() => {
+                -i64::from(libc::ETIMEDOUT)
+            }
             _ => result,
         }
     }
 
-    /// A close that was cancelled before it began, or whose time was up, has left its descriptor open, and nobody else knows of it.
+    /// A close that was cancelled before it began, or whose time was up, has left its descriptor
+    /// open, and nobody else knows of it.
     pub(super) fn still_open(&mut self) -> Option<OwnedFd> {
         let Raw::Close(close) = self.operation.raw else { return None };
         let is_open = std::mem::take(&mut self.owns_descriptor)
-            && [libc::ECANCELED, libc::ETIMEDOUT].map(|errno| -i64::from(errno)).contains(&self.result);
-        // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not closed it.
+            && [libc::ECANCELED, libc::ETIMEDOUT]
+                .map(|errno| -i64::from(errno))
+                .contains(&self.result);
+        // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not
+        // closed it.
         is_open.then(|| unsafe { OwnedFd::from_raw_fd(close.fd) })
     }
 
@@ -202,16 +216,20 @@ impl<T: Default> Flight<T> {
         }
     }
 
-    /// io_uring tries an open as if it had been told not to wait (`O_NONBLOCK`), and a FIFO that nobody reads then answers ENXIO to
-    /// who would write. The threads wait for its reader. (For reading it is opened at once, and that is left as it is: to close it
-    /// again and wait would break the pipe of a writer that has come meanwhile.)
+    /// io_uring tries an open as if it had been told not to wait (`O_NONBLOCK`), and a FIFO that
+    /// nobody reads then answers ENXIO to who would write. The threads wait for its reader. (For
+    /// reading it is opened at once, and that is left as it is: to close it again and wait would
+    /// break the pipe of a writer that has come meanwhile.)
     pub(super) fn is_to_wait_for_a_reader(&self, errno: i32) -> bool {
         let Raw::Open(open) = &self.operation.raw else { return false };
-        let may_wait = open.flags as i32 & libc::O_NONBLOCK == 0 && self.next.is_none() && self.after.is_none();
+        let may_wait = open.flags as i32 & libc::O_NONBLOCK == 0
+            && self.next.is_none()
+            && self.after.is_none();
         errno == libc::ENXIO && may_wait && !self.to_side && self.ending == Ending::Natural
     }
 
-    /// What has no offsets ignores one that is named. io_uring sees to that for a pipe and not for a socket; the threads do for both.
+    /// What has no offsets ignores one that is named. io_uring sees to that for a pipe and not for
+    /// a socket; the threads do for both.
     pub(super) fn is_to_go_without_an_offset(&self, errno: i32) -> bool {
         errno == libc::ESPIPE && !self.to_side && self.ending == Ending::Natural
     }
@@ -230,17 +248,17 @@ impl<T: Default> Flight<T> {
     #[inline]
     pub(super) fn complete(&mut self, key: Key) -> Completion {
         op::fill(&mut self.operation, self.result);
-        let kind = self.operation.kind();
-        let opened = if kind == Kind::Open { Open::opened(self.result) } else { None };
+        let opcode = self.operation.opcode();
+        let opened = if opcode == Opcode::Open { Open::opened(self.result) } else { None };
         let result = match u64::try_from(self.result) {
-            Ok(_) if kind == Kind::Open => Ok(0),
+            Ok(_) if opcode == Opcode::Open => Ok(0),
             Ok(done) => Ok(done),
-            Err(_) => Err(Error::new(i32::try_from(-self.result).unwrap_or(libc::EIO), kind)),
+            Err(_) => Err(Error::new(i32::try_from(-self.result).unwrap_or(libc::EIO), opcode)),
         };
         Completion {
             id: OpId(key),
             user_data: self.operation.user_data,
-            kind,
+            opcode,
             result,
             held: std::mem::replace(&mut self.operation.held, Held::Nothing),
             opened,
@@ -248,17 +266,21 @@ impl<T: Default> Flight<T> {
     }
 }
 
-/// How a transfer is cut: a read in pieces of what the device takes in one request, where that is less.
+/// How a transfer is cut: a read in pieces of what the device takes in one request, where that is
+/// less.
 ///
-/// A write is what one `pwrite(2)` does: one append, nothing behind the count that it answers. So it goes whole, and
-/// where it is too long even for the kernel, one piece after the other. (That costs nothing: measured with requests
-/// of 64 KiB and of 1280 KiB, whole writes are as fast as eight pieces at a time, or faster.)
+/// A write is what one `pwrite(2)` does: one append, nothing behind the count that it answers. So
+/// it goes whole, and where it is too long even for the kernel, one piece after the other. (That
+/// costs nothing: measured with requests of 64 KiB and of 1280 KiB, whole writes are as fast as
+/// eight pieces at a time, or faster.)
 #[inline]
 fn cut(operation: &Operation) -> Progress {
     match operation.raw.shape() {
         Shape::Whole => Progress::whole(),
         Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
-        Shape::Bytes(total) if operation.raw.is_write() => Progress::new(total, LONGEST_PIECE).in_order(),
+        Shape::Bytes(total) if operation.raw.is_write() => {
+            Progress::new(total, LONGEST_PIECE).in_order()
+        }
         Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
         Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
     }
@@ -282,12 +304,15 @@ mod tests {
     use crate::slots::Slots;
     use std::os::fd::AsRawFd;
 
-    /// Two appends in flight together must not be mixed, and nothing may land behind the count of a short write.
+    /// Two appends in flight together must not be mixed, and nothing may land behind the count of a
+    /// short write.
     #[test]
     fn writes_go_whole_or_in_order() {
         let file = File::from(std::fs::File::open("/dev/zero").unwrap());
         let long = LONGEST_PIECE as usize + 1;
-        for (len, pieces) in [(0, 1), (2 << 20, 1), (LONGEST_PIECE as usize, 1), (long, 2), (2 * long, 3)] {
+        for (len, pieces) in
+            [(0, 1), (2 << 20, 1), (LONGEST_PIECE as usize, 1), (long, 2), (2 * long, 3)]
+        {
             let form = op::Write { fd: file.as_raw_fd(), addr: std::ptr::null(), len, offset: 0 };
             // SAFETY: it is not pushed, so that nobody looks at the address.
             let write = unsafe { Operation::from_raw(form.into(), Some(file.clone()), None) };
@@ -295,7 +320,10 @@ mod tests {
             for number in 0..pieces {
                 let piece = progress.next_piece().unwrap();
                 assert_eq!((piece.number, progress.next_piece()), (number, None));
-                assert_eq!(progress.answered(number, piece.len as i64).is_some(), number + 1 == pieces);
+                assert_eq!(
+                    progress.answered(number, piece.len as i64).is_some(),
+                    number + 1 == pieces
+                );
             }
         }
     }
@@ -303,7 +331,7 @@ mod tests {
     /// An operation in flight costs at most this beside its buffer.
     #[test]
     fn a_slot_is_small() {
-        let size = Slots::<Flight>::slot_size();
+        let size = Slots::<InFlight>::slot_size();
         assert!(size <= 256, "{size} bytes");
     }
 }

@@ -43,7 +43,7 @@ impl Load for Operation {
     }
 
     fn trace(&self) -> Trace {
-        Trace::new(self.kind(), 1)
+        Trace::new(self.opcode(), 1)
     }
 }
 
@@ -63,7 +63,7 @@ impl Load for Vec<Operation> {
     }
 
     fn trace(&self) -> Trace {
-        self.first().map_or(Trace::none(), |first| Trace::new(first.kind(), self.len()))
+        self.first().map_or(Trace::none(), |first| Trace::new(first.opcode(), self.len()))
     }
 }
 
@@ -74,9 +74,10 @@ fn forked(operation: Operation) -> Outcome {
 
 /// Operations on their way, each with its own result.
 ///
-/// Dropped at any point they are cancelled; what they own is kept until the kernel has let go of it.
+/// Dropped at any point they are cancelled; what they own is kept until the kernel has let go of
+/// it.
 #[must_use = "futures do nothing unless polled"]
-pub(crate) struct Flight<'a, L: Load> {
+pub(crate) struct OpFuture<'a, L: Load> {
     engine: &'a Inner,
     turn: Turn,
     /// Bytes that may be copied while it is submitted.
@@ -97,7 +98,7 @@ enum Stage<L> {
     Over,
 }
 
-impl<'a, L: Load> Flight<'a, L> {
+impl<'a, L: Load> OpFuture<'a, L> {
     pub(crate) fn new(engine: &'a Inner, turn: Turn, load: L) -> Self {
         let trace = load.trace();
         Self { engine, turn, copies: 0, stage: Stage::New(load), trace }
@@ -126,8 +127,14 @@ impl<'a, L: Load> Flight<'a, L> {
         let is_new = matches!(self.stage, Stage::New(_));
         if is_new {
             // A file system in memory answers at once, and others are to run too.
-            std::task::ready!(if self.copies > 0 { coop::go_on(cx, self.copies) } else { coop::may_go_on(cx) });
-            let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else { unreachable!() };
+            std::task::ready!(if self.copies > 0 {
+                coop::go_on(cx, self.copies)
+            } else {
+                coop::may_go_on(cx)
+            });
+            let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                unreachable!()
+            };
             let mut own = None;
             let (shard, pushed) = self.engine.push(self.turn, cx, load.operations(), &mut own);
             if let Some(own) = own {
@@ -155,7 +162,7 @@ impl<'a, L: Load> Flight<'a, L> {
     }
 }
 
-impl<L: Load> Future for Flight<'_, L> {
+impl<L: Load> Future for OpFuture<'_, L> {
     type Output = L::Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::Outcome> {
@@ -164,7 +171,7 @@ impl<L: Load> Future for Flight<'_, L> {
     }
 }
 
-impl<L: Load> Drop for Flight<'_, L> {
+impl<L: Load> Drop for OpFuture<'_, L> {
     fn drop(&mut self) {
         if let Stage::Pushed { shard, group } = &self.stage
             && self.engine.is_here()
@@ -187,9 +194,17 @@ mod tests {
         let engine = Engine::builder().backend(BackendKind::Null).build().unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         let group = || vec![op::nop(), op::nop()];
-        let mut one = || Pin::new(&mut Flight::new(&engine.inner, Turn::Paced, op::nop())).poll(&mut cx).is_ready();
+        let mut one = || {
+            Pin::new(&mut OpFuture::new(&engine.inner, Turn::Paced, op::nop()))
+                .poll(&mut cx)
+                .is_ready()
+        };
         assert!((0..10_000).take_while(|_| one()).count() < 10_000);
-        let mut many = || Pin::new(&mut Flight::new(&engine.inner, Turn::Paced, group())).poll(&mut cx).is_ready();
+        let mut many = || {
+            Pin::new(&mut OpFuture::new(&engine.inner, Turn::Paced, group()))
+                .poll(&mut cx)
+                .is_ready()
+        };
         assert!((0..10_000).take_while(|_| many()).count() < 10_000);
     }
 }

@@ -220,7 +220,8 @@ impl Bytes<'_> {
             120..155 => {
                 let count = 1 + self.byte() % 5;
                 let mut chain: Vec<Push> = (0..count).map(|_| self.push()).collect();
-                // A barrier within a chain is one before it; which of them later operations wait for is left open.
+                // A barrier within a chain is one before it; which of them later operations wait
+                // for is left open.
                 chain.iter_mut().skip(1).for_each(|push| push.drain = false);
                 Step::Chain(chain)
             }
@@ -249,7 +250,13 @@ impl Bytes<'_> {
             _ => None,
         };
         let what = self.what();
-        Push { what, exact: flags & 1 != 0, drain: flags & 14 == 14, always: flags & 10 == 10, limit }
+        Push {
+            what,
+            exact: flags & 1 != 0,
+            drain: flags & 14 == 14,
+            always: flags & 10 == 10,
+            limit,
+        }
     }
 
     fn what(&mut self) -> What {
@@ -260,15 +267,33 @@ impl Bytes<'_> {
             22..30 => What::Poll,
             30..40 => What::ReadPipe(1 + self.byte() % 8),
             40..160 => {
-                let what = [S::Read, S::Read, S::Read, S::Write, S::Write, S::Write, S::Readv, S::Writev];
-                let rare =
-                    [S::Fsync, S::Fdatasync, S::SyncRange, S::Fadvise, S::Punch, S::Reserve, S::Readv, S::Writev];
+                let what =
+                    [S::Read, S::Read, S::Read, S::Write, S::Write, S::Write, S::Readv, S::Writev];
+                let rare = [
+                    S::Fsync,
+                    S::Fdatasync,
+                    S::SyncRange,
+                    S::Fadvise,
+                    S::Punch,
+                    S::Reserve,
+                    S::Readv,
+                    S::Writev,
+                ];
                 let choice = self.byte();
                 let what = if choice < 200 { what } else { rare }[usize::from(choice % 8)];
                 What::Shared(what, self.span())
             }
             160..205 => {
-                let what = [A::Read, A::Write, A::Write, A::ReadOn, A::WriteOn, A::Truncate, A::Extend, A::Sync];
+                let what = [
+                    A::Read,
+                    A::Write,
+                    A::Write,
+                    A::ReadOn,
+                    A::WriteOn,
+                    A::Truncate,
+                    A::Extend,
+                    A::Sync,
+                ];
                 What::Alone(what[usize::from(self.byte() % 8)], self.span())
             }
             205..240 => {

@@ -1,5 +1,5 @@
-//! What is known of the order of operations: which one was over before another began. Only what the documentation
-//! promises counts: a completion handed out before a push, chains, barriers.
+//! What is known of the order of operations: which one was over before another began. Only what the
+//! documentation promises counts: a completion handed out before a push, chains, barriers.
 
 /// All operations of a run, by number, in the order they were pushed.
 #[derive(Debug, Default)]
@@ -60,7 +60,10 @@ impl Order {
         if other > place.first && self.follows(one, other - 1) {
             return true;
         }
-        self.drains.iter().take_while(|drain| **drain < other).any(|drain| self.follows(one, *drain))
+        self.drains
+            .iter()
+            .take_while(|drain| **drain < other)
+            .any(|drain| self.follows(one, *drain))
     }
 
     /// Whether `one` was over when `middle` was.

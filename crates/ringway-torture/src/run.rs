@@ -1,5 +1,5 @@
-//! Carries a script out: the queue, the files, and the steps. What an operation is made of stands in `make`, what its
-//! answer is held against in `judge`.
+//! Carries a script out: the queue, the files, and the steps. What an operation is made of stands
+//! in `make`, what its answer is held against in `judge`.
 
 mod judge;
 mod make;
@@ -11,8 +11,8 @@ use crate::script::{Script, Step};
 use crate::shared::SharedFile;
 use judge::{Op, lines};
 use ringway_core::{
-    Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions, Options, Queue, SqPoll,
-    Stats,
+    Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions,
+    Options, Queue, QueueStats, SqPoll,
 };
 use std::fmt;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -69,7 +69,7 @@ impl Faults {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// The queue's own figures, from just before its end.
-    pub stats: Stats,
+    pub stats: QueueStats,
     /// Bytes that were read and compared.
     pub compared: u64,
 }
@@ -193,10 +193,21 @@ fn said(error: impl fmt::Display) -> String {
 }
 
 impl<'a> Run<'a> {
-    fn new(script: &'a Script, conditions: &'a Conditions, dir: &Path, mut queue: Queue) -> Result<Self, String> {
+    fn new(
+        script: &'a Script,
+        conditions: &'a Conditions,
+        dir: &Path,
+        mut queue: Queue,
+    ) -> Result<Self, String> {
         let setup = script.setup;
         let open = |path: &Path, direct: bool| {
-            OpenOptions::new().read(true).write(true).create(true).direct(direct).open(path).map_err(said)
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .direct(direct)
+                .open(path)
+                .map_err(said)
         };
         let mut shared = Vec::new();
         let mut alone = Vec::new();
@@ -211,7 +222,8 @@ impl<'a> Run<'a> {
         }
         let arena = setup.fixed.then(|| Arena::new(BLOCK, 8));
         if let Some(arena) = &arena {
-            // Where there is no ring, or no memory may be locked, they are buffers and files like any other.
+            // Where there is no ring, or no memory may be locked, they are buffers and files like
+            // any other.
             let _ = queue.register_arena(arena);
             let _ = queue.register_file(&shared[0].file);
             let _ = queue.register_file(&alone[1].file);
@@ -288,17 +300,25 @@ impl<'a> Run<'a> {
             Step::Submit => {
                 let live = self.live;
                 let ready = self.queue()?.submit().map_err(said)?;
-                if ready <= live { Ok(()) } else { Err(format!("{ready} ready of {live} in flight")) }
+                if ready <= live {
+                    Ok(())
+                } else {
+                    Err(format!("{ready} ready of {live} in flight"))
+                }
             }
             Step::Reap(at_least) => self.reap(usize::from(*at_least)),
             Step::Take(most) => {
-                let done: Vec<Completion> = self.queue()?.reap(0).map_err(said)?.take(usize::from(*most)).collect();
+                let done: Vec<Completion> =
+                    self.queue()?.reap(0).map_err(said)?.take(usize::from(*most)).collect();
                 self.judge_all(done)
             }
             Step::ReapFor(at_least, time) => {
                 let until = Instant::now() + *time;
-                let done: Vec<Completion> =
-                    self.queue()?.reap_until(usize::from(*at_least), until).map_err(said)?.collect();
+                let done: Vec<Completion> = self
+                    .queue()?
+                    .reap_until(usize::from(*at_least), until)
+                    .map_err(said)?
+                    .collect();
                 self.judge_all(done)
             }
             Step::Poll(at_least) => self.poll(usize::from(*at_least)),
@@ -325,7 +345,8 @@ impl<'a> Run<'a> {
     /// Which operation a number of the script means: most often one in flight.
     fn choose(&self, which: u8) -> Option<usize> {
         let known = |number: &usize| self.ops[*number].id.is_some();
-        let live: Vec<usize> = (0..self.ops.len()).filter(|number| self.ops[*number].live).filter(known).collect();
+        let live: Vec<usize> =
+            (0..self.ops.len()).filter(|number| self.ops[*number].live).filter(known).collect();
         let all: Vec<usize> = (0..self.ops.len()).filter(known).collect();
         let from = if which < 224 && !live.is_empty() { live } else { all };
         (!from.is_empty()).then(|| from[usize::from(which) % from.len()])
@@ -365,7 +386,11 @@ impl<'a> Run<'a> {
         let given_up = self.queue()?.abandon(id);
         if !self.ops[number].live {
             let possible = self.abandoned.contains(&number) || !given_up;
-            return if possible { Ok(()) } else { Err(format!("operation {number} is over and was given up")) };
+            return if possible {
+                Ok(())
+            } else {
+                Err(format!("operation {number} is over and was given up"))
+            };
         }
         if !given_up {
             return Err(format!("operation {number} is in flight and was not given up"));
@@ -391,13 +416,18 @@ impl<'a> Run<'a> {
         let want = at_least.min(self.live);
         if self.may_stall() {
             let until = Instant::now() + MOMENT;
-            let done: Vec<Completion> = self.queue()?.reap_until(at_least, until).map_err(said)?.collect();
+            let done: Vec<Completion> =
+                self.queue()?.reap_until(at_least, until).map_err(said)?.collect();
             return self.judge_all(done);
         }
         let done: Vec<Completion> = self.queue()?.reap(at_least).map_err(said)?.collect();
         let count = done.len();
         self.judge_all(done)?;
-        if count >= want { Ok(()) } else { Err(format!("reaped {count} where {want} were to come")) }
+        if count >= want {
+            Ok(())
+        } else {
+            Err(format!("reaped {count} where {want} were to come"))
+        }
     }
 
     /// As a loop around `poll(2)` does it.
@@ -405,10 +435,13 @@ impl<'a> Run<'a> {
         let want = at_least.min(self.live);
         let fd = self.queue()?.poll_fd().map_err(said)?.as_raw_fd();
         let ready = self.queue()?.submit().map_err(said)?;
-        // A kernel thread that polls for submissions takes its time over the nop that makes a ring readable.
+        // A kernel thread that polls for submissions takes its time over the nop that makes a ring
+        // readable.
         let at_once = if self.script.setup.sqpoll { PATIENCE } else { Duration::ZERO };
         if ready > 0 && !is_readable(fd, at_once)? {
-            return Err(format!("{ready} completions are there, and the descriptor is not readable"));
+            return Err(format!(
+                "{ready} completions are there, and the descriptor is not readable"
+            ));
         }
         let patience = if self.may_stall() { MOMENT } else { PATIENCE };
         let mut count = 0;
@@ -418,7 +451,10 @@ impl<'a> Run<'a> {
                     break;
                 }
                 let waiting: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();
-                return Err(format!("the descriptor has not become readable for{}", lines(waiting)));
+                return Err(format!(
+                    "the descriptor has not become readable for{}",
+                    lines(waiting)
+                ));
             }
             let done: Vec<Completion> = self.queue()?.reap(0).map_err(said)?.collect();
             count += done.len();
@@ -481,7 +517,9 @@ impl<'a> Run<'a> {
     /// Everything ends that can; what cannot is cancelled before.
     fn end(&mut self) -> Checked {
         if self.queue.is_none() {
-            return std::mem::take(&mut self.abandoned).into_iter().try_for_each(|number| self.end_doubt(number));
+            return std::mem::take(&mut self.abandoned)
+                .into_iter()
+                .try_for_each(|number| self.end_doubt(number));
         }
         if self.may_stall() {
             self.note_cancel_all();
@@ -490,12 +528,17 @@ impl<'a> Run<'a> {
         let until = Instant::now() + PATIENCE;
         while self.live > 0 {
             let live = self.live;
-            let done: Vec<Completion> = self.queue()?.reap_until(live, until).map_err(said)?.collect();
+            let done: Vec<Completion> =
+                self.queue()?.reap_until(live, until).map_err(said)?.collect();
             self.judge_all(done)?;
             self.check_counts()?;
             if self.live > 0 && Instant::now() >= until {
                 let lost: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();
-                return Err(format!("lost:{}\n{:?}", lines(lost), self.queue.as_ref().map(Queue::stats)));
+                return Err(format!(
+                    "lost:{}\n{:?}",
+                    lines(lost),
+                    self.queue.as_ref().map(Queue::stats)
+                ));
             }
         }
         let left = self.queue()?.close(PATIENCE).map_err(said)?;
@@ -521,8 +564,9 @@ impl<'a> Run<'a> {
             if found.len() as u64 != file.len {
                 return Err(format!("{}: {} bytes", file.path.display(), found.len()));
             }
-            file.check(&self.order, None, 0, &found)
-                .map_err(|text| format!("at the end, {}: {text}{}", file.path.display(), lines(&self.ops)))?;
+            file.check(&self.order, None, 0, &found).map_err(|text| {
+                format!("at the end, {}: {text}{}", file.path.display(), lines(&self.ops))
+            })?;
         }
         for file in &mut self.alone {
             file.look().map_err(|text| format!("at the end, {}: {text}", file.path.display()))?;
@@ -531,7 +575,9 @@ impl<'a> Run<'a> {
         let mut rest = vec![0; 256];
         while is_readable(self.pipes.read.as_raw_fd(), Duration::ZERO)? {
             // SAFETY: `rest` is valid for writes of its length; the descriptor is open.
-            let count = unsafe { libc::read(self.pipes.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len()) };
+            let count = unsafe {
+                libc::read(self.pipes.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len())
+            };
             let count = usize::try_from(count).map_err(said)?;
             self.pipes.received.extend(&rest[..count]);
         }
@@ -540,7 +586,10 @@ impl<'a> Run<'a> {
         if self.pipes.received == sent || self.pipes.leaks {
             Ok(())
         } else {
-            Err(format!("a pipe got the bytes 0 to {}, and gave {:?}", self.pipes.sent, self.pipes.received))
+            Err(format!(
+                "a pipe got the bytes 0 to {}, and gave {:?}",
+                self.pipes.sent, self.pipes.received
+            ))
         }
     }
 
@@ -553,7 +602,8 @@ impl<'a> Run<'a> {
     }
 
     fn number_of(&self, id: OpId) -> Option<usize> {
-        (0..self.ops.len()).find(|number| self.ops[*number].live && self.ops[*number].id == Some(id))
+        (0..self.ops.len())
+            .find(|number| self.ops[*number].live && self.ops[*number].id == Some(id))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The model of a file of fixed length that operations share: a log of writes, and for each read the ones whose
-//! content it may have seen.
+//! The model of a file of fixed length that operations share: a log of writes, and for each read
+//! the ones whose content it may have seen.
 
 use crate::content::{ZEROES, fill, first_stranger};
 use crate::order::Order;
@@ -24,7 +24,8 @@ struct Write {
     by: Option<usize>,
     range: Range<u64>,
     mark: u32,
-    /// It is known to have been carried out in full. Otherwise each of its bytes may be there or not.
+    /// It is known to have been carried out in full. Otherwise each of its bytes may be there or
+    /// not.
     certain: bool,
 }
 
@@ -54,7 +55,12 @@ impl SharedFile {
         write.certain = true;
         let middle = write.range.start + done;
         if middle < write.range.end {
-            let rest = Write { by: Some(by), range: middle..write.range.end, mark: write.mark, certain: false };
+            let rest = Write {
+                by: Some(by),
+                range: middle..write.range.end,
+                mark: write.mark,
+                certain: false,
+            };
             write.range.end = middle;
             self.log.push(rest);
         }
@@ -65,9 +71,15 @@ impl SharedFile {
         self.log.retain(|write| write.by != Some(by));
     }
 
-    /// Whether `reader` may have read these bytes from `start` on; with `None`, whether they may be there
-    /// when all is over.
-    pub fn check(&self, order: &Order, reader: Option<usize>, start: u64, bytes: &[u8]) -> Result<(), String> {
+    /// Whether `reader` may have read these bytes from `start` on; with `None`, whether they may be
+    /// there when all is over.
+    pub fn check(
+        &self,
+        order: &Order,
+        reader: Option<usize>,
+        start: u64,
+        bytes: &[u8],
+    ) -> Result<(), String> {
         let end = start + bytes.len() as u64;
         let overlaps = |write: &&Write| write.range.start < end && write.range.end > start;
         let before_reader = |write: &Write| match (write.by, reader) {
@@ -83,8 +95,10 @@ impl SharedFile {
             (Some(one), Some(other)) => order.precedes(one, other),
             _ => false,
         };
-        let log: Vec<&Write> = self.log.iter().filter(overlaps).filter(|write| !after_reader(write)).collect();
-        let hiding: Vec<&Write> = log.iter().copied().filter(|write| write.certain && before_reader(write)).collect();
+        let log: Vec<&Write> =
+            self.log.iter().filter(overlaps).filter(|write| !after_reader(write)).collect();
+        let hiding: Vec<&Write> =
+            log.iter().copied().filter(|write| write.certain && before_reader(write)).collect();
         let mut edges: Vec<u64> = log
             .iter()
             .flat_map(|write| [write.range.start, write.range.end])
@@ -94,7 +108,8 @@ impl SharedFile {
         edges.sort_unstable();
         edges.dedup();
         for part in edges.windows(2) {
-            let covers = |write: &&&Write| write.range.start <= part[0] && write.range.end >= part[1];
+            let covers =
+                |write: &&&Write| write.range.start <= part[0] && write.range.end >= part[1];
             let hiding: Vec<&Write> = hiding.iter().filter(covers).copied().collect();
             let candidates: Vec<&Write> = log
                 .iter()
@@ -107,7 +122,9 @@ impl SharedFile {
             if let Some(at) = first_stranger(&marks, part[0], here) {
                 let writers: Vec<Option<usize>> = candidates.iter().map(|write| write.by).collect();
                 let found = self.who_wrote(at, here, part[0]);
-                return Err(format!("byte {at}: not by any of {writers:?} (None: the first content), but {found}"));
+                return Err(format!(
+                    "byte {at}: not by any of {writers:?} (None: the first content), but {found}"
+                ));
             }
         }
         Ok(())
@@ -117,7 +134,8 @@ impl SharedFile {
     fn who_wrote(&self, at: u64, bytes: &[u8], start: u64) -> String {
         let from = (at - start) as usize;
         let bytes = &bytes[from..bytes.len().min(from + 16)];
-        let writer = self.log.iter().find(|write| first_stranger(&[write.mark], at, bytes).is_none());
+        let writer =
+            self.log.iter().find(|write| first_stranger(&[write.mark], at, bytes).is_none());
         match writer.map(|write| write.by) {
             Some(by) => format!("by {by:?}"),
             None => format!("{bytes:02x?}"),
@@ -147,7 +165,11 @@ mod tests {
         file.begin_write(0, 0..32, false);
         // Not over: both are possible, even mixed.
         order.push(1, false);
-        for bytes in [content(&[(FIRST, 64)]), content(&[(1, 32), (FIRST, 32)]), content(&[(1, 8), (FIRST, 56)])] {
+        for bytes in [
+            content(&[(FIRST, 64)]),
+            content(&[(1, 32), (FIRST, 32)]),
+            content(&[(1, 8), (FIRST, 56)]),
+        ] {
             assert_eq!(file.check(&order, Some(1), 0, &bytes), Ok(()));
         }
         assert!(file.check(&order, Some(1), 0, &content(&[(2, 64)])).is_err());

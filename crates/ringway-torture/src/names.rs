@@ -1,5 +1,5 @@
-//! The model of a directory with a few names, each of them nothing, a file, an empty directory or a symbolic link
-//! to nowhere. Operations take turns on a name.
+//! The model of a directory with a few names, each of them nothing, a file, an empty directory or a
+//! symbolic link to nowhere. Operations take turns on a name.
 
 use crate::script::Name;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,12 @@ pub(crate) struct Plan {
 
 impl Names {
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, nodes: [Node::Nothing; COUNT as usize], taken: [false; COUNT as usize], next: 0 }
+        Self {
+            dir,
+            nodes: [Node::Nothing; COUNT as usize],
+            taken: [false; COUNT as usize],
+            next: 0,
+        }
     }
 
     pub fn path(&self, name: u8) -> PathBuf {

@@ -1,24 +1,27 @@
-//! Runs random scripts on all backends, with faults and without, on several threads at once, for as long as it is told:
-//! what only shows once in a million operations is to show here. `make soak` runs it.
+//! Runs random scripts on all backends, with faults and without, on several threads at once, for as
+//! long as it is told: what only shows once in a million operations is to show here. `make soak`
+//! runs it.
 //!
 //!     soak [TIME] [--seed NUMBER] [--jobs COUNT] [--dir DIR]
 //!     soak --replay SEED [--times COUNT] [--dir DIR]
 //!
-//! TIME is like `90s`, `10m` or `2h`; without it, ten minutes. Each script has a seed of its own, printed when it
-//! fails. Replayed, the same operations go to the same backend under the same faults; the kernel's part in it
-//! is not repeated, so some failures take several times.
+//! TIME is like `90s`, `10m` or `2h`; without it, ten minutes. Each script has a seed of its own,
+//! printed when it fails. Replayed, the same operations go to the same backend under the same
+//! faults; the kernel's part in it is not repeated, so some failures take several times.
 
 use ringway_core::BackendKind;
-use ringway_trial::{Conditions, Faults, Random, Report, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const BACKENDS: [BackendKind; 4] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads, BackendKind::Null];
+const BACKENDS: [BackendKind; 4] =
+    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads, BackendKind::Null];
 const EVERY: Duration = Duration::from_secs(10);
-/// Memory may grow by this: allocators keep some, and the workers reach their largest scripts only after a while.
+/// Memory may grow by this: allocators keep some, and the workers reach their largest scripts only
+/// after a while.
 const GROWTH: u64 = 64 << 20;
 
 struct Arguments {
@@ -52,8 +55,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has what is freed given back, so that memory that grows is memory that leaks. By itself glibc keeps large buffers, and an
-/// arena for each of many short-lived threads.
+/// Has what is freed given back, so that memory that grows is memory that leaks. By itself glibc
+/// keeps large buffers, and an arena for each of many short-lived threads.
 fn keep_no_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the calls take numbers only; no other thread has been started.
@@ -109,8 +112,10 @@ fn make(seed: u64) -> (Script, Conditions) {
     let mut random = Random(seed);
     let backend = BACKENDS[random.number() as usize % 10 % BACKENDS.len()];
     let direct = random.number().is_multiple_of(2);
-    let mut rate = || if random.number().is_multiple_of(2) { 0 } else { (random.number() % 300) as u16 };
-    let [short, errors, retryable, delay, reorder, starve, sync_errors] = std::array::from_fn(|_| rate());
+    let mut rate =
+        || if random.number().is_multiple_of(2) { 0 } else { (random.number() % 300) as u16 };
+    let [short, errors, retryable, delay, reorder, starve, sync_errors] =
+        std::array::from_fn(|_| rate());
     // Each answer that starves beside something that waits for ever takes 50 ms.
     let starve = starve / 4;
     let faults = Faults { seed, short, errors, retryable, delay, reorder, starve, sync_errors };
@@ -131,7 +136,9 @@ fn one(seed: u64, dir: &Path) -> Result<Option<Report>, String> {
     match ran {
         Ok(report) => Ok(Some(report)),
         Err(failure) if failure.refused => Ok(None),
-        Err(failure) => Err(format!("soak --replay {seed}: {conditions:?} {:?}\n{failure}", script.setup)),
+        Err(failure) => {
+            Err(format!("soak --replay {seed}: {conditions:?} {:?}\n{failure}", script.setup))
+        }
     }
 }
 
@@ -171,10 +178,11 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     let begin = Instant::now();
     let work = || -> Result<(), String> {
         while !stop.load(Ordering::Relaxed) && begin.elapsed() < arguments.time {
-            let report = one(next.fetch_add(1, Ordering::Relaxed), &arguments.dir).inspect_err(|text| {
-                eprintln!("{text}");
-                stop.store(true, Ordering::Relaxed);
-            })?;
+            let report =
+                one(next.fetch_add(1, Ordering::Relaxed), &arguments.dir).inspect_err(|text| {
+                    eprintln!("{text}");
+                    stop.store(true, Ordering::Relaxed);
+                })?;
             let mut total = total.lock().map_err(|_| "another worker has panicked")?;
             let Some(report) = report else {
                 total.refused += 1;
@@ -201,17 +209,24 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
                 println!("{:4} s  {}", begin.elapsed().as_secs(), line(&total));
             }
         }
-        workers.into_iter().map(|worker| worker.join()).filter(|end| !matches!(end, Ok(Ok(())))).count()
+        workers
+            .into_iter()
+            .map(|worker| worker.join())
+            .filter(|end| !matches!(end, Ok(Ok(()))))
+            .count()
     });
     println!("{:4} s  {}", begin.elapsed().as_secs(), line(&total));
     if failed > 0 {
         return Err("soak: FAILED".into());
     }
-    // Threads that were left with a blocking call need a moment, and kernel threads give descriptors back late.
+    // Threads that were left with a blocking call need a moment, and kernel threads give
+    // descriptors back late.
     let until = Instant::now() + Duration::from_secs(20);
     let at_last = loop {
         let now = Usage::now();
-        if (now.descriptors <= at_first.descriptors && now.threads <= at_first.threads) || Instant::now() >= until {
+        if (now.descriptors <= at_first.descriptors && now.threads <= at_first.threads)
+            || Instant::now() >= until
+        {
             break now;
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -256,7 +271,9 @@ impl Usage {
     fn now() -> Self {
         let count = |dir: &str| std::fs::read_dir(dir).map_or(0, Iterator::count);
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
         Self {
             descriptors: count("/proc/self/fd"),
             threads: count("/proc/self/task"),
@@ -267,6 +284,12 @@ impl Usage {
 
 impl std::fmt::Display for Usage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} descriptors, {} threads, {} MiB", self.descriptors, self.threads, self.memory >> 20)
+        write!(
+            f,
+            "{} descriptors, {} threads, {} MiB",
+            self.descriptors,
+            self.threads,
+            self.memory >> 20
+        )
     }
 }

@@ -15,7 +15,8 @@ static STARTED: Once = Once::new();
 #[derive(Debug)]
 pub struct Watched(u64);
 
-/// From now on until the value is dropped: if that takes a minute, prints the text and ends the process.
+/// From now on until the value is dropped: if that takes a minute, prints the text and ends the
+/// process.
 pub fn watch(text: String) -> Watched {
     STARTED.call_once(|| {
         std::thread::spawn(look);
