@@ -19,7 +19,7 @@ STORM ?= 60
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-BINARY := $(TARGET)/release/ringway
+BINARY := $(TARGET)/$(addsuffix /,$(CARGO_BUILD_TARGET))release/ringway
 # A shell that was open before Rust was installed lacks rustup's directory.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -51,7 +51,8 @@ needs.compare := $(BUILD_NEEDS)
 needs.go-bench := go
 needs.package := $(BUILD_NEEDS)
 needs.semver := $(BUILD_NEEDS) semver
-needs.dist := $(BUILD_NEEDS) binutils
+needs.dist := $(BUILD_NEEDS) binutils pkg-config
+needs.reproducible := $(needs.dist)
 needs.deb := deb
 
 NEED := @./scripts/setup.sh
@@ -223,6 +224,10 @@ semver: ## whether a crate breaks the API of its last release, with cargo-semver
 dist: ## reproducible tarballs with prebuilt libringway and the command, in target/dist
 	$(NEED) $(needs.dist)
 	scripts/dist.sh
+
+reproducible: ## whether `make dist` gives the same bytes in two directories, in some minutes
+	$(NEED) $(needs.reproducible)
+	scripts/tests/dist.sh
 
 deb: ## the Debian packages, in target/deb
 	$(NEED) $(needs.deb)
