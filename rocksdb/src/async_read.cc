@@ -51,7 +51,7 @@ AsyncRead::~AsyncRead()
 
 void AsyncRead::Completed(ringway_queue*, const ringway_completion* done)
 {
-	AsyncRead* read = static_cast<AsyncRead*>(done->arg);
+	AsyncRead* read = static_cast<AsyncRead*>(done->user_data);
 
 	if (done->result < 0)
 		read->status_ = ReadError(read->file_->path, read->offset_, read->length_, done->result);
@@ -65,7 +65,7 @@ bool AsyncRead::Begin(ThreadQueue* queue, const std::shared_ptr<Queues>& queues)
 	if (queue == nullptr)
 		return false;
 
-	ringway_operation operation = ringway_read(file_->fd, scratch_, length_, offset_, Completed, this);
+	ringway_operation operation = ringway_prep_read(file_->fd, scratch_, length_, offset_, Completed, this);
 	operation.flags = RINGWAY_EXACT;
 
 	ThreadQueue::Guard guard(queue);
