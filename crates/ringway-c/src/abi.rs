@@ -1,4 +1,5 @@
-//! The header's structures and numbers, field by field; and reading those that may be of another version's size.
+//! The header's structures and numbers, field by field; and reading those that may be of another
+//! version's size.
 
 use crate::door::Door;
 use libc::{c_char, c_int, c_void, iovec};
@@ -112,7 +113,8 @@ pub struct DirectIo {
     pub largest_request: u32,
 }
 
-/// A structure that the caller fills in, with its size in its first field, and of which a later library may know more.
+/// A structure that the caller fills in, with its size in its first field, and of which a later
+/// library may know more.
 ///
 /// # Safety
 ///
@@ -157,7 +159,8 @@ impl<T> Version<'_, T> {
 ///
 /// # Safety
 ///
-/// `from` must be valid for reads of as many bytes as its first field says, and of at least 4, for as long as the answer is used.
+/// `from` must be valid for reads of as many bytes as its first field says, and of at least 4, for
+/// as long as the answer is used.
 #[inline(always)]
 pub unsafe fn read<'a, T: Extensible>(from: *const T) -> Result<Version<'a, T>, i32> {
     // SAFETY: the caller's promise: the first field is there.
@@ -188,7 +191,9 @@ unsafe fn read_other<T: Extensible>(from: *const T, size: usize) -> Result<T, i3
     }
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: `known` bytes can be read by the caller's promise, and are at most those of `value`.
-    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known) };
+    unsafe {
+        std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known)
+    };
     // SAFETY: any bytes are a value of it.
     Ok(unsafe { value.assume_init() })
 }
@@ -234,7 +239,8 @@ impl From<Box<[iovec]>> for Buffers {
     }
 }
 
-// SAFETY: addresses and lengths; the caller of `ringway_push` keeps the memory valid from any thread.
+// SAFETY: addresses and lengths; the caller of `ringway_push` keeps the memory valid from any
+// thread.
 unsafe impl Send for Buffers {}
 // SAFETY: likewise.
 unsafe impl Sync for Buffers {}

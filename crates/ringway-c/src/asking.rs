@@ -57,7 +57,11 @@ pub unsafe extern "C" fn ringway_stats(queue: *const Door, stats: *mut abi::Stat
 ///
 /// As the header says: `queue` is valid, and `text` for writes of `size` bytes, or `size` 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_explain(queue: *const Door, text: *mut c_char, size: usize) -> usize {
+pub unsafe extern "C" fn ringway_explain(
+    queue: *const Door,
+    text: *mut c_char,
+    size: usize,
+) -> usize {
     // SAFETY: the caller's promise.
     let all = unsafe { look(queue) }.queue.explain().to_string();
     if size > 0 && !text.is_null() {
@@ -129,7 +133,11 @@ pub unsafe extern "C" fn ringway_room(queue: *const Door) -> usize {
 ///
 /// As the header says: `direct` is valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_direct_io(fd: c_int, direct: *mut abi::DirectIo, size: usize) -> c_int {
+pub unsafe extern "C" fn ringway_direct_io(
+    fd: c_int,
+    direct: *mut abi::DirectIo,
+    size: usize,
+) -> c_int {
     let _whole = Uncancellable::new();
     // SAFETY: a number that fcntl(2) only looks at.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {

@@ -1,4 +1,5 @@
-//! `struct ringway_queue`: a queue of the core with what C callers need beside it; and making and ending one.
+//! `struct ringway_queue`: a queue of the core with what C callers need beside it; and making and
+//! ending one.
 
 use crate::abi::{self, Completion};
 use crate::cancellation::Uncancellable;
@@ -32,30 +33,40 @@ pub struct Door {
 }
 
 impl Door {
-    /// Errors: ECHILD in a fork of the process that made it; EEXIST on another thread than its single issuer.
+    /// Errors: ECHILD in a fork of the process that made it; EEXIST on another thread than its
+    /// single issuer.
     #[inline]
     pub fn check(&self) -> Result<(), Failure> {
         if !self.home.is_here() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         if self.issuer.is_some_and(|issuer| issuer != this_thread()) {
-            return Err(Failure::new(libc::EEXIST, "the queue is another thread's, by RINGWAY_SINGLE_ISSUER"));
+            return Err(Failure::new(
+                libc::EEXIST,
+                "the queue is another thread's, by RINGWAY_SINGLE_ISSUER",
+            ));
         }
         Ok(())
     }
 
-    /// That is all that speaks against pushing so many operations: there would be room if fewer were in flight.
+    /// That is all that speaks against pushing so many operations: there would be room if fewer
+    /// were in flight.
     #[inline]
     pub fn is_full(&self, count: usize) -> bool {
         let room = self.queue.room();
-        room < count && count <= room + self.queue.in_flight() && self.home.is_here() && !self.queue.is_closed()
+        room < count
+            && count <= room + self.queue.in_flight()
+            && self.home.is_here()
+            && !self.queue.is_closed()
     }
 
     /// Errors: EDEADLK in a callback.
     #[inline]
     pub fn check_not_handing_out(&self, what: &str) -> Result<(), Failure> {
         match self.handing_out {
-            true => Err(Failure::new(libc::EDEADLK, format_args!("a callback cannot {what} its queue"))),
+            true => {
+                Err(Failure::new(libc::EDEADLK, format_args!("a callback cannot {what} its queue")))
+            }
             false => Ok(()),
         }
     }
@@ -63,8 +74,8 @@ impl Door {
 
 /// This thread's number, which no other thread of the process ever has.
 ///
-/// The standard library's is gone when a thread's destructors run, C++'s and those of `pthread_key_create`, which may call us.
-/// Without a destructor of its own, this one stays.
+/// The standard library's is gone when a thread's destructors run, C++'s and those of
+/// `pthread_key_create`, which may call us. Without a destructor of its own, this one stays.
 #[inline]
 pub fn this_thread() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
@@ -83,10 +94,12 @@ pub fn this_thread() -> u64 {
 ///
 /// # Safety
 ///
-/// `queue` comes from `ringway_create`, has not been destroyed, and no other thread uses it meanwhile.
+/// `queue` comes from `ringway_create`, has not been destroyed, and no other thread uses it
+/// meanwhile.
 #[inline]
 pub unsafe fn open<'a>(queue: *mut Door) -> &'a mut Door {
-    // SAFETY: the caller's promise; functions of ours that call back hold no reference meanwhile, so this is the only one.
+    // SAFETY: the caller's promise; functions of ours that call back hold no reference meanwhile,
+    // so this is the only one.
     unsafe { &mut *queue }
 }
 
@@ -106,7 +119,10 @@ pub unsafe fn look<'a>(queue: *const Door) -> &'a Door {
 ///
 /// As the header says: `options` is null or valid, `queue` valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_create(options: *const abi::Options, queue: *mut *mut Door) -> c_int {
+pub unsafe extern "C" fn ringway_create(
+    options: *const abi::Options,
+    queue: *mut *mut Door,
+) -> c_int {
     let _whole = Uncancellable::new();
     if queue.is_null() {
         return Failure::new(libc::EINVAL, "nowhere to put the queue").tell();
@@ -126,7 +142,8 @@ pub unsafe extern "C" fn ringway_create(options: *const abi::Options, queue: *mu
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is null, or points at null or at a queue that is in nobody else's use.
+/// As the header says: `queue` is null, or points at null or at a queue that is in nobody else's
+/// use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
     let _whole = Uncancellable::new();
@@ -153,7 +170,8 @@ pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
         // SAFETY: as above.
         left = unsafe { look(pointer) }.queue.in_flight();
     }
-    // SAFETY: it was made by `Box::into_raw` in `ringway_create`, and its owner's pointer to it is gone.
+    // SAFETY: it was made by `Box::into_raw` in `ringway_create`, and its owner's pointer to it is
+    // gone.
     drop(unsafe { Box::from_raw(pointer) });
     answer(Ok(left))
 }

@@ -87,7 +87,8 @@ pub unsafe fn hand_out(queue: *mut Door, min: usize, timeout_ns: i64) -> Result<
     door.handing_out = true;
     for completion in &batch {
         match completion.callback {
-            // SAFETY: it is a function of the caller's, for this; no reference to the queue is held, so that it may use it.
+            // SAFETY: it is a function of the caller's, for this; no reference to the queue is
+            // held, so that it may use it.
             Some(callback) => unsafe { callback(queue, completion) },
             None => close_unseen(completion),
         }
@@ -113,7 +114,12 @@ fn close_unseen(completion: &Completion) {
 }
 
 /// Waits, and gives `each` the completions that are there until it has had enough.
-fn reap(door: &mut Door, min: usize, timeout_ns: i64, each: impl FnMut(Completion) -> bool) -> Result<(), Failure> {
+fn reap(
+    door: &mut Door,
+    min: usize,
+    timeout_ns: i64,
+    each: impl FnMut(Completion) -> bool,
+) -> Result<(), Failure> {
     door.check()?;
     let records = &mut door.records;
     let min = if timeout_ns == 0 { 0 } else { min };
@@ -127,15 +133,21 @@ fn reap(door: &mut Door, min: usize, timeout_ns: i64, each: impl FnMut(Completio
     Ok(())
 }
 
-fn give(records: &mut Records, completions: Completions<'_>, mut each: impl FnMut(Completion) -> bool) {
+fn give(
+    records: &mut Records,
+    completions: Completions<'_>,
+    mut each: impl FnMut(Completion) -> bool,
+) {
     for done in completions {
         let record = records.take(done.user_data);
-        let (id, kind) = (done.id.to_bits() as i64, done.kind);
+        let (id, kind) = (done.id.to_bits() as i64, done.opcode);
         let result = match done.result {
             // Nobody else holds a file that has just been opened.
-            Ok(0) if kind == ringway_core::op::Kind::Open => {
-                done.into_file().ok().and_then(|file| file.into_fd().ok()).map_or(0, |fd| fd.into_raw_fd().into())
-            }
+            Ok(0) if kind == ringway_core::op::Opcode::Open => done
+                .into_file()
+                .ok()
+                .and_then(|file| file.into_fd().ok())
+                .map_or(0, |fd| fd.into_raw_fd().into()),
             other => result(other),
         };
         let completion = Completion {

@@ -1,7 +1,7 @@
 //! `enum ringway_kind`: the operations' numbers, which do not change, and their names.
 
 use libc::{c_char, c_uint};
-use ringway_core::op::Kind;
+use ringway_core::op::Opcode;
 use std::ffi::CStr;
 
 macro_rules! kinds {
@@ -10,9 +10,9 @@ macro_rules! kinds {
 
         /// Its number; that of no operation for one that the header does not know.
         #[inline]
-        pub fn number(kind: Kind) -> u32 {
+        pub fn number(kind: Opcode) -> u32 {
             match kind {
-                $(Kind::$kind => $number,)*
+                $(Opcode::$kind => $number,)*
                 _ => u32::MAX,
             }
         }

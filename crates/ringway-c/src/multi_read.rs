@@ -20,9 +20,14 @@ const PATIENCE: u32 = 100;
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid, and `count` ranges at `ranges`, whose buffers are valid for writes.
+/// As the header says: `queue` is valid, and `count` ranges at `ranges`, whose buffers are valid
+/// for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_multi_read(queue: *mut Door, ranges: *mut Range, count: usize) -> c_int {
+pub unsafe extern "C" fn ringway_multi_read(
+    queue: *mut Door,
+    ranges: *mut Range,
+    count: usize,
+) -> c_int {
     let _whole = Uncancellable::new();
     if count == 0 {
         return 0;
@@ -43,7 +48,9 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
                 "unknown flags of a range"
             }
             Range { length, .. } if *length > isize::MAX as u64 => "a range longer than SSIZE_MAX",
-            Range { length, buffer, .. } if *length > 0 && buffer.is_null() => "a range without a buffer",
+            Range { length, buffer, .. } if *length > 0 && buffer.is_null() => {
+                "a range without a buffer"
+            }
             Range { offset, .. } if *offset > i64::MAX as u64 => "an offset over INT64_MAX",
             _ => continue,
         };
@@ -56,7 +63,8 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
         return Err(Failure::full());
     }
     let mut in_flight = 0;
-    // Held until the next has been asked for, so that what is learnt of one file is not learnt again for each of its ranges.
+    // Held until the next has been asked for, so that what is learnt of one file is not learnt
+    // again for each of its ranges.
     let mut _last = None;
     for index in 0..ranges.len() {
         let range = &mut ranges[index];
@@ -78,7 +86,8 @@ fn read(door: &mut Door, ranges: &mut [Range]) -> Result<usize, Failure> {
     Ok(ranges.iter().filter(|range| range.result < 0).count())
 }
 
-/// What the page cache has of a range on a file that is not open for direct I/O, if it has all of it.
+/// What the page cache has of a range on a file that is not open for direct I/O, if it has all of
+/// it.
 fn cached(file: &File, range: &mut Range) -> Option<i64> {
     let buffered = match range.flags {
         abi::RANGE_DIRECT => false,
@@ -89,13 +98,26 @@ fn cached(file: &File, range: &mut Range) -> Option<i64> {
         return None;
     }
     // SAFETY: the caller's promise: so many bytes, which are nobody else's during the call.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(range.buffer.cast::<u8>(), range.length as usize) };
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(range.buffer.cast::<u8>(), range.length as usize) };
     file.read_now(bytes, range.offset).map(|read| read as i64)
 }
 
-fn push(door: &mut Door, range: &mut Range, index: usize, file: Option<File>, in_flight: &mut usize) {
-    let read = op::Read { fd: range.fd, addr: range.buffer.cast(), len: range.length as usize, offset: range.offset };
-    // SAFETY: the caller keeps buffer and descriptor until `ringway_multi_read` returns, which waits for all completions.
+fn push(
+    door: &mut Door,
+    range: &mut Range,
+    index: usize,
+    file: Option<File>,
+    in_flight: &mut usize,
+) {
+    let read = op::Read {
+        fd: range.fd,
+        addr: range.buffer.cast(),
+        len: range.length as usize,
+        offset: range.offset,
+    };
+    // SAFETY: the caller keeps buffer and descriptor until `ringway_multi_read` returns, which
+    // waits for all completions.
     let operation = unsafe { Operation::from_raw(read.into(), file, None) };
     match door.queue.push(operation.exact().user_data(OURS | index as u64)) {
         Ok(_) => {
@@ -107,7 +129,12 @@ fn push(door: &mut Door, range: &mut Range, index: usize, file: Option<File>, in
 }
 
 /// Waits for some of those in flight. Errors: the backend cannot be entered.
-fn wait(door: &mut Door, ranges: &mut [Range], some: usize, in_flight: &mut usize) -> io::Result<()> {
+fn wait(
+    door: &mut Door,
+    ranges: &mut [Range],
+    some: usize,
+    in_flight: &mut usize,
+) -> io::Result<()> {
     let before = *in_flight;
     let mut patience = PATIENCE;
     while before - *in_flight < some {
@@ -124,7 +151,12 @@ fn wait(door: &mut Door, ranges: &mut [Range], some: usize, in_flight: &mut usiz
     Ok(())
 }
 
-fn take(door: &mut Door, ranges: &mut [Range], missing: usize, in_flight: &mut usize) -> io::Result<()> {
+fn take(
+    door: &mut Door,
+    ranges: &mut [Range],
+    missing: usize,
+    in_flight: &mut usize,
+) -> io::Result<()> {
     door.queue.reap_those(
         missing,
         |number| number & OURS != 0,
@@ -137,12 +169,15 @@ fn take(door: &mut Door, ranges: &mut [Range], missing: usize, in_flight: &mut u
     )
 }
 
-/// The backend has failed while the kernel has the buffers. To get them back the queue is closed; what the kernel keeps even so
-/// stays EINPROGRESS.
+/// The backend has failed while the kernel has the buffers. To get them back the queue is closed;
+/// what the kernel keeps even so stays EINPROGRESS.
 fn give_up(door: &mut Door, ranges: &mut [Range], error: io::Error) -> Failure {
     // Its own errors are those of the reap below.
     let _ = door.queue.close(door.close_wait);
     let mut in_flight = ranges.len();
     let _ = take(door, ranges, 0, &mut in_flight);
-    Failure::new(libc::EIO, format_args!("the backend has failed, and the queue is closed: {error}"))
+    Failure::new(
+        libc::EIO,
+        format_args!("the backend has failed, and the queue is closed: {error}"),
+    )
 }

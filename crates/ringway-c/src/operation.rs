@@ -21,7 +21,8 @@ const SURELY_ONE_REQUEST: u64 = 64 << 10;
 ///
 /// # Safety
 ///
-/// As the header says: both are valid, and what the operation points at stays so until its completion.
+/// As the header says: both are valid, and what the operation points at stays so until its
+/// completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::Operation) -> i64 {
     // SAFETY: the caller's promise.
@@ -35,7 +36,8 @@ pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::O
         Err(failure) => return failure.tell().into(),
     };
     let asked = asked.as_ref();
-    // Most are these, of which nothing need be looked up: made in their slot, rather than copied to it.
+    // Most are these, of which nothing need be looked up: made in their slot, rather than copied to
+    // it.
     if asked.limit_ns == 0 && asked.flags == 0 && asked.length <= SURELY_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = asked;
         let addr = asked.address.cast_mut().cast::<u8>();
@@ -66,7 +68,9 @@ pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::O
 unsafe fn push_transfer(door: &mut Door, asked: &abi::Operation, transfer: impl Into<Raw>) -> i64 {
     let file = door.files.get(asked.fd);
     // SAFETY: the caller's promise.
-    push(door, asked, |record| unsafe { Operation::from_raw(transfer.into(), file, None) }.user_data(record))
+    push(door, asked, |record| {
+        unsafe { Operation::from_raw(transfer.into(), file, None) }.user_data(record)
+    })
 }
 
 /// The operation is made when all else is there, so that it need not be moved.
@@ -88,7 +92,11 @@ fn push(door: &mut Door, asked: &abi::Operation, make: impl FnOnce(u64) -> Opera
 ///
 /// As for `ringway_push`, of `count` operations.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_push_chain(queue: *mut Door, operations: *const abi::Operation, count: usize) -> i64 {
+pub unsafe extern "C" fn ringway_push_chain(
+    queue: *mut Door,
+    operations: *const abi::Operation,
+    count: usize,
+) -> i64 {
     let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
@@ -160,7 +168,9 @@ pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
         let id = u64::try_from(id).ok().and_then(OpId::from_bits);
         match id.is_some_and(|id| door.queue.cancel(id)) {
             true => Ok(0),
-            false => Err(Failure::ordinary(libc::ENOENT, c"cancel: no such operation, or it is over")),
+            false => {
+                Err(Failure::ordinary(libc::ENOENT, c"cancel: no such operation, or it is over"))
+            }
         }
     }))
 }
@@ -193,13 +203,18 @@ fn invalid(text: &str) -> Failure {
 ///
 /// `operation` is null, or valid for as many bytes as it says.
 #[inline(always)]
-unsafe fn read<'a>(operation: *const abi::Operation) -> Result<Version<'a, abi::Operation>, Failure> {
+unsafe fn read<'a>(
+    operation: *const abi::Operation,
+) -> Result<Version<'a, abi::Operation>, Failure> {
     if operation.is_null() {
         return Err(invalid("no operation"));
     }
     // SAFETY: the caller's promise.
     unsafe { abi::read(operation) }.map_err(|errno| {
-        Failure::new(errno, "ringway_operation of another version, or not made by one of the header's functions")
+        Failure::new(
+            errno,
+            "ringway_operation of another version, or not made by one of the header's functions",
+        )
     })
 }
 
@@ -220,7 +235,10 @@ unsafe fn translate(asked: &abi::Operation, files: &mut Files) -> Result<Operati
     let fd = match raw {
         Raw::Close(_) => {
             if files.registered(asked.fd).is_some() {
-                return Err(Failure::new(libc::EBUSY, "close: the descriptor is registered: unregister it first"));
+                return Err(Failure::new(
+                    libc::EBUSY,
+                    "close: the descriptor is registered: unregister it first",
+                ));
             }
             files.forget(asked.fd);
             None
@@ -229,7 +247,8 @@ unsafe fn translate(asked: &abi::Operation, files: &mut Files) -> Result<Operati
         _ => None,
     };
     let file = fd.and_then(|fd| files.get(fd));
-    // SAFETY: the caller keeps what it points at, but paths and arrays of buffers, which `memory` keeps.
+    // SAFETY: the caller keeps what it points at, but paths and arrays of buffers, which `memory`
+    // keeps.
     let mut operation = unsafe { Operation::from_raw(raw, file, memory) };
     if asked.flags & abi::EXACT != 0 {
         operation = operation.exact();
@@ -238,7 +257,7 @@ unsafe fn translate(asked: &abi::Operation, files: &mut Files) -> Result<Operati
         operation = operation.drain();
     }
     if asked.flags & abi::ALWAYS != 0 {
-        operation = operation.always();
+        operation = operation.continue_on_error();
     }
     if asked.limit_ns > 0 {
         operation = operation.timeout(Duration::from_nanos(asked.limit_ns));
@@ -275,13 +294,18 @@ fn transfer_len(asked: &abi::Operation) -> Result<usize, &'static str> {
     }
 }
 
-/// The core's numbers and addresses for a caller's, with copies of paths and arrays of buffers in `memory`.
+/// The core's numbers and addresses for a caller's, with copies of paths and arrays of buffers in
+/// `memory`.
 ///
 /// # Safety
 ///
-/// Paths are null or C strings, and arrays of buffers null or as long as they say, during this call.
+/// Paths are null or C strings, and arrays of buffers null or as long as they say, during this
+/// call.
 #[inline]
-unsafe fn raw(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + Sync>>) -> Result<Raw, Failure> {
+unsafe fn raw(
+    asked: &abi::Operation,
+    memory: &mut Option<Box<dyn Any + Send + Sync>>,
+) -> Result<Raw, Failure> {
     let &abi::Operation { fd, offset, length, argument, .. } = asked;
     let addr = asked.address.cast_mut().cast::<u8>();
     let len = || transfer_len(asked).map_err(invalid);
@@ -296,7 +320,8 @@ unsafe fn raw(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + S
                 return Err(invalid("a vectored read or write without buffers"));
             }
             // SAFETY: the caller's promise.
-            let buffers: Box<[iovec]> = unsafe { abi::slice(asked.address.cast(), length as usize) }.into();
+            let buffers: Box<[iovec]> =
+                unsafe { abi::slice(asked.address.cast(), length as usize) }.into();
             let (iov, count) = (buffers.as_ptr(), buffers.len());
             // The array stays where it is when its box moves.
             *memory = Some(Box::new(Buffers::from(buffers)));
@@ -314,7 +339,8 @@ unsafe fn raw(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + S
         kind::FTRUNCATE => op::Ftruncate { fd, len: length }.into(),
         kind::FADVISE => op::Fadvise { fd, offset, len: length, advice: argument as i32 }.into(),
         kind::POLL => {
-            let events = u16::try_from(argument).map_err(|_| invalid("poll: events beyond 16 bits"))?;
+            let events =
+                u16::try_from(argument).map_err(|_| invalid("poll: events beyond 16 bits"))?;
             op::Poll { fd, events }.into()
         }
         kind::TIMEOUT => op::Timeout { duration: Duration::from_nanos(length) }.into(),
@@ -328,7 +354,10 @@ unsafe fn raw(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + S
 /// # Safety
 ///
 /// As for [`raw`].
-unsafe fn with_paths(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + Send + Sync>>) -> Result<Raw, Failure> {
+unsafe fn with_paths(
+    asked: &abi::Operation,
+    memory: &mut Option<Box<dyn Any + Send + Sync>>,
+) -> Result<Raw, Failure> {
     if kind::name(asked.kind.into()).is_none() {
         return Err(invalid(&format!("operation {} is none", asked.kind)));
     }
@@ -344,8 +373,10 @@ unsafe fn with_paths(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + S
     Ok(match asked.kind {
         kind::OPEN => {
             let flags = argument | libc::O_CLOEXEC as u32;
-            // openat2 refuses permissions where nothing can be made; open(2) ignores them, and so do we.
-            let makes = flags & libc::O_CREAT as u32 != 0 || flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32;
+            // openat2 refuses permissions where nothing can be made; open(2) ignores them, and so
+            // do we.
+            let makes = flags & libc::O_CREAT as u32 != 0
+                || flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32;
             let mode = if makes { mode.into() } else { 0 };
             op::Open { dir, path, flags: flags.into(), mode, resolve }.into()
         }
@@ -353,12 +384,25 @@ unsafe fn with_paths(asked: &abi::Operation, memory: &mut Option<Box<dyn Any + S
             if asked.address.is_null() {
                 return Err(invalid("statx without a buffer"));
             }
-            op::Statx { dir, path, flags: argument as i32, mask: mode, buffer: asked.address.cast_mut().cast() }.into()
+            op::Statx {
+                dir,
+                path,
+                flags: argument as i32,
+                mask: mode,
+                buffer: asked.address.cast_mut().cast(),
+            }
+            .into()
         }
-        kind::RENAME => op::Rename { from_dir: dir, from: path, to_dir: dir2, to: path2, flags: argument }.into(),
+        kind::RENAME => {
+            op::Rename { from_dir: dir, from: path, to_dir: dir2, to: path2, flags: argument }
+                .into()
+        }
         kind::UNLINK => op::Unlink { dir, path, flags: argument as i32 }.into(),
         kind::MKDIR => op::Mkdir { dir, path, mode }.into(),
-        kind::LINK => op::Link { old_dir: dir, old: path, new_dir: dir2, new: path2, flags: argument as i32 }.into(),
+        kind::LINK => {
+            op::Link { old_dir: dir, old: path, new_dir: dir2, new: path2, flags: argument as i32 }
+                .into()
+        }
         _ => op::Symlink { target: path2, dir, path }.into(),
     })
 }

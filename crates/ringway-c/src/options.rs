@@ -20,8 +20,9 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
     let mut issuer = None;
     if !options.is_null() {
         // SAFETY: the caller's promise.
-        let asked = unsafe { abi::read(options) }
-            .map_err(|errno| Failure::new(errno, "ringway_options of another version: made by ringway_options()?"))?;
+        let asked = unsafe { abi::read(options) }.map_err(|errno| {
+            Failure::new(errno, "ringway_options of another version: made by ringway_options()?")
+        })?;
         let asked = asked.as_ref();
         // SAFETY: the caller's promise.
         core = unsafe { translate(asked) }?;
@@ -58,16 +59,26 @@ pub unsafe fn make(options: *const abi::Options) -> Result<Door, Failure> {
 ///
 /// Its pointers are as the header asks for them.
 unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
-    let known = abi::SINGLE_ISSUER | abi::EVENTFD | abi::STRICT | abi::SQPOLL | abi::IOPOLL | abi::SQPOLL_CPU;
+    let known = abi::SINGLE_ISSUER
+        | abi::EVENTFD
+        | abi::STRICT
+        | abi::SQPOLL
+        | abi::IOPOLL
+        | abi::SQPOLL_CPU;
     let has = |flag| asked.flags & flag != 0;
     if asked.flags & !known != 0 {
-        return Err(Failure::new(libc::EINVAL, format!("unknown flags: {:#x}", asked.flags & !known)));
+        return Err(Failure::new(
+            libc::EINVAL,
+            format!("unknown flags: {:#x}", asked.flags & !known),
+        ));
     }
     if has(abi::SQPOLL_CPU) && !has(abi::SQPOLL) {
         return Err(Failure::new(libc::EINVAL, "RINGWAY_SQPOLL_CPU is for RINGWAY_SQPOLL"));
     }
-    let mut core =
-        Options::new().single_issuer(has(abi::SINGLE_ISSUER)).eventfd(has(abi::EVENTFD)).strict(has(abi::STRICT));
+    let mut core = Options::new()
+        .single_issuer(has(abi::SINGLE_ISSUER))
+        .eventfd(has(abi::EVENTFD))
+        .strict(has(abi::STRICT));
     core = match asked.backend {
         0 => core,
         1 => core.backend(BackendKind::Uring),
@@ -98,7 +109,9 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
         let fd = Some(asked.iopoll_fd).filter(|fd| *fd > 0);
         // SAFETY: it is used while the queue is being made, during which the caller keeps it open.
         let file = fd.and_then(|fd| unsafe { File::borrow_raw(fd) });
-        core = core.iopoll(&file.ok_or_else(|| Failure::new(libc::EINVAL, "RINGWAY_IOPOLL needs iopoll_fd"))?);
+        core = core.iopoll(
+            &file.ok_or_else(|| Failure::new(libc::EINVAL, "RINGWAY_IOPOLL needs iopoll_fd"))?,
+        );
     }
     if !asked.attach.is_null() {
         // SAFETY: the caller's promise.
@@ -117,7 +130,8 @@ unsafe fn translate(asked: &abi::Options) -> Result<Options, Failure> {
 
 /// Why the installed library refuses what follows, and the fix.
 #[cfg(not(feature = "testing"))]
-const ONLY_FOR_TESTS: &str = "only a library built for tests has it: `make -C crates/ringway-c testing` builds one";
+const ONLY_FOR_TESTS: &str =
+    "only a library built for tests has it: `make -C crates/ringway-c testing` builds one";
 
 /// The null backend, in a library for tests.
 #[cfg(feature = "testing")]
@@ -133,8 +147,10 @@ fn null(_: Options) -> Result<Options, Failure> {
 /// Injects faults, in a library for tests. Errors: EINVAL for words that are none.
 #[cfg(feature = "testing")]
 fn inject(core: Options, faults: &CStr) -> Result<Options, Failure> {
-    let plan: ringway_core::FaultPlan =
-        faults.to_string_lossy().parse().map_err(|error: String| Failure::new(libc::EINVAL, error))?;
+    let plan: ringway_core::FaultPlan = faults
+        .to_string_lossy()
+        .parse()
+        .map_err(|error: String| Failure::new(libc::EINVAL, error))?;
     Ok(core.faults(plan))
 }
 

@@ -1,4 +1,5 @@
-//! Whom to tell of each operation in flight: its callback and its argument, by the number that is its user data.
+//! Whom to tell of each operation in flight: its callback and its argument, by the number that is
+//! its user data.
 
 use crate::abi::{Callback, Operation};
 use libc::c_void;
@@ -25,7 +26,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Keeps a record, and gives its number. There are never more than operations in flight, which are fewer than 2^24.
+    /// Keeps a record, and gives its number. There are never more than operations in flight, which
+    /// are fewer than 2^24.
     #[inline]
     pub fn keep(&mut self, record: Record) -> u64 {
         if let Some(index) = self.free.pop()
@@ -58,7 +60,8 @@ mod tests {
     #[test]
     fn numbers_are_used_again() {
         let mut records = Records::default();
-        let record = |arg: usize| Record { callback: None, arg: std::ptr::without_provenance_mut(arg) };
+        let record =
+            |arg: usize| Record { callback: None, arg: std::ptr::without_provenance_mut(arg) };
         let numbers: Vec<u64> = (1..=3).map(|arg| records.keep(record(arg))).collect();
         assert_eq!(numbers, [0, 1, 2]);
         assert_eq!(records.take(1).arg.addr(), 2);

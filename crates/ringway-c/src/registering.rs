@@ -17,7 +17,11 @@ fn refused(refusal: Refusal) -> Failure {
 ///
 /// As the header says: the memory stays mapped until the queue has been destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_register_buffers(queue: *mut Door, memory: *const iovec, count: usize) -> c_int {
+pub unsafe extern "C" fn ringway_register_buffers(
+    queue: *mut Door,
+    memory: *const iovec,
+    count: usize,
+) -> c_int {
     let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let (door, memory) = unsafe { (open(queue), abi::slice(memory, count)) };
@@ -34,14 +38,18 @@ pub unsafe extern "C" fn ringway_register_buffers(queue: *mut Door, memory: *con
 ///
 /// # Safety
 ///
-/// As the header says: the descriptor stays open until it has been unregistered or the queue destroyed.
+/// As the header says: the descriptor stays open until it has been unregistered or the queue
+/// destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_register_file(queue: *mut Door, fd: c_int) -> c_int {
     let _whole = Uncancellable::new();
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| {
-        let file = door.files.get(fd).ok_or_else(|| Failure::new(libc::EBADF, "register_file: no descriptor"))?;
+        let file = door
+            .files
+            .get(fd)
+            .ok_or_else(|| Failure::new(libc::EBADF, "register_file: no descriptor"))?;
         door.queue.register_file(&file).map_err(refused)?;
         door.files.hold(fd, file);
         Ok(0)
@@ -59,10 +67,14 @@ pub unsafe extern "C" fn ringway_unregister_file(queue: *mut Door, fd: c_int) ->
     // SAFETY: the caller's promise.
     let door = unsafe { open(queue) };
     answer(door.check().and_then(|()| {
-        let none = || Failure::new(libc::ENOENT, "unregister_file: the descriptor is not registered");
+        let none =
+            || Failure::new(libc::ENOENT, "unregister_file: the descriptor is not registered");
         let file = door.files.registered(fd).ok_or_else(none)?;
         if !door.queue.unregister_file(file) {
-            return Err(Failure::new(libc::EBUSY, "unregister_file: operations on it are in flight"));
+            return Err(Failure::new(
+                libc::EBUSY,
+                "unregister_file: operations on it are in flight",
+            ));
         }
         door.files.release(fd);
         Ok(0)

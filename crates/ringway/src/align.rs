@@ -1,7 +1,8 @@
 //! What direct I/O asks of offsets, lengths and addresses, as pure arithmetic.
 //!
-//! A direct read may be widened to whole blocks and trimmed afterwards; a direct write cannot be, for the rest of its
-//! blocks would have to be read first. So reads are enclosed here, and writes are checked.
+//! A direct read may be widened to whole blocks and trimmed afterwards; a direct write cannot be,
+//! for the rest of its blocks would have to be read first. So reads are enclosed here, and writes
+//! are checked.
 
 use ringway_core::device::DirectIo;
 use std::fmt;
@@ -24,18 +25,20 @@ pub(crate) struct Enclosed {
     pub back: u64,
 }
 
-/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none, when the file ended.
+/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none,
+/// when the file ended.
 pub(crate) fn part(skip: usize, len: usize, got: usize) -> Range<usize> {
     skip.min(got)..skip.saturating_add(len).min(got)
 }
 
-/// A count of bytes in memory. `usize::MAX` stands for all that is too much: no memory can be had for that.
+/// A count of bytes in memory. `usize::MAX` stands for all that is too much: no memory can be had
+/// for that.
 pub(crate) fn in_memory(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The smallest range of whole blocks of `align` bytes that holds `range`. Blocks of 0 bytes are taken for bytes. An
-/// empty range touches no block: it gives an empty one.
+/// The smallest range of whole blocks of `align` bytes that holds `range`. Blocks of 0 bytes are
+/// taken for bytes. An empty range touches no block: it gives an empty one.
 ///
 /// # Errors
 ///
@@ -74,7 +77,10 @@ impl fmt::Display for BadRange {
         match self {
             Self::Backwards { start, end } => write!(f, "{start}..{end} ends before it begins"),
             Self::TooFar { start, end } => {
-                write!(f, "{start}..{end} ends beyond {LARGEST_OFFSET}, the largest offset of a file")
+                write!(
+                    f,
+                    "{start}..{end} ends beyond {LARGEST_OFFSET}, the largest offset of a file"
+                )
             }
             Self::LastBlock { start, end, align } => write!(
                 f,
@@ -97,17 +103,29 @@ impl From<BadRange> for io::Error {
 ///
 /// # Errors
 ///
-/// When offset, length or address is not a multiple of what the file asks for; the text names each that is not.
+/// When offset, length or address is not a multiple of what the file asks for; the text names each
+/// that is not.
 pub(crate) fn check_write(direct: &DirectIo, offset: u64, bytes: &[u8]) -> Result<(), Misaligned> {
     check_memory(direct, offset, bytes.len() as u64, bytes.as_ptr().addr() as u64)
 }
 
 /// As [`check_write`], for `len` bytes at this address.
-pub(crate) fn check_memory(direct: &DirectIo, offset: u64, len: u64, address: u64) -> Result<(), Misaligned> {
+pub(crate) fn check_memory(
+    direct: &DirectIo,
+    offset: u64,
+    len: u64,
+    address: u64,
+) -> Result<(), Misaligned> {
     let (block, memory) = (u64::from(direct.offset_align), u64::from(direct.memory_align));
     // A multiple of nothing is nothing that a file asks for.
-    let wrong = |given: u64, align: u64| (align > 0 && !given.is_multiple_of(align)).then_some((given, align));
-    let found = Misaligned { offset: wrong(offset, block), len: wrong(len, block), address: wrong(address, memory) };
+    let wrong = |given: u64, align: u64| {
+        (align > 0 && !given.is_multiple_of(align)).then_some((given, align))
+    };
+    let found = Misaligned {
+        offset: wrong(offset, block),
+        len: wrong(len, block),
+        address: wrong(address, memory),
+    };
     if found == Misaligned::default() { Ok(()) } else { Err(found) }
 }
 
@@ -152,16 +170,29 @@ mod tests {
     use proptest::prelude::*;
     use ringway_core::device::AlignmentSource;
 
-    const DIRECT: DirectIo =
-        DirectIo { supported: true, memory_align: 4, offset_align: 512, source: AlignmentSource::Statx };
+    const DIRECT: DirectIo = DirectIo {
+        supported: true,
+        memory_align: 4,
+        offset_align: 512,
+        source: AlignmentSource::Statx,
+    };
 
     #[test]
     fn a_range_is_widened_to_blocks() {
-        assert_eq!(enclose(&(7..513), 512), Ok(Enclosed { start: 0, end: 1024, front: 7, back: 511 }));
-        assert_eq!(enclose(&(512..1024), 512), Ok(Enclosed { start: 512, end: 1024, front: 0, back: 0 }));
+        assert_eq!(
+            enclose(&(7..513), 512),
+            Ok(Enclosed { start: 0, end: 1024, front: 7, back: 511 })
+        );
+        assert_eq!(
+            enclose(&(512..1024), 512),
+            Ok(Enclosed { start: 512, end: 1024, front: 0, back: 0 })
+        );
         assert_eq!(enclose(&(7..9), 1), Ok(Enclosed { start: 7, end: 9, front: 0, back: 0 }));
         assert_eq!(enclose(&(7..9), 0), enclose(&(7..9), 1));
-        assert_eq!(enclose(&(700..700), 512), Ok(Enclosed { start: 512, end: 512, front: 0, back: 0 }));
+        assert_eq!(
+            enclose(&(700..700), 512),
+            Ok(Enclosed { start: 512, end: 512, front: 0, back: 0 })
+        );
     }
 
     #[test]
@@ -198,7 +229,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any two numbers and any block: an error or the tightest whole blocks, and never an overflow.
+        /// Any two numbers and any block: an error or the tightest whole blocks, and never an
+        /// overflow.
         #[test]
         fn blocks_enclose_tightly(
             start in ends(),

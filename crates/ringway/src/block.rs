@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 /// Bytes that were read, in memory that ringway lends. A slice of bytes in every respect.
 ///
-/// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is dropped, the memory
-/// is used for another read. So a small slice keeps all of its read's memory: what is to be kept for long is better
-/// copied (`to_vec()`).
+/// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is
+/// dropped, the memory is used for another read. So a small slice keeps all of its read's memory:
+/// what is to be kept for long is better copied (`to_vec()`).
 ///
-/// The memory is at most an eighth larger than the read that it was taken for, which may be a larger one that served
-/// several ranges; for direct I/O it is whole pages. What a read of a large range does not fill takes no memory.
+/// The memory is at most an eighth larger than the read that it was taken for, which may be a
+/// larger one that served several ranges; for direct I/O it is whole pages. What a read of a large
+/// range does not fill takes no memory.
 ///
-/// A block may outlive the engine that read it. With the feature `bytes`, it becomes a `bytes::Bytes` without a copy.
+/// A block may outlive the engine that read it. With the feature `bytes`, it becomes a
+/// `bytes::Bytes` without a copy.
 ///
 /// ```
 /// use ringway::Block;
@@ -145,7 +147,12 @@ impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 32;
         let more = if self.len > SHOWN { "..." } else { "" };
-        write!(f, "Block({} bytes: \"{}\"{more})", self.len, self[..self.len.min(SHOWN)].escape_ascii())
+        write!(
+            f,
+            "Block({} bytes: \"{}\"{more})",
+            self.len,
+            self[..self.len.min(SHOWN)].escape_ascii()
+        )
     }
 }
 

@@ -6,7 +6,7 @@ mod combiner;
 mod coop;
 #[cfg(all(test, ringway_loom))]
 mod every_order;
-mod flight;
+mod op_future;
 mod pacing;
 mod reactor;
 mod room;
@@ -20,7 +20,7 @@ pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
 pub(crate) use coop::{STEP, go_on, go_on_in_memory, without_giving_way};
-pub(crate) use flight::Flight;
+pub(crate) use op_future::OpFuture;
 pub(crate) use shard::Outcome;
 pub(crate) use submission::{Lane, Turn};
 
@@ -39,15 +39,18 @@ use std::sync::{Arc, OnceLock};
 use std::task::Context;
 use std::time::Duration;
 
-/// Queues shared by a whole program: files are opened with one, and every operation on them goes through it.
+/// Queues shared by a whole program: files are opened with one, and every operation on them goes
+/// through it.
 ///
-/// Most programs need none of their own: [`File::open`](crate::fs::File::open) uses the [`global`](Self::global) one. Clones share
-/// the engine, as files do that were opened with it; it is closed when the last of them has gone. Operations that nobody waits for any
-/// more are then cancelled, waited for in the background, and leaked if they do not end.
+/// Most programs need none of their own: [`File::open`](crate::fs::File::open) uses the
+/// [`global`](Self::global) one. Clones share the engine, as files do that were opened with it; it
+/// is closed when the last of them has gone. Operations that nobody waits for any more are then
+/// cancelled, waited for in the background, and leaked if they do not end.
 ///
-/// A backend that refuses its system calls while it is in use (a seccomp filter that came later) is closed. What is in flight answers
-/// ECANCELED, whether or not it took place; what does not end within a second answers EIO, and its buffer is lost. What
-/// comes after that answers ESHUTDOWN, and [`explain`](Self::explain) says why.
+/// A backend that refuses its system calls while it is in use (a seccomp filter that came later) is
+/// closed. What is in flight answers ECANCELED, whether or not it took place; what does not end
+/// within a second answers EIO, and its buffer is lost. What comes after that answers ESHUTDOWN,
+/// and [`explain`](Self::explain) says why.
 ///
 /// ```
 /// use ringway::Engine;
@@ -70,12 +73,13 @@ pub(crate) struct Inner {
     pub(crate) shards: Arc<[Shard]>,
     reaper: Option<Arc<Reaper>>,
     /// For a program that reaps by itself.
-    by_hand: Option<ByHand>,
+    by_hand: Option<Manual>,
     home: Home,
     /// What the first shard said at the beginning: a forked child may find its lock taken for ever.
     explained: Explanation,
     pub(crate) pool: Pool,
-    /// Reads that were answered at once, counted apart for each shard so that nobody waits for a cache line.
+    /// Reads that were answered at once, counted apart for each shard so that nobody waits for a
+    /// cache line.
     cached: Box<[Padded]>,
     /// Whether reads of the page cache are tried at once.
     pub(crate) try_cached: bool,
@@ -84,7 +88,7 @@ pub(crate) struct Inner {
 }
 
 /// What a program needs that has a loop of its own.
-struct ByHand {
+struct Manual {
     /// Readable when any shard is, or the alarm has been rung, or its timer.
     readable: OwnedFd,
     alarm: Arc<Alarm>,
@@ -137,7 +141,8 @@ impl Engine {
         self.inner.explained.backend
     }
 
-    /// Which backend the engine has, what that was granted, and what was refused, why, and what would mend it.
+    /// Which backend the engine has, what that was granted, and what was refused, why, and what
+    /// would fix it.
     pub fn explain(&self) -> Explanation {
         if !self.inner.home.is_here() {
             return self.inner.explained.clone();
@@ -159,8 +164,8 @@ impl Engine {
         self.inner.stats()
     }
 
-    /// For a program with a loop of its own ([`Reaping::ByHand`]): readable when there may be something to
-    /// [`reap`](Self::reap). A hint: it may be readable for nothing.
+    /// For a program with a loop of its own ([`Reaping::Manual`]): readable when there may be
+    /// something to [`reap`](Self::reap). A hint: it may be readable for nothing.
     ///
     /// Errors: EOPNOTSUPP for an engine that reaps by itself.
     pub fn readable(&self) -> io::Result<BorrowedFd<'_>> {
@@ -170,8 +175,8 @@ impl Engine {
         }
     }
 
-    /// Submits what waits, picks up what has completed, and wakes the futures concerned. Does not block. How many
-    /// futures were woken.
+    /// Submits what waits, picks up what has completed, and wakes the futures concerned. Does not
+    /// block. How many futures were woken.
     ///
     /// Any thread may call it, on any engine; one that reaps by itself has no need of it.
     pub fn reap(&self) -> usize {
@@ -183,7 +188,9 @@ impl Engine {
             by_hand.alarm.clear();
             is_due = by_hand.alarm.is_due();
         }
-        let reap = |shard: &Shard| if is_due { shard.flush_past_stuck() } else { shard.turn(Place::ByHand) };
+        let reap = |shard: &Shard| {
+            if is_due { shard.flush_past_stuck() } else { shard.turn(Place::Manual) }
+        };
         self.inner.shards.iter().map(reap).sum()
     }
 }
@@ -202,8 +209,9 @@ impl Inner {
         self.home.is_here()
     }
 
-    /// Takes a future's operations in, submits them if it is time, and sees to it that somebody picks up what
-    /// completes. In which shard. `own`: what became of one operation, if that is known already.
+    /// Takes a future's operations in, submits them if it is time, and sees to it that somebody
+    /// picks up what completes. In which shard. `own`: what became of one operation, if that is
+    /// known already.
     #[inline]
     fn push(
         &self,
@@ -244,10 +252,12 @@ impl Inner {
     /// Where the caller is polled.
     fn place(&self) -> Place {
         match self.reaping {
-            Reaping::ByHand => Place::ByHand,
+            Reaping::Manual => Place::Manual,
             Reaping::Thread => Place::Elsewhere,
             #[cfg(feature = "tokio")]
-            Reaping::Automatic | Reaping::Runtime => reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime),
+            Reaping::Automatic | Reaping::Runtime => {
+                reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime)
+            }
             #[cfg(not(feature = "tokio"))]
             Reaping::Automatic | Reaping::Runtime => Place::Elsewhere,
         }
@@ -317,6 +327,9 @@ impl Drop for Inner {
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stats = self.stats();
-        f.debug_struct("Engine").field("backend", &self.backend()).field("counts", &stats.counts).finish()
+        f.debug_struct("Engine")
+            .field("backend", &self.backend())
+            .field("counts", &stats.counts)
+            .finish()
     }
 }

@@ -1,8 +1,9 @@
 //! # ringway: asynchronous file I/O for the program you already have
 //!
-//! Reading a file blocks, so every runtime hides it behind a pool of threads. ringway takes the pool away: one engine over io_uring,
-//! Linux AIO or threads, whichever this kernel and this container allow, under the runtime that the program already uses. The
-//! futures are `Send`, on plain tokio and on any executor; nothing has to be started, and nothing is blocked.
+//! Reading a file blocks, so every runtime hides it behind a pool of threads. ringway takes the
+//! pool away: one engine over io_uring, Linux AIO or threads, whichever this kernel and this
+//! container allow, under the runtime that the program already uses. The futures are `Send`, on
+//! plain tokio and on any executor; nothing has to be started, and nothing is blocked.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -19,10 +20,11 @@
 //!
 //! ## Buffers
 //!
-//! The kernel writes to a buffer for as long as a read is on its way, whatever becomes of the future. So an operation owns its buffer:
-//! one that is given goes along and comes back with the result ([`IoBuffer`]), one that is lent ([`Block`]) comes with
-//! it. To read into a `Vec::with_capacity` without zeroing it first, there is [`read_buf_at`](fs::File::read_buf_at). A borrowed
-//! slice cannot be passed; that is what makes dropping a future at any point safe:
+//! The kernel writes to a buffer for as long as a read is on its way, whatever becomes of the
+//! future. So an operation owns its buffer: one that is given goes along and comes back with the
+//! result ([`IoBuffer`]), one that is lent ([`Block`]) comes with it. To read into a
+//! `Vec::with_capacity` without zeroing it first, there is [`read_buf_at`](fs::File::read_buf_at).
+//! A borrowed slice cannot be passed; that is what makes dropping a future at any point safe:
 //!
 //! ```compile_fail
 //! # async fn example(file: ringway::fs::File) {
@@ -33,14 +35,15 @@
 //!
 //! ## Cancelling
 //!
-//! Dropping a future cancels its operation, and so do `select!` and `timeout`, which drop it. What the kernel has begun may
-//! still happen: a dropped write may be written, in part or whole. Its buffer is gone with it, and its capacity is free again
-//! when the kernel has let go.
+//! Dropping a future cancels its operation, and so do `select!` and `timeout`, which drop it. What
+//! the kernel has begun may still happen: a dropped write may be written, in part or whole. Its
+//! buffer is gone with it, and its capacity is free again when the kernel has let go.
 //!
-//! It may also happen later: a dropped write may reach the file after another write to the same range that was begun after it
-//! and has returned. Where that matters, do not drop the write: spawn it as a task and wait for the task. Or end it first:
-//! [`into_std`](fs::File::into_std) waits until the kernel has let go of every operation on the file, and
-//! [`from_std`](fs::File::from_std) takes the file back.
+//! It may also happen later: a dropped write may reach the file after another write to the same
+//! range that was begun after it and has returned. Where that matters, do not drop the write: spawn
+//! it as a task and wait for the task. Or end it first: [`into_std`](fs::File::into_std) waits
+//! until the kernel has let go of every operation on the file, and [`from_std`](fs::File::from_std)
+//! takes the file back.
 //!
 //! ## Durable data
 //!
@@ -52,17 +55,19 @@
 //! | a whole file, replaced at once | [`fs::write_atomic`], [`fs::AtomicFile`] |
 //! | a name: a file made, renamed or removed | [`fs::sync_dir`] of its directory |
 //!
-//! After an error of a sync nobody knows what is on the device, and ringway never tries it again. Read the file back and begin
-//! anew.
+//! After an error of a sync nobody knows what is on the device, and ringway never tries it again.
+//! Read the file back and begin anew.
 //!
 //! ## Executors
 //!
-//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver picks up completions. Elsewhere (smol,
-//! `futures::executor`, anything that polls futures) a thread of ringway's own does. A program with a loop of its own may
-//! do it itself ([`Reaping::ByHand`]). Files and engines belong to no runtime: open in one, read in another.
+//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver picks up completions.
+//! Elsewhere (smol, `futures::executor`, anything that polls futures) a thread of ringway's own
+//! does. A program with a loop of its own may do it itself ([`Reaping::Manual`]). Files and engines
+//! belong to no runtime: open in one, read in another.
 //!
-//! Tests with tokio's paused clock (`start_paused`): the clock jumps to the next timer while every task waits for a file,
-//! as it does for a socket, so a `timeout` around an operation may end at once. `tokio::fs` holds the clock meanwhile.
+//! Tests with tokio's paused clock (`start_paused`): the clock jumps to the next timer while every
+//! task waits for a file, as it does for a socket, so a `timeout` around an operation may end at
+//! once. `tokio::fs` holds the clock meanwhile.
 //!
 //! ## Features
 //!
@@ -80,6 +85,7 @@
 //! ```
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod align;
@@ -103,20 +109,19 @@ pub use block::Block;
 pub use buffer::{IoBuffer, SpareBuffer};
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use log::LogWriter;
-pub use ranges::Merge;
+pub use ranges::Coalesce;
 #[cfg(feature = "testing")]
 pub use ringway_core::FaultPlan;
-pub use ringway_core::op::{Advice, At, Metadata};
+pub use ringway_core::op::{Advice, Metadata, Position};
 pub use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity, SqPoll,
+    AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity,
+    SqPoll,
 };
 #[cfg(feature = "futures")]
 pub use stream::Blocks;
 pub use stream::{RangeRead, RangeStream, Reader, Writer};
 
-/// The programs in the README compile and run.
+/// The program in the README compiles and runs.
 #[cfg(all(doctest, feature = "tokio"))]
-mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

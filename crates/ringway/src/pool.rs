@@ -1,19 +1,23 @@
-//! Memory for reads that ringway lends: taken for a read, lent out with what came, and kept for the next one.
+//! Memory for reads that ringway lends: taken for a read, lent out with what came, and kept for the
+//! next one.
 //!
-//! To fault the pages of a fresh buffer in costs more than a cached read into it does. So buffers are made in sizes that
-//! many reads share, and those that come back are kept, up to a cap of bytes. The sizes are whole pages, eight to each
-//! doubling: a buffer is at most an eighth larger than what was asked for. What would waste more (all that is less than
-//! some pages and not nearly a whole number of them) is allocated as it is and kept by nobody; so is what is larger than
-//! 4 MiB. For direct I/O every buffer is page aligned, and at least a page.
+//! To fault the pages of a fresh buffer in costs more than a cached read into it does. So buffers
+//! are made in sizes that many reads share, and those that come back are kept, up to a cap of
+//! bytes. The sizes are whole pages, eight to each doubling: a buffer is at most an eighth larger
+//! than what was asked for. What would waste more (all that is less than some pages and not nearly
+//! a whole number of them) is allocated as it is and kept by nobody; so is what is larger than 4
+//! MiB. For direct I/O every buffer is page aligned, and at least a page.
 //!
-//! Nothing here writes to a large buffer: the kernel zeroes its pages when the read first touches them.
+//! Nothing here writes to a large buffer: the kernel zeroes its pages when the read first touches
+//! them.
 //!
-//! They are kept on shelves, one for each processor, and a thread uses one of its own, so that threads seldom share a
-//! cache line. A thread whose shelf has nothing for it looks at the others before it asks for fresh memory. Half of the
-//! cap is shared out among the shelves, so that nobody can take all of it; the other half is for whoever needs more.
+//! They are kept on shelves, one for each processor, and a thread uses one of its own, so that
+//! threads seldom share a cache line. A thread whose shelf has nothing for it looks at the others
+//! before it asks for fresh memory. Half of the cap is shared out among the shelves, so that nobody
+//! can take all of it; the other half is for whoever needs more.
 //!
-//! Nobody waits for a shelf: one that is in use is passed over, and what would go back to it is freed. So neither does
-//! a forked child wait for a thread that it does not have.
+//! Nobody waits for a shelf: one that is in use is passed over, and what would go back to it is
+//! freed. So neither does a forked child wait for a thread that it does not have.
 
 use crate::block::Block;
 use crate::thread;
@@ -51,30 +55,39 @@ impl Pool {
         Self { shelves: (0..count).map(|_| Arc::new(shelf())).collect(), arena: None }
     }
 
-    /// Asks this arena first, for whatever fits into a block of it. One whose blocks are not page aligned is not asked.
+    /// Asks this arena first, for whatever fits into a block of it. One whose blocks are not page
+    /// aligned is not asked.
     pub fn with_arena(self, arena: Arena) -> Self {
         let aligned = arena.block_size().is_multiple_of(PAGE);
         Self { arena: aligned.then_some(arena), ..self }
     }
 
-    /// A buffer of `len` bytes, with whatever was in it before; page aligned if it is for direct I/O.
+    /// A buffer of `len` bytes, with whatever was in it before; page aligned if it is for direct
+    /// I/O.
     ///
-    /// It is for [`lend`](Self::lend) or [`put`](Self::put) in the end; one that is dropped is freed.
+    /// It is for [`lend`](Self::lend) or [`put`](Self::put) in the end; one that is dropped is
+    /// freed.
     ///
     /// # Errors
     ///
     /// `OutOfMemory` for what cannot be had.
     pub fn take(&self, len: usize, direct: bool) -> io::Result<Buffer> {
-        let of_arena = self.arena.as_ref().filter(|arena| len <= arena.block_size()).and_then(Arena::take);
+        let of_arena =
+            self.arena.as_ref().filter(|arena| len <= arena.block_size()).and_then(Arena::take);
         if let Some(block) = of_arena {
             return Ok(Buffer::from(block).slice(..len));
         }
-        let Some(class) = class_for(len) else { return Ok(AlignedBuffer::try_new(len, PAGE)?.into()) };
+        let Some(class) = class_for(len) else {
+            return Ok(AlignedBuffer::try_new(len, PAGE)?.into());
+        };
         let size = size_of_class(class);
         if !direct && size - len > len / WASTE {
             return Ok(vec![0; len].into());
         }
-        let kept = self.own_shelf().take(class).or_else(|| self.shelves.iter().find_map(|other| other.take(class)));
+        let kept = self
+            .own_shelf()
+            .take(class)
+            .or_else(|| self.shelves.iter().find_map(|other| other.take(class)));
         let buffer = match kept {
             Some(buffer) => buffer,
             None => AlignedBuffer::try_new(size, PAGE)?,
@@ -82,8 +95,8 @@ impl Pool {
         Ok(Buffer::from(buffer).slice(..len))
     }
 
-    /// The first `len` bytes of a buffer that was taken and read into, or all where there are fewer. The memory comes
-    /// back with the last clone and slice of them.
+    /// The first `len` bytes of a buffer that was taken and read into, or all where there are
+    /// fewer. The memory comes back with the last clone and slice of them.
     pub fn lend(&self, buffer: Buffer, len: usize) -> Block {
         Block::new(Lent { buffer, shelf: Arc::downgrade(self.own_shelf()) }, len)
     }
@@ -139,7 +152,8 @@ struct Shelf {
 }
 
 struct Stock {
-    /// Free buffers by class, the one used last on top: it is likely to be in the processor's cache.
+    /// Free buffers by class, the one used last on top: it is likely to be in the processor's
+    /// cache.
     free: [Vec<AlignedBuffer>; CLASSES],
     /// Bytes of all of them.
     bytes: usize,
@@ -165,13 +179,14 @@ impl Shelf {
         self.pop(&mut stock, class)
     }
 
-    /// Keeps a buffer, if it is of a size to be kept. When the cap is reached, buffers of the class that has not been
-    /// used for longest make room; when there are none, it is freed.
+    /// Keeps a buffer, if it is of a size to be kept. When the cap is reached, buffers of the class
+    /// that has not been used for longest make room; when there are none, it is freed.
     fn put(&self, buffer: Buffer) {
         // Dropping is how a block of an arena goes back to its arena.
         let Ok(buffer) = AlignedBuffer::try_from(buffer) else { return };
         let size = buffer.len();
-        let class = class_for(size).filter(|class| size_of_class(*class) == size && buffer.align() >= PAGE);
+        let class =
+            class_for(size).filter(|class| size_of_class(*class) == size && buffer.align() >= PAGE);
         let Some(class) = class else { return };
         // Freed at the end, when the shelf is unlocked.
         let mut evicted = Vec::new();
@@ -193,7 +208,8 @@ impl Shelf {
         self.share - (stock.bytes - stock.borrowed) + self.common.load(Ordering::Relaxed)
     }
 
-    /// Counts `size` bytes more: what exceeds the share is borrowed. False, and nothing done, when the cap is reached.
+    /// Counts `size` bytes more: what exceeds the share is borrowed. False, and nothing done, when
+    /// the cap is reached.
     fn count(&self, stock: &mut Stock, size: usize) -> bool {
         let excess = (stock.bytes - stock.borrowed + size).saturating_sub(self.share);
         if excess > 0 {
@@ -223,7 +239,8 @@ impl Shelf {
     fn stock(&self) -> Option<MutexGuard<'_, Stock>> {
         match self.stock.try_lock() {
             Ok(stock) => Some(stock),
-            // The stock is right at every moment: a panic elsewhere cannot have left it half changed.
+            // The stock is right at every moment: a panic elsewhere cannot have left it half
+            // changed.
             Err(TryLockError::Poisoned(stock)) => Some(stock.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -231,7 +248,8 @@ impl Shelf {
 }
 
 impl Stock {
-    /// The class that has not been used for longest, other than this one, of those that there is something of.
+    /// The class that has not been used for longest, other than this one, of those that there is
+    /// something of.
     fn oldest_but(&self, class: usize) -> Option<usize> {
         let others = (0..CLASSES).filter(|other| *other != class && !self.free[*other].is_empty());
         others.min_by_key(|other| self.used[*other])
@@ -293,7 +311,9 @@ mod tests {
     fn half_of_the_cap_is_for_whoever_needs_it() {
         let pool = Pool::with_shelves(8 * PAGE, 2);
         let fill = |shelf: usize| {
-            (0..10).for_each(|_| pool.shelves[shelf].put(Buffer::from(AlignedBuffer::new(PAGE, PAGE))));
+            (0..10).for_each(|_| {
+                pool.shelves[shelf].put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)))
+            });
             pool.shelves[shelf].stock().unwrap().bytes / PAGE
         };
         assert_eq!((fill(0), fill(1)), (6, 2), "its share is left to the second");
@@ -320,7 +340,9 @@ mod tests {
         let pool = Pool::with_shelves(1 << 20, 3);
         pool.put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)));
         for _ in 0..3 {
-            std::thread::scope(|scope| scope.spawn(|| pool.put(pool.take(1, true).unwrap())).join().unwrap());
+            std::thread::scope(|scope| {
+                scope.spawn(|| pool.put(pool.take(1, true).unwrap())).join().unwrap()
+            });
             assert_eq!(pool.kept(), PAGE, "it was never made anew");
         }
     }
@@ -388,7 +410,8 @@ mod tests {
                 scope.spawn(move || {
                     for turn in 0..500 {
                         let mut memory =
-                            AlignedBuffer::try_from(pool.take(PAGE << (turn % 3), false).unwrap()).unwrap();
+                            AlignedBuffer::try_from(pool.take(PAGE << (turn % 3), false).unwrap())
+                                .unwrap();
                         memory.fill(mark);
                         let len = memory.len();
                         let block = pool.lend(Buffer::from(memory), len);
@@ -423,7 +446,9 @@ mod tests {
     #[test]
     fn what_is_kept_by_readers_is_not_much_larger_than_they_asked() {
         let pool = Pool::new(0);
-        for (count, len) in [(2000, 300 << 10), (20_000, 100), (1000, 4096), (1000, 5000), (10, 5 << 20)] {
+        for (count, len) in
+            [(2000, 300 << 10), (20_000, 100), (1000, 4096), (1000, 5000), (10, 5 << 20)]
+        {
             let blocks: Vec<_> = (0..count).map(|_| pool.take(len, false).unwrap()).collect();
             let taken: usize = blocks.into_iter().map(whole).sum();
             assert!(taken <= count * (len + len / WASTE), "{count} of {len}: {taken}");
@@ -444,8 +469,8 @@ mod tests {
             }
         }
 
-        /// Any sizes, given back in any order to any shelf: none is lent twice at a time, what is lent is long enough,
-        /// and what is kept is counted right and within the cap.
+        /// Any sizes, given back in any order to any shelf: none is lent twice at a time, what is
+        /// lent is long enough, and what is kept is counted right and within the cap.
         #[test]
         fn the_count_is_right(
             cap in 0usize..40 * PAGE,

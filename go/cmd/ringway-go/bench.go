@@ -12,7 +12,7 @@ import (
 	"slices"
 	"syscall"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 func bench(args []string, stdout, stderr io.Writer) (err error) {

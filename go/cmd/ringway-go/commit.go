@@ -14,7 +14,7 @@ import (
 	"runtime"
 	"syscall"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 const (

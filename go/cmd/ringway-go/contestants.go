@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/null"
 	"github.com/ringway-io/ringway/go/ring"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // block is the size of a read.

@@ -14,7 +14,7 @@ import (
 	"io"
 	"os"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 const usageText = `Usage: ringway-go COMMAND [OPTION]...

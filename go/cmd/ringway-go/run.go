@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // runCommand is the internal command of a run.

@@ -3,7 +3,7 @@
 use super::reactor::manual::Alarm;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
-use super::{ByHand, Engine, GLOBAL, Inner, Padded};
+use super::{Engine, GLOBAL, Inner, Manual, Padded};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
@@ -16,22 +16,24 @@ use std::time::Duration;
 /// Who picks up completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reaping {
-    /// In a tokio runtime its I/O driver (feature `tokio`); elsewhere, in a runtime without I/O, and where a runtime is late, a
-    /// thread of the engine's own.
+    /// In a tokio runtime its I/O driver (feature `tokio`); elsewhere, in a runtime without I/O,
+    /// and where a runtime is late, a thread of the engine's own.
     ///
-    /// Tokio panics when a runtime without I/O is asked for it, and has no way to find out before. ringway catches that
-    /// panic, once for each runtime, and keeps it from the panic hook. A program built with `panic = "abort"` is never asked:
-    /// there the thread does it, unless [`Runtime`](Self::Runtime) is chosen.
+    /// Tokio panics when a runtime without I/O is asked for it, and has no way to find out before.
+    /// ringway catches that panic, once for each runtime, and keeps it from the panic hook. A
+    /// program built with `panic = "abort"` is never asked: there the thread does it, unless
+    /// [`Runtime`](Self::Runtime) is chosen.
     #[default]
     Automatic,
-    /// As [`Automatic`](Self::Automatic), in a program of which every tokio runtime that polls a future of ringway's has I/O
-    /// enabled (`enable_io` or `enable_all`). In one that has not, the first operation panics. For programs built with
-    /// `panic = "abort"`.
+    /// As [`Automatic`](Self::Automatic), in a program of which every tokio runtime that polls a
+    /// future of ringway's has I/O enabled (`enable_io` or `enable_all`). In one that has not, the
+    /// first operation panics. For programs built with `panic = "abort"`.
     Runtime,
     /// The thread, everywhere.
     Thread,
-    /// The program: it polls [`Engine::readable`] in its own loop, and calls [`Engine::reap`]. There is no thread.
-    ByHand,
+    /// The program: it polls [`Engine::readable`] in its own loop, and calls [`Engine::reap`].
+    /// There is no thread.
+    Manual,
 }
 
 /// What an engine is to be. From [`Engine::builder`].
@@ -67,7 +69,8 @@ pub struct EngineBuilder {
     close_wait: Duration,
 }
 
-/// Kernel threads that one ring may have for files: enough for syncs, and some for opens and what the device refuses to take at once.
+/// Kernel threads that one ring may have for files: enough for syncs, and some for opens and what
+/// the device refuses to take at once.
 const IO_WQ_WORKERS: u32 = SYNCS + 8;
 /// Transfers of storage in flight where nobody has chosen: as many as most devices queue.
 const IN_FLIGHT: u32 = 256;
@@ -93,35 +96,39 @@ impl EngineBuilder {
         }
     }
 
-    /// How many queues the engine has; threads take them in turn. Default: one for four processors, at most 16.
+    /// How many queues the engine has; threads take them in turn. Default: one for four processors,
+    /// at most 16.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// Entries of each shard's submission queue, which count as locked memory on uring. Default 128.
+    /// Entries of each shard's submission queue, which count as locked memory on uring. Default
+    /// 128.
     pub fn entries(mut self, entries: u32) -> Self {
         self.options = self.options.entries(entries);
         self
     }
 
-    /// The most transfers of storage that each shard has with the kernel at a time; further ones wait in order. More than the
-    /// device can queue (`nr_requests`, usually 256) costs: the kernel hands them to threads. Transfers that hang do not count,
-    /// up to 1024 of them. Without it `RINGWAY_IN_FLIGHT` decides, and without that it is 256.
+    /// The most transfers of storage that each shard has with the kernel at a time; further ones
+    /// wait in order. More than the device can queue (`nr_requests`, usually 256) costs: the kernel
+    /// hands them to threads. Transfers that hang do not count, up to 1024 of them. Without it
+    /// `RINGWAY_IN_FLIGHT` decides, and without that it is 256.
     pub fn in_flight(mut self, transfers: u32) -> Self {
         self.in_flight = Some(transfers);
         self
     }
 
-    /// The most operations that may wait for ever (reads and writes of pipes, sockets, terminals) that each shard has with the
-    /// kernel at a time; further ones wait in order. Opens, syncs, and what is done with names have room of their own.
-    /// Default 1024.
+    /// The most operations that may wait for ever (reads and writes of pipes, sockets, terminals)
+    /// that each shard has with the kernel at a time; further ones wait in order. Opens, syncs, and
+    /// what is done with names have room of their own. Default 1024.
     pub fn waiting(mut self, operations: u32) -> Self {
         self.waiting = operations;
         self
     }
 
-    /// This backend or an error; without it `RINGWAY_BACKEND` decides, and without that the best that is granted.
+    /// This backend or an error; without it `RINGWAY_BACKEND` decides, and without that the best
+    /// that is granted.
     pub fn backend(mut self, backend: BackendKind) -> Self {
         self.options = self.options.backend(backend);
         self
@@ -133,7 +140,8 @@ impl EngineBuilder {
         self
     }
 
-    /// The most io-wq workers of each shard's ring, for files and for the rest; 0 leaves the kernel's limit. Default 24 and 24.
+    /// The most io-wq workers of each shard's ring, for files and for the rest; 0 leaves the
+    /// kernel's limit. Default 24 and 24.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.options = self.options.io_wq_workers(files, rest);
         self
@@ -151,8 +159,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Blocks of `size` bytes, `count` of them, that reads into lent memory use first, registered with each shard's ring
-    /// (fixed buffers). Where the registration is refused they are blocks like any other, and `explain` says why.
+    /// Blocks of `size` bytes, `count` of them, that reads into lent memory use first, registered
+    /// with each shard's ring (fixed buffers). Where the registration is refused they are blocks
+    /// like any other, and `explain` says why.
     pub fn fixed_buffers(mut self, size: usize, count: usize) -> Self {
         self.fixed_buffers = Some((size, count));
         self
@@ -166,7 +175,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether a buffered read is tried in the page cache first, where an answer needs no ring and no other thread. Default yes.
+    /// Whether a buffered read is tried in the page cache first, where an answer needs no ring and
+    /// no other thread. Default yes.
     pub fn try_cached(mut self, yes: bool) -> Self {
         self.try_cached = yes;
         self
@@ -191,8 +201,8 @@ impl EngineBuilder {
         self
     }
 
-    /// How long closing the engine waits, in the background, for operations that will not be cancelled. What is in flight after that
-    /// is leaked. Default five seconds.
+    /// How long closing the engine waits, in the background, for operations that will not be
+    /// cancelled. What is in flight after that is leaked. Default five seconds.
     pub fn close_wait(mut self, wait: Duration) -> Self {
         self.close_wait = wait;
         self
@@ -242,23 +252,32 @@ impl EngineBuilder {
         if count == 0 || count > 1024 {
             return invalid("shards: 1 to 1024");
         }
-        let in_flight = chosen(self.in_flight, "RINGWAY_IN_FLIGHT", IN_FLIGHT, "a number from 1 on", |text| {
-            text.parse().ok().filter(|transfers| *transfers > 0)
-        })?;
-        let pool =
-            chosen(self.pool, "RINGWAY_POOL", POOL, "a number of bytes, such as 1048576, 1024k, 64m or 1g", bytes)?;
+        let in_flight =
+            chosen(self.in_flight, "RINGWAY_IN_FLIGHT", IN_FLIGHT, "a number from 1 on", |text| {
+                text.parse().ok().filter(|transfers| *transfers > 0)
+            })?;
+        let pool = chosen(
+            self.pool,
+            "RINGWAY_POOL",
+            POOL,
+            "a number of bytes, such as 1048576, 1024k, 64m or 1g",
+            bytes,
+        )?;
         if in_flight == 0 || self.waiting == 0 {
             return invalid("in_flight and waiting: at least 1");
         }
-        let alarm = Alarm::new(self.reaping == Reaping::ByHand)?;
-        let shards: io::Result<Arc<[Shard]>> =
-            (0..count).map(|_| Shard::new(&self.options, in_flight, self.waiting, alarm.clone())).collect();
+        let alarm = Alarm::new(self.reaping == Reaping::Manual)?;
+        let shards: io::Result<Arc<[Shard]>> = (0..count)
+            .map(|_| Shard::new(&self.options, in_flight, self.waiting, alarm.clone()))
+            .collect();
         let shards = shards?;
         let mut pool = Pool::new(pool);
         if let Some((size, count)) = self.fixed_buffers {
             let arena = match Arena::try_new(size, count) {
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    return invalid("fixed_buffers: at least one of at least a byte, and no more than memory can hold");
+                    return invalid(
+                        "fixed_buffers: at least one of at least a byte, and no more than memory can hold",
+                    );
                 }
                 arena => arena?,
             };
@@ -269,11 +288,13 @@ impl EngineBuilder {
             pool = pool.with_arena(arena);
         }
         let by_hand = match self.reaping {
-            Reaping::ByHand => Some(ByHand { readable: one_for_all(&shards, &alarm)?, alarm: alarm.clone() }),
+            Reaping::Manual => {
+                Some(Manual { readable: one_for_all(&shards, &alarm)?, alarm: alarm.clone() })
+            }
             _ => None,
         };
         let reaper = match self.reaping {
-            Reaping::ByHand => None,
+            Reaping::Manual => None,
             _ => Some(Reaper::start(shards.clone(), alarm, self.close_wait)?),
         };
         Ok(Engine {
@@ -344,7 +365,17 @@ mod tests {
         assert_eq!(bytes("3k"), Some(3 << 10));
         assert_eq!(bytes("64M"), Some(64 << 20));
         assert_eq!(bytes("1g"), Some(1 << 30));
-        for wrong in ["", "m", "-1", "1.5m", "1 m", "1mb", "ä", "18446744073709551615k", "99999999999999999999"] {
+        for wrong in [
+            "",
+            "m",
+            "-1",
+            "1.5m",
+            "1 m",
+            "1mb",
+            "ä",
+            "18446744073709551615k",
+            "99999999999999999999",
+        ] {
             assert_eq!(bytes(wrong), None, "{wrong}");
         }
     }

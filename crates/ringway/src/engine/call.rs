@@ -2,7 +2,7 @@
 
 use super::shard::lock;
 use super::sync::Mutex;
-use super::{Engine, Flight, Lane, Turn};
+use super::{Engine, Lane, OpFuture, Turn};
 use crate::fs::outcome::nothing;
 use ringway_core::op;
 use std::io;
@@ -12,7 +12,8 @@ impl Engine {
     /// Runs `work` on a thread and gives its result.
     ///
     /// Dropped before `work` has begun, `work` is dropped; after that it runs to its end, and its
-    /// result is dropped by the thread. So what is to be cleaned up belongs to `work` or its result.
+    /// result is dropped by the thread. So what is to be cleaned up belongs to `work` or its
+    /// result.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -20,7 +21,7 @@ impl Engine {
         let slot = Arc::new(Mutex::new(None));
         let result = Arc::clone(&slot);
         let operation = op::blocking(move || *lock(&slot) = Some(work()));
-        nothing(Flight::new(&self.inner, Turn::Now(Lane::Closure), operation).await)?;
+        nothing(OpFuture::new(&self.inner, Turn::Now(Lane::Closure), operation).await)?;
         // (A backend for tests that carries nothing out has no result.)
         let result = lock(&result).take();
         result.unwrap_or_else(|| Err(io::Error::other("the call was not made")))

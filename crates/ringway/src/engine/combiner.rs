@@ -1,6 +1,6 @@
-//! The combining lock: one thread at a time, the combiner, submits and reaps for all. Nobody waits for it: a thread that
-//! finds it taken sets a flag, and the combiner goes round again, up to a bound. Then it leaves the next round to the
-//! engine's thread or the program.
+//! The combining lock: one thread at a time, the combiner, submits and reaps for all. Nobody waits
+//! for it: a thread that finds it taken sets a flag, and the combiner goes round again, up to a
+//! bound. Then it leaves the next round to the engine's thread or the program.
 
 use super::reactor::Place;
 use super::shard::{Own, Round, Shard, State, wake_all};
@@ -15,8 +15,8 @@ const AGAIN: u8 = 2;
 const MOST_ROUNDS: usize = if cfg!(ringway_loom) { 2 } else { 16 };
 const MOST_OPERATIONS: usize = if cfg!(ringway_loom) { 2 } else { 256 };
 
-/// Lets one thread at a time do some work that all ask for, so that no request is lost: work asked for while
-/// it is being done is done again.
+/// Lets one thread at a time do some work that all ask for, so that no request is lost: work asked
+/// for while it is being done is done again.
 #[derive(Debug)]
 pub(crate) struct Combiner {
     state: AtomicU8,
@@ -24,14 +24,15 @@ pub(crate) struct Combiner {
     left_over: AtomicBool,
 }
 
-/// The right to do the work. Dropped rather than left, as by a panic, it lets the next thread in; a flag that was set is
-/// lost then.
+/// The right to do the work. Dropped rather than left, as by a panic, it lets the next thread in; a
+/// flag that was set is lost then.
 #[derive(Debug)]
 pub(crate) struct Passage<'a>(Option<&'a Combiner>);
 
 impl Shard {
-    /// Makes rounds for all, until nobody asks for another or this thread has made the most. `state`: the lock, if it is
-    /// held already. `by_task`: a future is being polled, which leaves it to others to wake many. How many futures were woken.
+    /// Makes rounds for all, until nobody asks for another or this thread has made the most.
+    /// `state`: the lock, if it is held already. `by_task`: a future is being polled, which leaves
+    /// it to others to wake many. How many futures were woken.
     pub(super) fn combine<'a>(
         &'a self,
         mut passage: Passage<'a>,
@@ -54,27 +55,29 @@ impl Shard {
                 // A thread has found it taken.
                 Err(passage) => Some(passage),
             };
-            let goes_on = number < MOST_ROUNDS && round.submitted < MOST_OPERATIONS && !round.enough;
+            let goes_on =
+                number < MOST_ROUNDS && round.submitted < MOST_OPERATIONS && !round.enough;
             match again {
                 None => break,
                 Some(again) if goes_on => passage = again,
                 Some(again) => {
-                    // In this order: a flag set by somebody who takes the rounds over before the lock is free would be lost.
+                    // In this order: a flag set by somebody who takes the rounds over before the
+                    // lock is free would be lost.
                     drop(again);
                     self.leave_over(round.enough);
                     break;
                 }
             }
         }
-        // What nobody waits for is dropped where nobody waits for it, while others may combine: it may free memory, run
-        // code of the program's, or close a file.
+        // What nobody waits for is dropped where nobody waits for it, while others may combine: it
+        // may free memory, run code of the program's, or close a file.
         round.drop_rest();
         woken
     }
 
-    /// The others go on without this thread: the futures that it has woken, if these are all that is waited for; else, and
-    /// at the latest, the engine's thread or the program. Called with the combining lock free, so that whoever comes
-    /// from here on goes on by itself.
+    /// The others go on without this thread: the futures that it has woken, if these are all that
+    /// is waited for; else, and at the latest, the engine's thread or the program. Called with the
+    /// combining lock free, so that whoever comes from here on goes on by itself.
     fn leave_over(&self, enough: bool) {
         if !enough && self.state().is_up_to_woken() {
             return self.alarm.watch();
@@ -97,13 +100,16 @@ impl Combiner {
         Self { state: AtomicU8::new(FREE), left_over: AtomicBool::new(false) }
     }
 
-    /// The work is the caller's, who has to [`leave`](Passage::leave). `None`: whoever has it does it again.
+    /// The work is the caller's, who has to [`leave`](Passage::leave). `None`: whoever has it does
+    /// it again.
     pub(crate) fn enter(&self) -> Option<Passage<'_>> {
-        // What the caller did before is seen by the one who goes round again, and the other way about.
-        let before = self
-            .state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| Some(if state == FREE { TAKEN } else { AGAIN }));
-        // (Not `then_some`: a passage that is made and not given away would be dropped, and let a second one in.)
+        // What the caller did before is seen by the one who goes round again, and the other way
+        // about.
+        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            Some(if state == FREE { TAKEN } else { AGAIN })
+        });
+        // (Not `then_some`: a passage that is made and not given away would be dropped, and let a
+        // second one in.)
         (before == Ok(FREE)).then(|| Passage(Some(self)))
     }
 }
@@ -112,7 +118,8 @@ impl Passage<'_> {
     /// Over; or, if somebody has asked meanwhile, the work is to be done again.
     pub(crate) fn leave(mut self) -> Result<(), Self> {
         let Some(combiner) = self.0.take() else { return Ok(()) };
-        if combiner.state.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if combiner.state.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        {
             return Ok(());
         }
         // Of those who come from here on, word is left anew.

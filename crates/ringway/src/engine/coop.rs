@@ -1,8 +1,8 @@
 //! Giving way: a task whose data is all there must let others run now and then.
 //!
-//! Whoever copies data in a poll asks here first. A task gives way after about 256 KiB, and when tokio's cooperative
-//! budget is used up. Under tokio it gives way as `yield_now` does: the runtime looks at its timers and its I/O before the
-//! task runs again.
+//! Whoever copies data in a poll asks here first. A task gives way after about 256 KiB, and when
+//! tokio's cooperative budget is used up. Under tokio it gives way as `yield_now` does: the runtime
+//! looks at its timers and its I/O before the task runs again.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
@@ -34,14 +34,15 @@ thread_local! {
         const { Allowance { left: Cell::new(STEP), task: Cell::new(None), only_counts: Cell::new(false) } };
 }
 
-/// Before a system call that copies `bytes`, at most [`STEP`]. Pending, and woken soon, where the task has had enough.
+/// Before a system call that copies `bytes`, at most [`STEP`]. Pending, and woken soon, where the
+/// task has had enough.
 #[inline]
 pub(crate) fn go_on(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
     proceed(cx, bytes.max(CALL), true)
 }
 
-/// As [`go_on`], before a copy within the program's memory. It uses nothing of tokio's budget, since a caller may copy a
-/// few bytes at a time; but it gives way when there is none left.
+/// As [`go_on`], before a copy within the program's memory. It uses nothing of tokio's budget,
+/// since a caller may copy a few bytes at a time; but it gives way when there is none left.
 #[inline]
 pub(crate) fn go_on_in_memory(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
     proceed(cx, bytes.max(CHEAP), false)
@@ -102,8 +103,8 @@ fn this_task() -> Task {
     None
 }
 
-/// tokio wakes it when it has run the other tasks that are ready and looked at its timers and its I/O; elsewhere it is
-/// woken at once.
+/// tokio wakes it when it has run the other tasks that are ready and looked at its timers and its
+/// I/O; elsewhere it is woken at once.
 fn give_way(cx: &mut Context<'_>) {
     #[cfg(feature = "tokio")]
     let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);

@@ -1,8 +1,10 @@
-//! The shard itself, in every order in which a few threads can meet: submission, combining, drops and wake-ups together.
-//! `make loom`, with up to `LOOM_MAX_PREEMPTIONS` interruptions. A combiner's bounds are small here.
+//! The shard itself, in every order in which a few threads can meet: submission, combining, drops
+//! and wake-ups together. `make loom`, with up to `LOOM_MAX_PREEMPTIONS` interruptions. A
+//! combiner's bounds are small here.
 //!
-//! The backend completes everything at once, but for what is told never to complete unless it is cancelled. So when all
-//! threads are through, every operation is done or stands where the alarm tells somebody of it.
+//! The backend completes everything at once, but for what is told never to complete unless it is
+//! cancelled. So when all threads are through, every operation is done or stands where the alarm
+//! tells somebody of it.
 
 use super::reactor::Place;
 use super::reactor::manual::Alarm;
@@ -22,7 +24,9 @@ const WAIT: Turn = Turn::Now(Lane::Wait);
 
 /// A shard on the null backend, of which some jobs never complete unless they are cancelled.
 fn shard(hang: &[u64]) -> Arc<Shard> {
-    let plan = hang.iter().fold(FaultPlan::new(0), |plan, job| plan.late(FaultStep::Job(*job), Late::Forever));
+    let plan = hang
+        .iter()
+        .fold(FaultPlan::new(0), |plan, job| plan.late(FaultStep::Job(*job), Late::Forever));
     let options = Options::new().backend(BackendKind::Null);
     let options = if hang.is_empty() { options } else { options.faults(plan) };
     Arc::new(Shard::new(&options, 4, 1, Alarm::new(false).unwrap()).unwrap())
@@ -52,8 +56,10 @@ impl Task {
         let (woken, owned) = (Arc::new(Woken::default()), Arc::new(()));
         let waker = Waker::from(woken.clone());
         let (mut own, operation) = (None, operation(&owned));
-        let mut pushed = shard.push(turn, Place::Elsewhere, &waker, [operation].into_iter(), &mut own);
-        let is_told = own.is_some() || pushed.look && shard.take(&mut pushed.group, Place::Elsewhere, &waker).is_some();
+        let mut pushed =
+            shard.push(turn, Place::Elsewhere, &waker, [operation].into_iter(), &mut own);
+        let is_told = own.is_some()
+            || pushed.look && shard.take(&mut pushed.group, Place::Elsewhere, &waker).is_some();
         Self { group: pushed.group, woken, owned, is_told }
     }
 
@@ -71,7 +77,9 @@ impl Task {
             );
         }
         assert!(
-            shard.take(&mut self.group, Place::Elsewhere, Waker::noop()).is_none_or(|outcomes| outcomes.is_empty()),
+            shard
+                .take(&mut self.group, Place::Elsewhere, Waker::noop())
+                .is_none_or(|outcomes| outcomes.is_empty()),
             "told twice"
         );
         assert_eq!(Arc::strong_count(&self.owned), 1, "what the operation owned is still there");
@@ -92,7 +100,10 @@ fn operation(owned: &Arc<()>) -> Operation {
     op::blocking(move || drop(owned))
 }
 
-fn spawn<T: 'static>(shard: &Arc<Shard>, run: impl FnOnce(&Shard) -> T + 'static) -> thread::JoinHandle<T> {
+fn spawn<T: 'static>(
+    shard: &Arc<Shard>,
+    run: impl FnOnce(&Shard) -> T + 'static,
+) -> thread::JoinHandle<T> {
     let shard = shard.clone();
     thread::spawn(move || run(&shard))
 }
@@ -113,8 +124,8 @@ fn heard(shard: &Shard) -> bool {
     heard
 }
 
-/// The engine's thread, when all others are through: it does what it is called for, and does not sleep while something is
-/// held back.
+/// The engine's thread, when all others are through: it does what it is called for, and does not
+/// sleep while something is held back.
 fn thread_comes(shard: &Shard) {
     while heard(shard) {
         shard.take_over();
@@ -135,7 +146,8 @@ fn check(shard: &Shard, delivered: u64, orphaned: u64) {
 fn submitters_who_meet_leave_nothing_undone() {
     loom::model(|| {
         let shard = shard(&[]);
-        let others = [CALL, Turn::Paced].map(|turn| spawn(&shard, move |shard| Task::push(shard, turn)));
+        let others =
+            [CALL, Turn::Paced].map(|turn| spawn(&shard, move |shard| Task::push(shard, turn)));
         let own = Task::push(&shard, CALL);
         let others = others.map(|other| other.join().unwrap());
         thread_comes(&shard);
@@ -180,7 +192,8 @@ fn a_completion_and_a_drop() {
     });
 }
 
-/// A task looks with another waker, while its operation completes: whichever looked last is woken, or finds it.
+/// A task looks with another waker, while its operation completes: whichever looked last is woken,
+/// or finds it.
 #[test]
 fn a_completion_and_a_change_of_wakers() {
     loom::model(|| {
@@ -188,7 +201,8 @@ fn a_completion_and_a_change_of_wakers() {
         let [mut task] = left_pending(&shard);
         let reaper = spawn(&shard, |shard| _ = shard.turn(Place::Elsewhere));
         let later = Arc::new(Woken::default());
-        let is_told = shard.take(&mut task.group, Place::Elsewhere, &Waker::from(later.clone())).is_some();
+        let is_told =
+            shard.take(&mut task.group, Place::Elsewhere, &Waker::from(later.clone())).is_some();
         reaper.join().unwrap();
         thread_comes(&shard);
         if !is_told {
@@ -199,7 +213,8 @@ fn a_completion_and_a_change_of_wakers() {
     });
 }
 
-/// Whoever has made the most rounds leaves the next to the engine's thread, which may be there for something else.
+/// Whoever has made the most rounds leaves the next to the engine's thread, which may be there for
+/// something else.
 #[test]
 fn rounds_that_are_left_over_are_made() {
     loom::model(|| {
@@ -218,7 +233,8 @@ fn rounds_that_are_left_over_are_made() {
     });
 }
 
-/// Futures were woken, and do not look: the thread hears of what waits for it, even if it is about to sleep.
+/// Futures were woken, and do not look: the thread hears of what waits for it, even if it is about
+/// to sleep.
 #[test]
 fn what_is_deferred_is_watched() {
     loom::model(|| {

@@ -1,10 +1,11 @@
 //! When operations that have gathered are entered together: the arithmetic, as pure data.
 //!
-//! Entering each operation by itself costs a system call each; entering all that have completed at once makes a convoy:
-//! the device stands idle while they are prepared, and then has them all. Groups of an eighth of what is in flight have
-//! neither fault. A lone operation is a group. What is held back waits for completions, of which there are at least eight on their
-//! way, or for the reaper, who comes back after the tasks that it woke. When nothing has moved for a while the engine's thread
-//! enters it: what is on its way may hang.
+//! Entering each operation by itself costs a system call each; entering all that have completed at
+//! once makes a convoy: the device stands idle while they are prepared, and then has them all.
+//! Groups of an eighth of what is in flight have neither fault. A lone operation is a group. What
+//! is held back waits for completions, of which there are at least eight on their way, or for the
+//! reaper, who comes back after the tasks that it woke. When nothing has moved for a while the
+//! engine's thread enters it: what is on its way may hang.
 
 use super::room::Room;
 use std::time::{Duration, Instant};
@@ -14,8 +15,9 @@ const SHARE: usize = 8;
 /// The largest group: as many as a submission queue takes at once.
 const LARGEST: usize = 64;
 
-/// What one enter may take of transfers through the page cache. On io_uring the thread that enters copies what is cached,
-/// and asks the device for the rest, some microseconds for each: this keeps it for less than 100 us.
+/// What one enter may take of transfers through the page cache. On io_uring the thread that enters
+/// copies what is cached, and asks the device for the rest, some microseconds for each: this keeps
+/// it for less than 100 us.
 const MOST_WORK: usize = 16;
 /// Of so many bytes, each.
 const WORK: u64 = 8 << 10;
@@ -41,7 +43,8 @@ fn group(in_flight: usize) -> usize {
     (in_flight / SHARE).clamp(1, LARGEST)
 }
 
-/// When no transfer has completed for so long, those that are older are stuck, and take no more room.
+/// When no transfer has completed for so long, those that are older are stuck, and take no more
+/// room.
 const STALLED: Duration = Duration::from_millis(100);
 
 /// What decides whether it is time to enter.
@@ -61,8 +64,8 @@ impl Pace {
         Self { room: Room::new(cap).write_off_after(STALLED, most_stuck), since: 0, moves: 0 }
     }
 
-    /// Whether to enter, with so many waiting. `expected`: tasks that the reaper has woken, and after which it comes back; they
-    /// will have more to enter.
+    /// Whether to enter, with so many waiting. `expected`: tasks that the reaper has woken, and
+    /// after which it comes back; they will have more to enter.
     pub(crate) fn is_due(&self, waiting: usize, expected: usize) -> bool {
         let ready = waiting.min(self.room.left());
         // Where nobody is to come back, nothing waits for more completions than a group has.
@@ -111,7 +114,10 @@ mod tests {
         }
 
         fn completed(&mut self, count: usize) {
-            self.numbers.by_ref().take(count).for_each(|number| self.pace.completed(number, self.now));
+            self.numbers
+                .by_ref()
+                .take(count)
+                .for_each(|number| self.pace.completed(number, self.now));
         }
     }
 
@@ -126,7 +132,8 @@ mod tests {
         let mut fleet = Fleet::new(256, 128);
         assert!(!fleet.pace.is_due(15, 0));
         assert!(fleet.pace.is_due(16, 0));
-        // The reaper has woken the tasks of all that completed: what they ask for is entered in groups too.
+        // The reaper has woken the tasks of all that completed: what they ask for is entered in
+        // groups too.
         fleet.completed(128);
         assert!(!fleet.pace.is_due(15, 128));
         assert!(fleet.pace.is_due(16, 128));
@@ -163,7 +170,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is held back is entered, at the latest when all that it waits for has completed.
+        /// Whatever is held back is entered, at the latest when all that it waits for has
+        /// completed.
         #[test]
         fn nothing_is_held_back_for_ever(cap in 1u32..300, first in 0u32..300, waiting in 1usize..300) {
             let mut fleet = Fleet::new(cap as usize, first.min(cap));

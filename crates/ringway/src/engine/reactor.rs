@@ -1,4 +1,5 @@
-//! Who picks up completions, besides those who submit: a runtime's I/O driver, the engine's own thread, or the program.
+//! Who picks up completions, besides those who submit: a runtime's I/O driver, the engine's own
+//! thread, or the program.
 
 pub(crate) mod manual;
 pub(crate) mod thread;
@@ -17,7 +18,7 @@ pub(crate) enum Place {
     #[default]
     Elsewhere,
     /// In a program that reaps by itself.
-    ByHand,
+    Manual,
 }
 
 /// Who picks up completions, besides those who submit.
@@ -64,9 +65,11 @@ impl Reapers {
     pub(super) fn attend(&mut self, place: Place) {
         self.thread |= match place {
             #[cfg(feature = "tokio")]
-            Place::Runtime(id) => self.runtimes.iter().any(|(known, has_driver)| *known == id && !has_driver),
+            Place::Runtime(id) => {
+                self.runtimes.iter().any(|(known, has_driver)| *known == id && !has_driver)
+            }
             Place::Elsewhere => true,
-            Place::ByHand => false,
+            Place::Manual => false,
         };
     }
 }

@@ -1,12 +1,14 @@
 //! Room for operations of one kind: how many more of them the queue may have. Pure data.
 //!
-//! Operations that hang, on a frozen file system or a dead device, must not keep others of their kind waiting. So one that has not
-//! completed for long is written off: it takes no room any more, up to a bound. A slow device completes in order, more or less:
-//! an operation hangs if others that entered long after it have completed, or if none completes at all.
+//! Operations that hang, on a frozen file system or a dead device, must not keep others of their
+//! kind waiting. So one that has not completed for long is written off: it takes no room any more,
+//! up to a bound. A slow device completes in order, more or less: an operation hangs if others that
+//! entered long after it have completed, or if none completes at all.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks at all operations there is this share of the shortest time after which they may be stuck.
+/// Between two looks at all operations there is this share of the shortest time after which they
+/// may be stuck.
 const LOOKS: u32 = 4;
 
 #[derive(Debug)]
@@ -17,7 +19,8 @@ pub(crate) struct Room {
     /// Operations that are stuck, and how many of them there may be.
     stuck: usize,
     most_stuck: usize,
-    /// So much older than one that has completed an operation is stuck, or when none has completed for so long.
+    /// So much older than one that has completed an operation is stuck, or when none has completed
+    /// for so long.
     stalled: Duration,
     /// Operations with the queue, by number.
     entered: Vec<Option<Entered>>,
@@ -55,8 +58,8 @@ impl Room {
         }
     }
 
-    /// At most `most` operations are written off: those that are so much older than one that has completed, or, when none has
-    /// completed for so long, than that.
+    /// At most `most` operations are written off: those that are so much older than one that has
+    /// completed, or, when none has completed for so long, than that.
     pub(crate) fn write_off_after(self, stalled: Duration, most: usize) -> Self {
         Self { stalled, most_stuck: most, ..self }
     }
@@ -87,12 +90,15 @@ impl Room {
         number
     }
 
-    /// An operation that has entered under this number has completed: with the last of them the room is free.
+    /// An operation that has entered under this number has completed: with the last of them the
+    /// room is free.
     pub(crate) fn leave(&mut self, number: u32, now: Instant) {
         self.completed = Some(now);
         let Some(entered) = self.entered.get_mut(number as usize) else { return };
         match entered {
-            Some(Entered { members: 2.., .. }) => entered.iter_mut().for_each(|entered| entered.members -= 1),
+            Some(Entered { members: 2.., .. }) => {
+                entered.iter_mut().for_each(|entered| entered.members -= 1)
+            }
             _ => {
                 let Some(entered) = entered.take() else {
                     debug_assert!(false, "nothing has entered as number {number}");
@@ -113,9 +119,12 @@ impl Room {
         self.taken > 0 && self.stuck < self.most_stuck
     }
 
-    /// Writes off what is stuck; true if that leaves room. To be called now and then while more operations wait.
+    /// Writes off what is stuck; true if that leaves room. To be called now and then while more
+    /// operations wait.
     pub(crate) fn write_off(&mut self, now: Instant) -> bool {
-        if !self.may_write_off() || self.looked.is_some_and(|looked| now < looked + self.stalled / LOOKS) {
+        if !self.may_write_off()
+            || self.looked.is_some_and(|looked| now < looked + self.stalled / LOOKS)
+        {
             return false;
         }
         self.looked = Some(now);

@@ -1,9 +1,10 @@
 //! A shard: one queue, and who moves it along.
 //!
-//! A future puts its operations into slots of the shard's table, under a lock held for a moment, and finds their results
-//! there. When it is time ([`Pace`]), whoever is there becomes the [combiner](super::combiner): it submits what is
-//! pending, takes what has completed, marks it in the slots, and wakes the futures outside all locks. Nobody waits for a
-//! thread that is in the kernel.
+//! A future puts its operations into slots of the shard's table, under a lock held for a moment,
+//! and finds their results there. When it is time ([`Pace`]), whoever is there becomes the
+//! [combiner](super::combiner): it submits what is pending, takes what has completed, marks it in
+//! the slots, and wakes the futures outside all locks. Nobody waits for a thread that is in the
+//! kernel.
 
 use super::combiner::Combiner;
 use super::pacing::{Pace, Work};
@@ -13,7 +14,10 @@ use super::room::Room;
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Turn, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
-use ringway_core::{BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options, Reason};
+use ringway_core::{
+    BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options,
+    Reason,
+};
 use ringway_core::{Orphan, Table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,11 +34,12 @@ const CALLS: u32 = 1024;
 const OPENS: u32 = 1024;
 /// Some for each thread that there is for them.
 const CLOSURES: u32 = 64;
-/// On uring each sync has a kernel thread while it waits, of those that opens need too: fewer than there may be.
+/// On uring each sync has a kernel thread while it waits, of those that opens need too: fewer than
+/// there may be.
 pub(super) const SYNCS: u32 = 16;
 
-/// The most operations of a kind that are written off because they hang: transfers of storage, syncs, closures. Each may keep
-/// a thread.
+/// The most operations of a kind that are written off because they hang: transfers of storage,
+/// syncs, closures. Each may keep a thread.
 const MOST_STUCK: u32 = 1024;
 /// When no sync, or no closure, has completed for so long, those that are older are stuck.
 const STALLED_SYNCS: Duration = Duration::from_millis(250);
@@ -45,10 +50,12 @@ const FAILED: Duration = Duration::from_secs(1);
 /// A backend that has no memory for so long has failed for good.
 const NO_MEMORY: Duration = Duration::from_secs(10);
 
-/// Of how many pushes one's time is recorded: looking at the clock for each would be seen in the figures.
+/// Of how many pushes one's time is recorded: looking at the clock for each would be seen in the
+/// figures.
 const SAMPLE: u64 = 8;
 
-/// The most operations that one round submits: as many as a submission queue has entries for, by default.
+/// The most operations that one round submits: as many as a submission queue has entries for, by
+/// default.
 const MOST_SUBMITTED: usize = 128;
 
 pub(crate) struct Shard {
@@ -96,18 +103,21 @@ pub(crate) enum Progress {
     Still,
     /// Somebody moves it.
     Moving,
-    /// Operations wait for room that others do not leave: some of those may be written off before long.
+    /// Operations wait for room that others do not leave: some of those may be written off before
+    /// long.
     Waiting,
     /// There is something to do, and nobody has come.
     Late,
 }
 
-/// Futures that were woken and have not looked for their results. Each will have something to submit, mostly, so it is
-/// worth waiting for them; but one may be forgotten, or its worker may compute. Then the reaper comes, and nobody waits any more.
+/// Futures that were woken and have not looked for their results. Each will have something to
+/// submit, mostly, so it is worth waiting for them; but one may be forgotten, or its worker may
+/// compute. Then the reaper comes, and nobody waits any more.
 #[derive(Debug, Default)]
 struct Woken {
     count: usize,
-    /// Where the latest of them was polled. They are nothing to those polled elsewhere, whose runtime may be quicker.
+    /// Where the latest of them was polled. They are nothing to those polled elsewhere, whose
+    /// runtime may be quicker.
     place: Place,
     /// Counts how often they were forgotten.
     epoch: u32,
@@ -166,14 +176,15 @@ pub(crate) struct State {
     pace: Pace,
     /// Everything is to be submitted that there is room for.
     flush: bool,
-    /// The thread that submits copies what goes through the page cache, so one submission takes only so much of that.
+    /// The thread that submits copies what goes through the page cache, so one submission takes
+    /// only so much of that.
     submitter_copies: bool,
     /// The reactors' business.
     reapers: Reapers,
     /// Futures that were woken and have not looked for their results.
     woken: Woken,
-    /// Futures that the last of those wakes, or a reaper: a task that woke them one by one would have a worker of its
-    /// runtime woken for each.
+    /// Futures that the last of those wakes, or a reaper: a task that woke them one by one would
+    /// have a worker of its runtime woken for each.
     deferred: Vec<Waker>,
     /// How often the shard has been moved along.
     turns: u64,
@@ -222,17 +233,23 @@ pub(crate) struct Pushed {
     pub(crate) group: Group,
     /// It may be worth a look at the results.
     pub(crate) look: bool,
-    /// The runtime that polls the future, if its I/O driver is still to be asked to pick up completions.
+    /// The runtime that polls the future, if its I/O driver is still to be asked to pick up
+    /// completions.
     #[cfg(feature = "tokio")]
     pub(crate) unattended: Option<tokio::runtime::Id>,
 }
 
 impl Shard {
-    /// A shard of which at most `paced` transfers of storage, and `waiting` operations that may wait for ever, are in flight. `alarm`
-    /// is rung for the reaper.
+    /// A shard of which at most `paced` transfers of storage, and `waiting` operations that may
+    /// wait for ever, are in flight. `alarm` is rung for the reaper.
     ///
     /// Blocks for some system calls, as [`Options::build`] does.
-    pub(crate) fn new(options: &Options, paced: u32, waiting: u32, alarm: Arc<Alarm>) -> io::Result<Self> {
+    pub(crate) fn new(
+        options: &Options,
+        paced: u32,
+        waiting: u32,
+        alarm: Arc<Alarm>,
+    ) -> io::Result<Self> {
         let room = |lane| match lane {
             Lane::Call => CALLS,
             Lane::Open => OPENS,
@@ -253,7 +270,8 @@ impl Shard {
             };
             Now { pending: Pending::default(), room }
         };
-        // Each sync may have a write before it, and transfers, syncs, their writes and closures may be stuck.
+        // Each sync may have a write before it, and transfers, syncs, their writes and closures may
+        // be stuck.
         let besides = paced.saturating_add(SYNCS).saturating_add(4 * MOST_STUCK);
         let in_all = LANES.into_iter().map(room).fold(besides, u32::saturating_add);
         // Closing is the engine's business, which waits.
@@ -335,8 +353,8 @@ impl Shard {
         self.state().now[lane as usize].room.is_crowded()
     }
 
-    /// The results of all of a group, in their order, if all are there; else the waker is kept. The last future of those
-    /// that were woken submits what the others have left.
+    /// The results of all of a group, in their order, if all are there; else the waker is kept. The
+    /// last future of those that were woken submits what the others have left.
     pub(crate) fn take(&self, group: &mut Group, place: Place, waker: &Waker) -> Option<Outcomes> {
         let mut state = self.state();
         let (taken, before) = state.take(group, waker);
@@ -368,24 +386,25 @@ impl Shard {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(one)));
         }
         if cancels {
-            self.turn(Place::ByHand);
+            self.turn(Place::Manual);
         }
     }
 
-    /// Moves the shard along, if nobody is at it; else whoever is does it again. How many futures were woken.
+    /// Moves the shard along, if nobody is at it; else whoever is does it again. How many futures
+    /// were woken.
     pub(crate) fn turn(&self, place: Place) -> usize {
         self.combiner.enter().map_or(0, |passage| self.combine(passage, None, place, None, false))
     }
 
-    /// Submits all that there is room for and takes what has completed, whatever the pace, and whoever was woken. How many futures
-    /// were woken.
+    /// Submits all that there is room for and takes what has completed, whatever the pace, and
+    /// whoever was woken. How many futures were woken.
     pub(crate) fn flush(&self) -> usize {
         {
             let mut state = self.state();
             state.woken.forget();
             state.flush = true;
         }
-        self.turn(Place::ByHand)
+        self.turn(Place::Manual)
     }
 
     /// As [`flush`](Self::flush), after operations that hang have been written off.
@@ -446,7 +465,8 @@ impl Shard {
         }
         // No memory, say: the next round is the reaper's.
         round.enough |= failing;
-        round.more = round.enough || state.flush || state.is_due(place) || !state.cancels.is_empty();
+        round.more =
+            round.enough || state.flush || state.is_due(place) || !state.cancels.is_empty();
         let holds_back = state.holds_back();
         drop(state);
         if holds_back {
@@ -463,7 +483,8 @@ impl Shard {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Cancels all that is in flight and waits for it, at most for `wait`; futures can look for their results meanwhile.
+    /// Cancels all that is in flight and waits for it, at most for `wait`; futures can look for
+    /// their results meanwhile.
     fn wind_up(&self, ring: &mut Ring, wait: Duration) {
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
         self.state().table.begin_close(&mut ring.backends);
@@ -503,7 +524,9 @@ impl Shard {
             Some(WaitsFor::Group) if now.moves == before.moves => Progress::Late,
             Some(WaitsFor::Woken | WaitsFor::Group) => Progress::Moving,
             // To submit is not to pick up: tasks may do that while nobody looks at what completes.
-            _ if now.pickups == before.pickups && !self.is_over() && self.is_readable() => Progress::Late,
+            _ if now.pickups == before.pickups && !self.is_over() && self.is_readable() => {
+                Progress::Late
+            }
             _ if now.turns != before.turns => Progress::Moving,
             Some(WaitsFor::Room) => Progress::Waiting,
             None => Progress::Still,
@@ -538,8 +561,8 @@ impl Shard {
         }
     }
 
-    /// Cancels what is in flight and waits for it, at most for `wait`; what is left then is leaked. Whoever picks up completions
-    /// need not come again.
+    /// Cancels what is in flight and waits for it, at most for `wait`; what is left then is leaked.
+    /// Whoever picks up completions need not come again.
     pub(crate) fn close(&self, wait: Duration) {
         // Who comes meanwhile finds it taken and goes on, rather than wait.
         let passage = loop {
@@ -561,11 +584,17 @@ impl Shard {
     }
 
     /// What the queue has done, and what was recorded of it.
-    pub(crate) fn recorded<R>(&self, look: impl FnOnce(ringway_core::Stats, &Recorder) -> R) -> R {
+    pub(crate) fn recorded<R>(
+        &self,
+        look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
+    ) -> R {
         // One lock after the other: a combiner takes the ring's while it holds the state's.
         let stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        look(ringway_core::Stats { system_calls: ring.backends.system_calls(), ..stats }, &ring.recorder)
+        look(
+            ringway_core::QueueStats { system_calls: ring.backends.system_calls(), ..stats },
+            &ring.recorder,
+        )
     }
 
     /// The queue's own explanation.
@@ -593,7 +622,8 @@ impl Drop for Shard {
 }
 
 impl State {
-    /// Puts a future's operations into slots, and at the end of their list. The lead is the first that was not refused.
+    /// Puts a future's operations into slots, and at the end of their list. The lead is the first
+    /// that was not refused.
     #[inline]
     fn insert(
         &mut self,
@@ -618,13 +648,16 @@ impl State {
                     self.table.attachment(lead).into_iter().for_each(|lead| lead.missing += 1);
                     group.push(Ok(id));
                 }
-                Err((reason, operation)) => group.push(Err(Box::new(Refused { reason, operation }))),
+                Err((reason, operation)) => {
+                    group.push(Err(Box::new(Refused { reason, operation })))
+                }
             }
         }
         (group, lead)
     }
 
-    /// Keeps a group's waker, unless it has one that wakes the same task. Gives back what is to be dropped without the lock.
+    /// Keeps a group's waker, unless it has one that wakes the same task. Gives back what is to be
+    /// dropped without the lock.
     fn set_waker(&mut self, lead: OpId, waker: &Waker) -> Option<Waker> {
         match &mut self.table.attachment(lead)?.waker {
             Some(kept) if kept.will_wake(waker) => None,
@@ -653,7 +686,9 @@ impl State {
 
     /// A future has gone. What is returned is to be dropped without the lock.
     fn give_up(&mut self, id: OpId) -> Option<GivenUp<Waiter>> {
-        if let Some((true, turn)) = self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.turn)) {
+        if let Some((true, turn)) =
+            self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.turn))
+        {
             match turn {
                 Turn::Paced => self.paced.remove(&mut self.table, id),
                 Turn::Now(lane) => {
@@ -691,19 +726,26 @@ impl State {
     /// Whether it is time to submit, for somebody who is polled there.
     fn is_due(&self, place: Place) -> bool {
         self.reapers.closed && self.paced.len() > 0
-            || self.in_lanes > 0 && self.now.iter().any(|now| now.pending.len().min(now.room.left()) > 0)
+            || self.in_lanes > 0
+                && self.now.iter().any(|now| now.pending.len().min(now.room.left()) > 0)
             || self.pace.is_due(self.paced.len(), self.woken.at(place))
     }
 
     /// What operations or wake-ups wait for, besides the kernel, to be submitted or told.
     fn waits_for(&self) -> Option<WaitsFor> {
         let ready = self.paced.len().min(self.pace.room.left());
-        let is_blocked = |pending: &Pending, room: &Room| pending.len() > 0 && room.left() == 0 && room.may_write_off();
+        let is_blocked = |pending: &Pending, room: &Room| {
+            pending.len() > 0 && room.left() == 0 && room.may_write_off()
+        };
         match ready {
-            _ if !self.deferred.is_empty() || self.woken.count > 0 && ready > 0 => Some(WaitsFor::Woken),
+            _ if !self.deferred.is_empty() || self.woken.count > 0 && ready > 0 => {
+                Some(WaitsFor::Woken)
+            }
             _ if ready > 0 => Some(WaitsFor::Group),
             _ if is_blocked(&self.paced, &self.pace.room) => Some(WaitsFor::Room),
-            _ if self.in_lanes > 0 && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) => {
+            _ if self.in_lanes > 0
+                && self.now.iter().any(|now| is_blocked(&now.pending, &now.room)) =>
+            {
                 Some(WaitsFor::Room)
             }
             _ => None,
@@ -716,7 +758,10 @@ impl State {
 
     /// All that waits to be submitted is for the futures that were woken to submit.
     pub(super) fn is_up_to_woken(&self) -> bool {
-        self.woken.count > 0 && self.in_lanes == 0 && self.cancels.is_empty() && !self.table.has_pending()
+        self.woken.count > 0
+            && self.in_lanes == 0
+            && self.cancels.is_empty()
+            && !self.table.has_pending()
     }
 
     /// Where operations wait, those that hang are written off; true if that leaves room.
@@ -728,14 +773,15 @@ impl State {
         has_room
     }
 
-    /// Gives the backends those whose turn it is, and what is to be cancelled. How many, and whether the submission has
-    /// enough to copy.
+    /// Gives the backends those whose turn it is, and what is to be cancelled. How many, and
+    /// whether the submission has enough to copy.
     fn submit(&mut self, backends: &mut Backends, place: Place, now: Instant) -> (usize, bool) {
         for id in self.cancels.drain(..) {
             self.table.cancel(backends, id);
         }
         let (mut submitted, mut enough) = (0, false);
-        // A flood of one kind leaves room for the others: each lane is the first in its turn, and transfers have half.
+        // A flood of one kind leaves room for the others: each lane is the first in its turn, and
+        // transfers have half.
         let most = if self.paced.len() > 0 { MOST_SUBMITTED / 2 } else { MOST_SUBMITTED };
         let (behind, first) = self.now.split_at_mut(self.turns as usize % LANES.len());
         for lane in first.iter_mut().chain(behind).filter(|_| self.in_lanes > 0) {
@@ -760,7 +806,8 @@ impl State {
                 }
                 let Some(id) = self.paced.pop(&mut self.table) else { break };
                 if self.submitter_copies
-                    && let Some(bytes) = self.table.operation(id).and_then(Operation::submitter_copies)
+                    && let Some(bytes) =
+                        self.table.operation(id).and_then(Operation::submitter_copies)
                 {
                     work.add(bytes);
                 }
@@ -775,7 +822,13 @@ impl State {
     }
 
     /// Sees to what is done, in a round that has begun then.
-    fn hand_out(&mut self, recorder: &mut Recorder, own: &mut Option<Own<'_>>, begun: Instant, round: &mut Round) {
+    fn hand_out(
+        &mut self,
+        recorder: &mut Recorder,
+        own: &mut Option<Own<'_>>,
+        begun: Instant,
+        round: &mut Round,
+    ) {
         round.closing.append(self.table.closing());
         // (Those of the rounds before may still be there.)
         let orphans = round.orphans.len();
@@ -789,7 +842,9 @@ impl State {
             any = true;
             let Some(waiter) = self.table.attachment(id) else { continue };
             if let Some(pushed) = waiter.begun {
-                recorder.latency(now.get_or_insert_with(Instant::now).saturating_duration_since(pushed));
+                recorder.latency(
+                    now.get_or_insert_with(Instant::now).saturating_duration_since(pushed),
+                );
             }
             leave(&mut self.pace, &mut self.now, waiter, begun);
             waiter.has_left = true;
@@ -813,8 +868,8 @@ impl State {
 }
 
 impl Ring {
-    /// After an error of the backend as a whole: true if it has failed for good. If it may be better soon, this waits for
-    /// a moment.
+    /// After an error of the backend as a whole: true if it has failed for good. If it may be
+    /// better soon, this waits for a moment.
     fn gives_up(&mut self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         let passes = matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
@@ -826,7 +881,8 @@ impl Ring {
     }
 }
 
-/// Starts an operation of a lane; one of syncs with all that was pushed together with it, as a chain. How many.
+/// Starts an operation of a lane; one of syncs with all that was pushed together with it, as a
+/// chain. How many.
 fn start(table: &mut Table<Waiter>, lane: &mut Now, first: OpId, now: Instant) -> usize {
     let is_sync = |waiter: &&mut Waiter| waiter.turn == Turn::Now(Lane::Sync);
     let count = table.attachment(first).filter(is_sync).map_or(1, |waiter| waiter.missing as usize);
@@ -874,7 +930,8 @@ pub(super) fn wake_all(wakers: &mut Vec<Waker>) {
     }
 }
 
-/// A lock whose holders leave what it guards right at every moment: a panic elsewhere poisons nothing.
+/// A lock whose holders leave what it guards right at every moment: a panic elsewhere poisons
+/// nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -882,12 +939,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(all(test, not(ringway_loom)))]
 mod tests {
     use super::*;
-    use ringway_core::op::{self, At};
+    use ringway_core::op::{self, Position};
     use ringway_core::{Buffer, File};
     use std::io::Write;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A task that submits and then computes has a shard that is late, though it has just been moved along.
+    /// A task that submits and then computes has a shard that is late, though it has just been
+    /// moved along.
     #[test]
     fn to_submit_is_not_to_pick_up() -> io::Result<()> {
         let shard = Shard::new(&Options::new(), 8, 8, Alarm::new(false)?)?;
@@ -895,21 +953,36 @@ mod tests {
         let end = File::from(OwnedFd::from(end));
         let before = shard.seen();
         assert_eq!(shard.progress(before), Progress::Still);
-        let read = op::read(&end, Buffer::from(vec![0]), At::Cursor);
-        let mut pushed = shard.push(Turn::Now(Lane::Wait), Place::ByHand, Waker::noop(), [read].into_iter(), &mut None);
+        let read = op::read(&end, Buffer::from(vec![0]), Position::Current);
+        let mut pushed = shard.push(
+            Turn::Now(Lane::Wait),
+            Place::Manual,
+            Waker::noop(),
+            [read].into_iter(),
+            &mut None,
+        );
         writer.write_all(b"x")?;
-        poll(&mut [PollFd::new(&shard.readable, PollFlags::IN)], Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?;
+        poll(
+            &mut [PollFd::new(&shard.readable, PollFlags::IN)],
+            Some(&Timespec { tv_sec: 20, tv_nsec: 0 }),
+        )?;
         assert_eq!(shard.progress(before), Progress::Late);
         shard.flush();
         assert_eq!(shard.progress(before), Progress::Moving);
-        assert!(shard.take(&mut pushed.group, Place::ByHand, Waker::noop()).is_some());
+        assert!(shard.take(&mut pushed.group, Place::Manual, Waker::noop()).is_some());
         Ok(())
     }
 
-    /// Whoever looks at the statistics takes the locks in the other order than a future that submits.
+    /// Whoever looks at the statistics takes the locks in the other order than a future that
+    /// submits.
     #[test]
     fn statistics_hold_up_nobody() -> io::Result<()> {
-        let shard = Arc::new(Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)?);
+        let shard = Arc::new(Shard::new(
+            &Options::new().backend(BackendKind::Null),
+            8,
+            8,
+            Alarm::new(false)?,
+        )?);
         let (over, ends) = std::sync::mpsc::channel();
         let spawn = |work: fn(&Shard)| {
             let (shard, over) = (shard.clone(), over.clone());
@@ -921,9 +994,11 @@ mod tests {
         let _submits = spawn(|shard| {
             let mut own = None;
             let nop = [op::nop()].into_iter();
-            let mut pushed = shard.push(Turn::Paced, Place::ByHand, Waker::noop(), nop, &mut own);
-            while own.is_none() && shard.take(&mut pushed.group, Place::ByHand, Waker::noop()).is_none() {
-                shard.turn(Place::ByHand);
+            let mut pushed = shard.push(Turn::Paced, Place::Manual, Waker::noop(), nop, &mut own);
+            while own.is_none()
+                && shard.take(&mut pushed.group, Place::Manual, Waker::noop()).is_none()
+            {
+                shard.turn(Place::Manual);
             }
         });
         let _looks = spawn(|shard| {
@@ -946,14 +1021,16 @@ mod tests {
             }
         }
         for looks in [true, false] {
-            let shard = Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)?;
+            let shard =
+                Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Alarm::new(false)?)?;
             let push = |waker: &Waker, by_task| {
                 let mut state = shard.state();
-                let (group, lead) = state.insert(Turn::Paced, Place::ByHand, [op::nop()].into_iter());
+                let (group, lead) =
+                    state.insert(Turn::Paced, Place::Manual, [op::nop()].into_iter());
                 state.set_waker(lead.unwrap(), waker);
                 drop(state);
                 let passage = shard.combiner.enter().unwrap();
-                shard.combine(passage, None, Place::ByHand, None, by_task);
+                shard.combine(passage, None, Place::Manual, None, by_task);
                 group
             };
             let mut first = push(Waker::noop(), false);
@@ -961,7 +1038,7 @@ mod tests {
             let second = push(&told.clone().into(), true);
             assert!(!told.0.load(Ordering::SeqCst), "a task leaves it to those that were woken");
             match looks {
-                true => assert!(shard.take(&mut first, Place::ByHand, Waker::noop()).is_some()),
+                true => assert!(shard.take(&mut first, Place::Manual, Waker::noop()).is_some()),
                 false => shard.give_up(&first),
             }
             assert!(told.0.load(Ordering::SeqCst));
@@ -975,7 +1052,7 @@ mod tests {
     }
 
     fn push(shard: &Shard, turn: Turn) -> Group {
-        shard.push(turn, Place::ByHand, Waker::noop(), [op::nop()].into_iter(), &mut None).group
+        shard.push(turn, Place::Manual, Waker::noop(), [op::nop()].into_iter(), &mut None).group
     }
 
     /// However many of a kind are pending, others need not wait for all of them.
@@ -983,12 +1060,14 @@ mod tests {
     fn a_flood_of_one_lane_keeps_no_other_waiting() -> io::Result<()> {
         let shard = null()?;
         let passage = shard.combiner.enter();
-        let mut flood: Vec<Group> = (0..5000).map(|_| push(&shard, Turn::Now(Lane::Call))).collect();
+        let mut flood: Vec<Group> =
+            (0..5000).map(|_| push(&shard, Turn::Now(Lane::Call))).collect();
         let others = LANES.into_iter().filter(|lane| *lane != Lane::Call).map(Turn::Now);
-        let mut others: Vec<Group> = others.chain([Turn::Paced]).map(|turn| push(&shard, turn)).collect();
+        let mut others: Vec<Group> =
+            others.chain([Turn::Paced]).map(|turn| push(&shard, turn)).collect();
         drop(passage);
-        (0..4).for_each(|_| _ = shard.turn(Place::ByHand));
-        let is_done = |group: &mut Group| shard.take(group, Place::ByHand, Waker::noop()).is_some();
+        (0..4).for_each(|_| _ = shard.turn(Place::Manual));
+        let is_done = |group: &mut Group| shard.take(group, Place::Manual, Waker::noop()).is_some();
         for (number, group) in others.iter_mut().enumerate() {
             assert!(is_done(group), "number {number} waits for the flood");
         }
@@ -1006,8 +1085,8 @@ mod tests {
         }
     }
 
-    /// What is dropped with an operation that nobody waits for may take its time: others combine meanwhile, also if somebody
-    /// has asked for another round.
+    /// What is dropped with an operation that nobody waits for may take its time: others combine
+    /// meanwhile, also if somebody has asked for another round.
     #[test]
     fn what_is_dropped_slowly_keeps_nobody_waiting() -> io::Result<()> {
         let shard = Arc::new(null()?);
@@ -1016,15 +1095,16 @@ mod tests {
         let work = op::blocking(move || drop(slow));
         let passage = shard.combiner.enter();
         let turn = Turn::Now(Lane::Closure);
-        let group = shard.push(turn, Place::ByHand, Waker::noop(), [work].into_iter(), &mut None).group;
+        let group =
+            shard.push(turn, Place::Manual, Waker::noop(), [work].into_iter(), &mut None).group;
         let mut state = shard.state();
-        state.submit(&mut lock(&shard.ring).backends, Place::ByHand, Instant::now());
+        state.submit(&mut lock(&shard.ring).backends, Place::Manual, Instant::now());
         let id = *group[0].as_ref().expect("there is room");
         assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
         drop(passage);
         let combines = {
             let shard = shard.clone();
-            std::thread::spawn(move || shard.turn(Place::ByHand))
+            std::thread::spawn(move || shard.turn(Place::Manual))
         };
         // It waits for the state, and goes round again.
         while shard.combiner.enter().is_some() {

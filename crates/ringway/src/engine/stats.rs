@@ -9,26 +9,31 @@ use std::time::Duration;
 pub struct Stats {
     /// Operations that were pushed: pushed = delivered + orphaned + in flight, at every moment.
     pub counts: Counts,
-    /// Of those in flight, the ones whose turn has not come: they wait for a group to gather, or for room.
+    /// Of those in flight, the ones whose turn has not come: they wait for a group to gather, or
+    /// for room.
     pub queued: u64,
-    /// Reads that were answered from the page cache at once and never became an operation; they are not in `counts`.
+    /// Reads that were answered from the page cache at once and never became an operation; they are
+    /// not in `counts`.
     pub cached: u64,
     /// System calls made for I/O, by ringway's threads too; those for cached reads not counted.
     pub system_calls: u64,
     /// How often operations were submitted, and how many at a time.
     pub batches: Batches,
-    /// Answers that were not shown but led to another try (EINTR, EAGAIN, ECANCELED that nobody asked for).
+    /// Answers that were not shown but led to another try (EINTR, EAGAIN, ECANCELED that nobody
+    /// asked for).
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,
     /// Operations that went to ringway's threads because the backend could not carry them.
     pub to_threads: u64,
-    /// Times that the kernel would not let the queue as a whole submit or reap; nothing is lost by one, and it is tried again.
+    /// Times that the kernel would not let the queue as a whole submit or reap; nothing is lost by
+    /// one, and it is tried again.
     pub failures: u64,
-    /// Features and backends that were refused; [`Engine::explain`](crate::Engine::explain) has the reasons.
+    /// Features and backends that were refused; [`Engine::explain`](crate::Engine::explain) has the
+    /// reasons.
     pub refusals: usize,
-    /// From the first poll of an operation's future to its completion being picked up, of every eighth push. Cached reads are not
-    /// in it.
+    /// From the first poll of an operation's future to its completion being picked up, of every
+    /// eighth push. Cached reads are not in it.
     pub latency: Latency,
 }
 
@@ -81,7 +86,8 @@ impl Latency {
         self.0.len()
     }
 
-    /// The time that this share of all stays below; `0.99` gives the 99th percentile. Zero with none recorded.
+    /// The time that this share of all stays below; `0.99` gives the 99th percentile. Zero with
+    /// none recorded.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share.clamp(0.0, 1.0)))
     }

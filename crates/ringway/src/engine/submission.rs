@@ -1,5 +1,5 @@
-//! Who waits for an operation, and the lists of operations whose turn has not come. Both are kept in the operations'
-//! slots. Whose turn comes when is the shard's business.
+//! Who waits for an operation, and the lists of operations whose turn has not come. Both are kept
+//! in the operations' slots. Whose turn comes when is the shard's business.
 
 use super::reactor::Place;
 use ringway_core::{OpId, Table};
@@ -9,15 +9,16 @@ use std::time::Instant;
 /// How an operation takes its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// A transfer of storage: it may gather with others into a group, and no more are in flight than the device can use.
+    /// A transfer of storage: it may gather with others into a group, and no more are in flight
+    /// than the device can use.
     #[default]
     Paced,
     /// Anything else: it is submitted at once, if its lane has room.
     Now(Lane),
 }
 
-/// Operations that are submitted at once. Each kind has room of its own, so that those which wait (for the other end
-/// of a pipe, for a disk that hangs) do not delay operations of another kind.
+/// Operations that are submitted at once. Each kind has room of its own, so that those which wait
+/// (for the other end of a pipe, for a disk that hangs) do not delay operations of another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Metadata, names, closing.
@@ -34,10 +35,11 @@ pub(crate) enum Lane {
 
 pub(crate) const LANES: [Lane; 5] = [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait, Lane::Closure];
 
-/// What the engine attaches to an operation: the future that waits for it, and its place among those that are pending.
+/// What the engine attaches to an operation: the future that waits for it, and its place among
+/// those that are pending.
 ///
-/// The operations of one future are a group. Its first one, the lead, has the waker and the count for all of them;
-/// it stays in its slot until the future takes the results, or goes.
+/// The operations of one future are a group. Its first one, the lead, has the waker and the count
+/// for all of them; it stays in its slot until the future takes the results, or goes.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     /// Of a lead: woken when all of the group is done.
@@ -62,13 +64,18 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn new(turn: Turn, place: Place, lead: Option<OpId>, begun: Option<Instant>) -> Self {
+    pub(crate) fn new(
+        turn: Turn,
+        place: Place,
+        lead: Option<OpId>,
+        begun: Option<Instant>,
+    ) -> Self {
         Self { turn, place, lead, begun, ..Self::default() }
     }
 }
 
-/// Operations whose turn has not come, in order: a list through their slots, so any of them leaves it at once when its
-/// future goes.
+/// Operations whose turn has not come, in order: a list through their slots, so any of them leaves
+/// it at once when its future goes.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     first: Option<OpId>,

@@ -1,6 +1,7 @@
-//! What `tracing` is told of operations: a span for each, from the first poll to the result. Nothing without that feature.
+//! What `tracing` is told of operations: a span for each, from the first poll to the result.
+//! Nothing without that feature.
 
-use ringway_core::op::Kind;
+use ringway_core::op::Opcode;
 
 #[cfg(feature = "tracing")]
 #[derive(Clone)]
@@ -8,7 +9,7 @@ pub(crate) struct Trace(tracing::Span);
 
 #[cfg(feature = "tracing")]
 impl Trace {
-    pub(crate) fn new(kind: Kind, count: usize) -> Self {
+    pub(crate) fn new(kind: Opcode, count: usize) -> Self {
         Self(tracing::trace_span!("operation", %kind, count))
     }
 
@@ -28,7 +29,7 @@ pub(crate) struct Trace;
 
 #[cfg(not(feature = "tracing"))]
 impl Trace {
-    pub(crate) fn new(_: Kind, _: usize) -> Self {
+    pub(crate) fn new(_: Opcode, _: usize) -> Self {
         Self
     }
 

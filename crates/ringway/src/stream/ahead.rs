@@ -40,15 +40,18 @@ impl Ahead {
         self.push(range, block, false);
     }
 
-    /// Begins a read before its turn; it has to follow the last one. It wakes nobody: only for the first of all reads
-    /// does anybody wait. It copies nothing out of the page cache.
+    /// Begins a read before its turn; it has to follow the last one. It wakes nobody: only for the
+    /// first of all reads does anybody wait. It copies nothing out of the page cache.
     pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
         let (of, wanted) = (file.clone(), range.clone());
-        self.push(range, Started::early(async move { of.read_lent(wanted, false).await }), true);
+        self.push(range, Started::early(async move { of.read_pooled(wanted, false).await }), true);
     }
 
     fn push(&mut self, range: Range<u64>, block: Started<io::Result<Block>>, early: bool) {
-        debug_assert!(self.end().is_none_or(|end| end == range.start), "a gap in what is read ahead");
+        debug_assert!(
+            self.end().is_none_or(|end| end == range.start),
+            "a gap in what is read ahead"
+        );
         self.reads.push_back(Read { range, at_once: block.is_over(), block, early });
     }
 
@@ -56,7 +59,8 @@ impl Ahead {
     pub(super) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         let Some(first) = self.reads.front_mut() else { unreachable!("nothing is on its way") };
         let result = ready!(first.block.poll(cx));
-        let came = Came { range: first.range.clone(), result, at_once: first.at_once, early: first.early };
+        let came =
+            Came { range: first.range.clone(), result, at_once: first.at_once, early: first.early };
         self.reads.pop_front();
         Poll::Ready(came)
     }
@@ -76,12 +80,14 @@ impl Ahead {
         self.reads.back().map(|last| last.range.end)
     }
 
-    /// The last of them was answered at once, so those behind it may well be, too, when they are asked for.
+    /// The last of them was answered at once, so those behind it may well be, too, when they are
+    /// asked for.
     pub(super) fn has_caught_up(&self) -> bool {
         self.reads.back().is_some_and(|last| last.at_once)
     }
 
-    /// The next byte wanted is that at `offset`: drops the reads before it, and all where none has it.
+    /// The next byte wanted is that at `offset`: drops the reads before it, and all where none has
+    /// it.
     pub(super) fn skip_to(&mut self, offset: u64) {
         while self.reads.front().is_some_and(|first| !first.range.contains(&offset)) {
             self.reads.pop_front();

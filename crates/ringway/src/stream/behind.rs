@@ -72,7 +72,9 @@ impl Cut {
     async fn check(&self, file: &File) -> io::Result<()> {
         let (end, len) = (self.end, file.metadata().await?.len());
         if len > end.max(self.zeroes) {
-            let text = format!("direct write: it ends within a block, at {end}, and the file goes on behind, to {len}");
+            let text = format!(
+                "direct write: it ends within a block, at {end}, and the file goes on behind, to {len}"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         Ok(())
@@ -85,7 +87,8 @@ impl Behind {
         Self { file, writes: VecDeque::new(), done: start, told: false, zeroes: 0 }
     }
 
-    /// Begins a write, behind the others. There must be no cut among them: it would take away what is written here.
+    /// Begins a write, behind the others. There must be no cut among them: it would take away what
+    /// is written here.
     pub(super) fn begin(&mut self, start: u64, buffer: Buffer) {
         let end = start + buffer.len() as u64;
         self.push(end, Job { start, buffer, cut: None });
@@ -99,14 +102,20 @@ impl Behind {
     fn push(&mut self, end: u64, job: Job) {
         debug_assert!(!self.cuts(), "a write overtakes a cut");
         let cuts = job.cut.is_some();
-        self.writes.push_back(Write { end, cuts, running: start(&self.file, job), failed: None, covered: false });
+        self.writes.push_back(Write {
+            end,
+            cuts,
+            running: start(&self.file, job),
+            failed: None,
+            covered: false,
+        });
     }
 
     /// Waits until no more than `most` writes are on their way.
     ///
-    /// Errors: that of the first write in order, once. Then it is tried again, and so are those that were on their way
-    /// with it, when this is called the next time. But a cut is dropped: what it was to write, there may be more of by
-    /// then.
+    /// Errors: that of the first write in order, once. Then it is tried again, and so are those
+    /// that were on their way with it, when this is called the next time. But a cut is dropped:
+    /// what it was to write, there may be more of by then.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
         self.retry();
         self.settle(cx);
@@ -129,7 +138,9 @@ impl Behind {
                     (self.done, self.told, self.zeroes) = (first.end, false, 0);
                     self.writes.pop_front();
                 }
-                Err(_) if std::mem::take(&mut first.covered) => first.running = start(&self.file, job),
+                Err(_) if std::mem::take(&mut first.covered) => {
+                    first.running = start(&self.file, job)
+                }
                 Err(error) => {
                     self.zeroes = job.cut.as_ref().map_or(0, |cut| cut.zeroes);
                     first.failed = Some(Failed { job, error: Some(error) });

@@ -1,16 +1,17 @@
-//! Ranges of a file as a stream: a bounded number of reads in flight, each range yielded when its read has completed.
+//! Ranges of a file as a stream: a bounded number of reads in flight, each range yielded when its
+//! read has completed.
 //!
-//! Ranges are taken from the iterator and planned a window at a time; the reads of one window follow those of the one before
-//! without a pause. Each read in flight has a waker of its own, which notes its number: a poll looks only at those that have
-//! completed.
+//! Ranges are taken from the iterator and planned a window at a time; the reads of one window
+//! follow those of the one before without a pause. Each read in flight has a waker of its own,
+//! which notes its number: a poll looks only at those that have completed.
 
 use super::started::Started;
 use crate::Block;
 use crate::align::enclose;
 use crate::engine::{STEP, go_on, go_on_in_memory, without_giving_way};
 use crate::fs::File;
-use crate::fs::lent::{Begun, again};
-use crate::ranges::{Merge, Numbered, Shared, Window};
+use crate::fs::pooled::{Begun, again};
+use crate::ranges::{Coalesce, Numbered, Shared, Window};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -25,25 +26,31 @@ const DEPTH: usize = 32;
 const DEEPEST: usize = 1024;
 /// Bytes of memory where nothing is said.
 const BYTES: usize = 64 << 20;
-/// Ranges that are planned together, at least: as many as one poll may sort without keeping others waiting.
+/// Ranges that are planned together, at least: as many as one poll may sort without keeping others
+/// waiting.
 const WINDOW: usize = 256;
 
 /// Ranges of a file, read with several reads in flight, each yielded when it is there.
 ///
-/// [`File::read_ranges_stream`] makes it. With the feature `futures` it is a `futures_core::Stream`; [`next`](Self::next) does
-/// without.
+/// [`File::read_ranges_stream`] makes it. With the feature `futures` it is a
+/// `futures_core::Stream`; [`next`](Self::next) does without.
 ///
-/// - **Depth.** Up to [`depth`](Self::depth) reads are in flight. When one completes the next one begins, so the device is
-///   never left without work between one batch and the next. Reads begin when the stream is polled.
+/// - **Depth.** Up to [`depth`](Self::depth) reads are in flight. When one completes the next one
+///   begins, so the device is never left without work between one batch and the next. Reads begin
+///   when the stream is polled.
 /// - **Order.** Ranges are yielded as their reads complete. [`RangeRead::index`] tells which it is.
-/// - **Memory.** What is in flight, or read and not yet yielded, takes at most [`max_bytes`](Self::max_bytes), or one read where
-///   that is larger. A consumer that takes its time holds the reads up, not the memory.
-/// - **Coalescing.** Ranges near each other are read together, as in [`File::read_ranges`]: of those that are planned together,
-///   which are 256, or four times the depth where that is more. Sorted ranges coalesce best.
-/// - **Errors.** Each range has its own result, and the stream goes on behind an error. Ranges that share a read share its error.
+/// - **Memory.** What is in flight, or read and not yet yielded, takes at most
+///   [`max_bytes`](Self::max_bytes), or one read where that is larger. A consumer that takes its
+///   time holds the reads up, not the memory.
+/// - **Coalescing.** Ranges near each other are read together, as in [`File::read_ranges`]: of
+///   those that are planned together, which are 256, or four times the depth where that is more.
+///   Sorted ranges coalesce best.
+/// - **Errors.** Each range has its own result, and the stream goes on behind an error. Ranges that
+///   share a read share its error.
 /// - **Cached ranges** are copied when they are asked for, without the ring.
 ///
-/// Dropping it cancels what is in flight; what the kernel still writes to is kept until it has let go.
+/// Dropping it cancels what is in flight; what the kernel still writes to is kept until it has let
+/// go.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -66,7 +73,7 @@ pub struct RangeStream<I> {
     has_ended: bool,
     /// The number of the next range.
     index: usize,
-    merge: Merge,
+    coalesce: Coalesce,
     depth: usize,
     max_bytes: usize,
     window: Option<Window>,
@@ -107,7 +114,8 @@ struct InFlight {
     shared: Shared,
 }
 
-/// Nothing in it is pinned: reads in flight have boxes of their own, and the iterator is used through `&mut`.
+/// Nothing in it is pinned: reads in flight have boxes of their own, and the iterator is used
+/// through `&mut`.
 impl<I> Unpin for RangeStream<I> {}
 
 impl<I> RangeStream<I> {
@@ -117,7 +125,7 @@ impl<I> RangeStream<I> {
             ranges,
             has_ended: false,
             index: 0,
-            merge: Merge::default(),
+            coalesce: Coalesce::default(),
             depth: DEPTH,
             max_bytes: BYTES,
             window: None,
@@ -138,14 +146,14 @@ impl<I> RangeStream<I> {
         self
     }
 
-    /// Which ranges are read together; [`Merge::default`] by default.
-    pub fn merge(mut self, merge: Merge) -> Self {
-        self.merge = merge;
+    /// Which ranges are read together; [`Coalesce::default`] by default.
+    pub fn coalesce(mut self, coalesce: Coalesce) -> Self {
+        self.coalesce = coalesce;
         self
     }
 
-    /// The most bytes in flight, or read and not yet yielded; 64 MiB by default. A read that is larger is made alone. What has
-    /// been yielded does not count: it is the caller's.
+    /// The most bytes in flight, or read and not yet yielded; 64 MiB by default. A read that is
+    /// larger is made alone. What has been yielded does not count: it is the caller's.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
@@ -174,7 +182,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             if let Some(number) = self.next_completed() {
                 self.end_read(number);
                 if self.slots[number].read.is_some() && self.signals.has(number) {
-                    // Perhaps by itself, to give way to other tasks: it is polled again when they have run.
+                    // Perhaps by itself, to give way to other tasks: it is polled again when they
+                    // have run.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -190,7 +199,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         }
     }
 
-    /// Begins reads while there is room for them and nothing to be yielded. Pending when the task has to give way first, and is woken.
+    /// Begins reads while there is room for them and nothing to be yielded. Pending when the task
+    /// has to give way first, and is woken.
     fn begin_reads(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.answers.is_empty() {
             self.bytes -= std::mem::take(&mut self.answered);
@@ -256,7 +266,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
     fn answer(&mut self, shared: Shared, result: io::Result<Block>) {
         self.answered += shared.read.len();
         let answers = shared.parts.into_iter().map(|(Numbered { index, range }, part)| {
-            let result = result.as_ref().map(|block| block.slice(part.within(block.len()))).map_err(again);
+            let result =
+                result.as_ref().map(|block| block.slice(part.within(block.len()))).map_err(again);
             RangeRead { index, range, result }
         });
         self.answers.extend(answers);
@@ -296,7 +307,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             };
             self.answers.push_back(RangeRead { index, range, result });
         }
-        match Window::new(ranges, &self.merge, align) {
+        match Window::new(ranges, &self.coalesce, align) {
             Ok(window) => self.window = Some(window),
             Err(why) => unreachable!("each range was looked at: {why}"),
         }
@@ -305,11 +316,14 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
     /// A read that has completed, or may have.
     fn next_completed(&mut self) -> Option<usize> {
         if self.completed.is_empty() {
-            // In a forked child nothing completes, and reads that are the parent's say so when they are looked at.
+            // In a forked child nothing completes, and reads that are the parent's say so when they
+            // are looked at.
             if self.file.engine().inner.is_here() {
                 self.signals.take(&mut self.completed);
             } else {
-                self.completed.extend((0..self.slots.len()).filter(|number| self.slots[*number].read.is_some()));
+                self.completed.extend(
+                    (0..self.slots.len()).filter(|number| self.slots[*number].read.is_some()),
+                );
             }
         }
         self.completed.pop_front()
@@ -338,7 +352,8 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.signals.completed[self.number / 64].fetch_or(1 << (self.number % 64), Ordering::SeqCst);
+        self.signals.completed[self.number / 64]
+            .fetch_or(1 << (self.number % 64), Ordering::SeqCst);
         if self.signals.is_waiting.swap(false, Ordering::SeqCst) {
             let waker = self.signals.waker_of_task().take();
             if let Some(waker) = waker {

@@ -51,21 +51,24 @@ use std::task::{Context, Poll, ready};
 /// # Ok(()) }
 /// ```
 ///
-/// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as well, as many as
-/// [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives. What is in the page cache is not read
-/// ahead, but copied when it is asked for; a task that reads such a file gives way to others every 256 KiB. No more than a chunk times (`read_ahead` + 1) of lent memory is held,
-/// besides the blocks that the caller keeps. What is written to the file meanwhile may be missed where it has been read
-/// already; but the end is told only after another look.
+/// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as
+/// well, as many as [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives.
+/// What is in the page cache is not read ahead, but copied when it is asked for; a task that reads
+/// such a file gives way to others every 256 KiB. No more than a chunk times (`read_ahead` + 1) of
+/// lent memory is held, besides the blocks that the caller keeps. What is written to the file
+/// meanwhile may be missed where it has been read already; but the end is told only after another
+/// look.
 ///
-/// **The end.** It is told once each time that it is met. Who reads on is told what the file has grown by since.
+/// **The end.** It is told once each time that it is met. Who reads on is told what the file has
+/// grown by since.
 ///
-/// **Errors.** They are those of [`File::read`]; ESPIPE for what is neither a file nor a block device: pipes, sockets,
-/// character devices (also those that could be read, as `/dev/urandom`). An error is told once, when its chunk's turn
-/// comes. The reader stays where it is: the next read tries the same chunk again, and [`seek_to`](Self::seek_to) may go
-/// round it.
+/// **Errors.** They are those of [`File::read`]; ESPIPE for what is neither a file nor a block
+/// device: pipes, sockets, character devices (also those that could be read, as `/dev/urandom`). An
+/// error is told once, when its chunk's turn comes. The reader stays where it is: the next read
+/// tries the same chunk again, and [`seek_to`](Self::seek_to) may go round it.
 ///
-/// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point, and nothing is
-/// lost.
+/// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point,
+/// and nothing is lost.
 pub struct Reader {
     file: File,
     chunk: usize,
@@ -105,22 +108,23 @@ impl File {
 }
 
 impl Reader {
-    /// Bytes that are read at a time, 1 to 1 GiB (less or more counts as that); for direct I/O rounded up to whole
-    /// blocks. Chunks begin and end at multiples of it, but for the first and the last. Default 256 KiB.
+    /// Bytes that are read at a time, 1 to 1 GiB (less or more counts as that); for direct I/O
+    /// rounded up to whole blocks. Chunks begin and end at multiples of it, but for the first and
+    /// the last. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks are read ahead of the one that is being consumed, at most 256 (more counts as that); 0: none, each
-    /// is read when it is asked for. Default 4.
+    /// How many chunks are read ahead of the one that is being consumed, at most 256 (more counts
+    /// as that); 0: none, each is read when it is asked for. Default 4.
     pub fn read_ahead(mut self, chunks: usize) -> Self {
         self.depth = chunks.min(DEEPEST);
         self
     }
 
-    /// Only these bytes of the file: it begins at the first, and ends behind the last as a file does. Positions
-    /// are the file's all the same.
+    /// Only these bytes of the file: it begins at the first, and ends behind the last as a file
+    /// does. Positions are the file's all the same.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -149,27 +153,28 @@ impl Reader {
         self
     }
 
-    /// Copies the next bytes, as many as there are in one piece and at most 256 KiB; how many that was, 0 at the end or
-    /// for no room.
+    /// Copies the next bytes, as many as there are in one piece and at most 256 KiB; how many that
+    /// was, 0 at the end or for no room.
     ///
     /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
     pub async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(cx, bytes)).await
     }
 
-    /// As [`seek_to`](Self::seek_to), relative to whatever it may be: the position, or the end of the file or of the
-    /// range, whichever comes first. The new position.
+    /// As [`seek_to`](Self::seek_to), relative to whatever it may be: the position, or the end of
+    /// the file or of the range, whichever comes first. The new position.
     ///
-    /// Errors: InvalidInput before the beginning and beyond `i64::MAX`; those of asking for the file's length. The
-    /// position is then what it was. A block device has no length that a file's metadata tell: it ends at 0. Dropped,
-    /// the seek takes place before the next read.
+    /// Errors: InvalidInput before the beginning and beyond `i64::MAX`; those of asking for the
+    /// file's length. The position is then what it was. A block device has no length that a file's
+    /// metadata tell: it ends at 0. Dropped, the seek takes place before the next read.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.start_seek(to)?;
         poll_fn(|cx| self.poll_seek(cx)).await
     }
 
-    /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in it, and cancelled if
-    /// not. Does not wait, and does not fail: beyond the end there is nothing to read.
+    /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in
+    /// it, and cancelled if not. Does not wait, and does not fail: beyond the end there is nothing
+    /// to read.
     pub fn seek_to(&mut self, offset: u64) {
         self.seek = None;
         let held = self.current_at..self.current_at + self.current.len() as u64;
@@ -190,8 +195,8 @@ impl Reader {
         &self.file
     }
 
-    /// The next bytes, as many as there are in one piece: the rest of the chunk that is being consumed, or else the
-    /// next chunk. `None` at the end.
+    /// The next bytes, as many as there are in one piece: the rest of the chunk that is being
+    /// consumed, or else the next chunk. `None` at the end.
     ///
     /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
     pub async fn next_block(&mut self) -> io::Result<Option<Block>> {
@@ -225,8 +230,13 @@ impl Reader {
         self.at += bytes.min(self.left().len()) as u64;
     }
 
-    /// Copies what comes next into `bytes`, as much as there is at hand; how many bytes that was, 0 at the end.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Copies what comes next into `bytes`, as much as there is at hand; how many bytes that was, 0
+    /// at the end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -238,7 +248,11 @@ impl Reader {
     }
 
     /// What is to be copied next, of at most `room` bytes; empty at the end.
-    pub(super) fn poll_piece(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<&[u8]>> {
+    pub(super) fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+    ) -> Poll<io::Result<&[u8]>> {
         let len = ready!(self.poll_fill(cx))?.len().min(room).min(STEP);
         if len > 0 {
             // Not at the end, which would be looked for again.
@@ -251,7 +265,9 @@ impl Reader {
     pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         match to {
             SeekFrom::Start(offset) => self.seek_to(checked(Some(offset))?),
-            SeekFrom::Current(distance) => self.seek_to(checked(self.at.checked_add_signed(distance))?),
+            SeekFrom::Current(distance) => {
+                self.seek_to(checked(self.at.checked_add_signed(distance))?)
+            }
             SeekFrom::End(_) => {
                 let file = self.file.clone();
                 let len = async move { Ok(file.metadata().await?.len()) };
@@ -318,13 +334,14 @@ impl Reader {
             if !came.early {
                 break; // The end.
             }
-            // It was the end when it was read ahead. Whoever has written to the file since is to see that.
+            // It was the end when it was read ahead. Whoever has written to the file since is to
+            // see that.
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Begins reads behind those on their way (or else behind the one that has come, to its `end`), up to as many as
-    /// there may be, or until one is in the page cache already.
+    /// Begins reads behind those on their way (or else behind the one that has come, to its `end`),
+    /// up to as many as there may be, or until one is in the page cache already.
     fn read_ahead_more(&mut self, end: Option<u64>) {
         let Some(mut start) = self.ahead.end().or(end) else { return };
         while start < self.end && self.ahead.len() < self.depth && !self.ahead.has_caught_up() {

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// A future that has been polled once, so that what it does is under way, and its result if it is over.
+/// A future that has been polled once, so that what it does is under way, and its result if it is
+/// over.
 pub(super) struct Started<T> {
     /// The mutex is never locked: it says that nobody looks at the future but who has it alone.
     future: Mutex<Pin<Box<dyn Future<Output = T> + Send>>>,
@@ -14,7 +15,10 @@ pub(super) struct Started<T> {
 
 impl<T> Started<T> {
     /// Starts it for somebody who waits for it.
-    pub(super) fn new(future: impl Future<Output = T> + Send + 'static, cx: &mut Context<'_>) -> Self {
+    pub(super) fn new(
+        future: impl Future<Output = T> + Send + 'static,
+        cx: &mut Context<'_>,
+    ) -> Self {
         let mut future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
         let result = match future.as_mut().poll(cx) {
             Poll::Ready(result) => Some(result),

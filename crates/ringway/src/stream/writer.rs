@@ -2,7 +2,9 @@
 
 use super::behind::Behind;
 use super::started::Started;
-use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, checked, chunk_for, end_of_chunk, has_offsets};
+use super::{
+    CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, checked, chunk_for, end_of_chunk, has_offsets,
+};
 use crate::align::{LARGEST_OFFSET, in_memory};
 use crate::engine::{STEP, go_on_in_memory};
 use crate::fs::File;
@@ -36,23 +38,26 @@ use std::task::{Context, Poll, ready};
 /// # Ok(()) }
 /// ```
 ///
-/// **Flush it.** Dropping a writer cancels what it has on its way and throws away what it has collected: a drop cannot
-/// wait, and has nobody to tell an error to. In debug builds it says so on standard error, and with the feature
-/// `tracing` always as an event; not while panicking, nor after an error that was told. [`abandon`](Self::abandon)
-/// drops it in silence. `shutdown` and `close` of the traits flush, and do not sync.
+/// **Flush it.** Dropping a writer cancels what it has on its way and throws away what it has
+/// collected: a drop cannot wait, and has nobody to tell an error to. In debug builds it says so on
+/// standard error, and with the feature `tracing` always as an event; not while panicking, nor
+/// after an error that was told. [`abandon`](Self::abandon) drops it in silence. `shutdown` and
+/// `close` of the traits flush, and do not sync.
 ///
-/// **Errors.** That of a write comes with the first call after it that hands over a chunk, flushes or syncs. Nothing is
-/// thrown away: it is told once, for all the writes on their way, and the next such call begins with trying them again.
-/// So a disk that is full can be made room on, and the writer gone on with; a call that fails has taken none of its
-/// bytes in. [`written`](Self::written) tells how much has been written without a gap; behind that there may be more.
-/// Besides there are ESPIPE for what is neither a file nor a block device (pipes, sockets, character devices), and
-/// InvalidInput for a file that was opened for appending, which writes wherever it likes: open it for writing, and begin
-/// [`at`](Self::at) its length.
+/// **Errors.** That of a write comes with the first call after it that hands over a chunk, flushes
+/// or syncs. Nothing is thrown away: it is told once, for all the writes on their way, and the next
+/// such call begins with trying them again. So a disk that is full can be made room on, and the
+/// writer gone on with; a call that fails has taken none of its bytes in.
+/// [`written`](Self::written) tells how much has been written without a gap; behind that there may
+/// be more. Besides there are ESPIPE for what is neither a file nor a block device (pipes, sockets,
+/// character devices), and InvalidInput for a file that was opened for appending, which writes
+/// wherever it likes: open it for writing, and begin [`at`](Self::at) its length.
 ///
-/// **Direct I/O** writes whole blocks: `at` has to be a multiple of the [alignment](File::alignment) (InvalidInput).
-/// The last block is filled up with zeroes when it is flushed, and the file then cut to its length; after a power cut
-/// between the two it may be longer. Where the file goes on behind the last block's bytes, that would destroy them, and
-/// is refused (InvalidInput). Nobody else may write to the end of the file meanwhile.
+/// **Direct I/O** writes whole blocks: `at` has to be a multiple of the
+/// [alignment](File::alignment) (InvalidInput). The last block is filled up with zeroes when it is
+/// flushed, and the file then cut to its length; after a power cut between the two it may be
+/// longer. Where the file goes on behind the last block's bytes, that would destroy them, and is
+/// refused (InvalidInput). Nobody else may write to the end of the file meanwhile.
 pub struct Writer {
     file: File,
     chunk: usize,
@@ -89,8 +94,8 @@ struct Filling {
 }
 
 impl File {
-    /// Writes the file in order from its beginning, or from [`at`](Writer::at); see [`Writer`]. Nothing is written yet.
-    /// The file is not cut: bytes that it has behind those written stay.
+    /// Writes the file in order from its beginning, or from [`at`](Writer::at); see [`Writer`].
+    /// Nothing is written yet. The file is not cut: bytes that it has behind those written stay.
     pub fn writer(&self) -> Writer {
         Writer {
             file: self.clone(),
@@ -107,15 +112,15 @@ impl File {
 }
 
 impl Writer {
-    /// Bytes that are written at a time, 1 to 1 GiB (less or more counts as that); for direct I/O rounded up to whole
-    /// blocks. Chunks end at multiples of it. Default 256 KiB.
+    /// Bytes that are written at a time, 1 to 1 GiB (less or more counts as that); for direct I/O
+    /// rounded up to whole blocks. Chunks end at multiples of it. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks may be on their way while the next is collected, 1 to 256 (less or more counts as that). So at
-    /// most `chunk` times (this + 1) bytes of memory are in use. Default 4.
+    /// How many chunks may be on their way while the next is collected, 1 to 256 (less or more
+    /// counts as that). So at most `chunk` times (this + 1) bytes of memory are in use. Default 4.
     pub fn write_behind(mut self, chunks: usize) -> Self {
         self.depth = chunks.clamp(1, DEEPEST);
         self
@@ -127,7 +132,11 @@ impl Writer {
     ///
     /// When bytes have been written to it already.
     pub fn at(mut self, offset: u64) -> Self {
-        assert_eq!(self.position(), self.start, "`at` is for a writer that has not been written to");
+        assert_eq!(
+            self.position(),
+            self.start,
+            "`at` is for a writer that has not been written to"
+        );
         self.start = offset;
         self.behind = Behind::new(self.file.clone(), offset);
         self
@@ -135,8 +144,8 @@ impl Writer {
 
     /// Takes all these bytes in. Waits while as many chunks are on their way as there may be.
     ///
-    /// Errors: see [`Writer`]; how many of the bytes were taken in, the [`position`](Self::position) tells. Dropped,
-    /// the future may have taken in a part of them.
+    /// Errors: see [`Writer`]; how many of the bytes were taken in, the
+    /// [`position`](Self::position) tells. Dropped, the future may have taken in a part of them.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let taken = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
@@ -196,8 +205,8 @@ impl Writer {
         poll_fn(|cx| self.poll_seek(cx)).await
     }
 
-    /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the file sees it. It
-    /// may be lost in a power cut.
+    /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the
+    /// file sees it. It may be lost in a power cut.
     ///
     /// Errors: see [`Writer`]. Dropped, it leaves everything to the next call.
     pub async fn flush(&mut self) -> io::Result<()> {
@@ -206,8 +215,8 @@ impl Writer {
 
     /// Flushes, and then writes the file to the device: [`File::sync_data`].
     ///
-    /// Errors: those of both. One of the sync is told once; after it, what was written may be lost, and is not tried
-    /// again.
+    /// Errors: those of both. One of the sync is told once; after it, what was written may be lost,
+    /// and is not tried again.
     pub async fn sync_data(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.file.sync_data().await
@@ -238,7 +247,8 @@ impl Writer {
         &self.file
     }
 
-    /// Drops it without a word about what has not been written. A write that the kernel has begun may still happen.
+    /// Drops it without a word about what has not been written. A write that the kernel has begun
+    /// may still happen.
     pub fn abandon(mut self) {
         self.silent = true;
     }
@@ -250,7 +260,11 @@ impl Writer {
     }
 
     /// Takes in as many of these bytes as the current chunk has room for.
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -272,7 +286,8 @@ impl Writer {
         };
         let taken = filling.take_in(bytes);
         if filling.is_full() {
-            // It goes at once if it may. This call has taken bytes in: whatever error there is, the next one meets it.
+            // It goes at once if it may. This call has taken bytes in: whatever error there is, the
+            // next one meets it.
             self.behind.settle(cx);
             if !self.behind.has_failed() && self.behind.len() <= self.others() {
                 let _ = self.hand_over();
@@ -410,12 +425,15 @@ impl Writer {
         Ok(())
     }
 
-    /// What lies behind the whole blocks: once to be gone on with, and once as a block with zeroes, to be written now.
+    /// What lies behind the whole blocks: once to be gone on with, and once as a block with zeroes,
+    /// to be written now.
     fn split(&self, full: &Filling, whole: usize) -> io::Result<(Filling, Buffer)> {
-        let (start, rest) = (full.start + whole as u64, &full.buffer.as_slice()[whole..full.filled]);
+        let (start, rest) =
+            (full.start + whole as u64, &full.buffer.as_slice()[whole..full.filled]);
         let mut begun = Filling { start, buffer: self.buffer_at(start)?, filled: 0 };
         begun.take_in(rest);
-        let mut padded = Filling { start, buffer: self.pool().take(self.block(), true)?, filled: 0 };
+        let mut padded =
+            Filling { start, buffer: self.pool().take(self.block(), true)?, filled: 0 };
         padded.take_in(rest);
         padded.take_in(&vec![0; self.block() - rest.len()]);
         Ok((begun, padded.buffer))
@@ -444,7 +462,9 @@ impl Writer {
         }
         has_offsets(&self.file)?;
         if fcntl_getfl(&self.file)?.contains(OFlags::APPEND) {
-            return invalid("writer: the file was opened for appending; open it for writing, and begin at its length");
+            return invalid(
+                "writer: the file was opened for appending; open it for writing, and begin at its length",
+            );
         }
         self.fit = true;
         Ok(())
@@ -501,10 +521,15 @@ impl Drop for Writer {
         }
         // Not a panic: dropping is also how a task is cancelled.
         if cfg!(debug_assertions) {
-            eprintln!("ringway: a writer was dropped with {unwritten} bytes not written: flush it, or abandon it");
+            eprintln!(
+                "ringway: a writer was dropped with {unwritten} bytes not written: flush it, or abandon it"
+            );
         }
         #[cfg(feature = "tracing")]
-        tracing::error!(unwritten, "a writer was dropped with bytes not written: flush it, or abandon it");
+        tracing::error!(
+            unwritten,
+            "a writer was dropped with bytes not written: flush it, or abandon it"
+        );
     }
 }
 

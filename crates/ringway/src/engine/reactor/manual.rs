@@ -1,9 +1,12 @@
-//! The alarm that wakes whoever reaps: the engine's thread, or, with [`Reaping::ByHand`](crate::Reaping::ByHand), a program
-//! with a loop of its own. For that there is a timer too, since it has nobody else to pick up what is held back.
+//! The alarm that wakes whoever reaps: the engine's thread, or, with
+//! [`Reaping::Manual`](crate::Reaping::Manual), a program with a loop of its own. For that there is
+//! a timer too, since it has nobody else to pick up what is held back.
 
 use crate::engine::sync::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +18,8 @@ const BY_HAND: Duration = Duration::from_millis(10);
 /// Wakes whoever reaps besides those who submit: the thread, or a program with a loop of its own.
 pub(crate) struct Alarm {
     fd: OwnedFd,
-    /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not set.
+    /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not
+    /// set.
     pub(in crate::engine) asleep: AtomicBool,
     /// Calls a program with a loop of its own.
     timer: Option<OwnedFd>,
@@ -25,7 +29,12 @@ impl Alarm {
     /// `by_hand`: for a program with a loop of its own. Errors: EMFILE, ENFILE, ENOMEM.
     pub(crate) fn new(by_hand: bool) -> io::Result<Arc<Self>> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let timer = || timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK);
+        let timer = || {
+            timerfd_create(
+                TimerfdClockId::Monotonic,
+                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+            )
+        };
         let timer = if by_hand { Some(timer()?) } else { None };
         Ok(Arc::new(Self { fd, asleep: AtomicBool::new(by_hand), timer }))
     }
@@ -50,21 +59,23 @@ impl Alarm {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }
 
-    /// As [`clear`](Self::clear), of the timer: true if something has been held back for a while. Shards are to be moved after this,
-    /// which sets it again.
+    /// As [`clear`](Self::clear), of the timer: true if something has been held back for a while.
+    /// Shards are to be moved after this, which sets it again.
     pub(crate) fn is_due(&self) -> bool {
-        let is_due = self.timer.as_ref().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok());
+        let is_due =
+            self.timer.as_ref().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok());
         if is_due {
             self.asleep.store(true, Ordering::SeqCst);
         }
         is_due
     }
 
-    /// A shard holds something back until a runtime comes, which may be late, or until completions come, which may hang: rung if
-    /// the thread sleeps; the timer is set if it is not.
+    /// A shard holds something back until a runtime comes, which may be late, or until completions
+    /// come, which may hang: rung if the thread sleeps; the timer is set if it is not.
     #[inline]
     pub(crate) fn watch(&self) {
-        // What is held back is noted under a lock that the thread takes after it has said that it sleeps: one of the two sees the other.
+        // What is held back is noted under a lock that the thread takes after it has said that it
+        // sleeps: one of the two sees the other.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             match &self.timer {
                 Some(timer) => set(timer, BY_HAND),
@@ -79,5 +90,9 @@ fn set(timer: &OwnedFd, time: Duration) {
     let once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let Ok(it_value) = Timespec::try_from(time) else { return };
     // It is a timer, and the time is one.
-    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: once, it_value });
+    let _ = timerfd_settime(
+        timer,
+        TimerfdTimerFlags::empty(),
+        &Itimerspec { it_interval: once, it_value },
+    );
 }

@@ -1,11 +1,14 @@
-//! The engine's own thread: it picks up completions where no runtime does, and in place of a runtime that is late.
+//! The engine's own thread: it picks up completions where no runtime does, and in place of a
+//! runtime that is late.
 //!
-//! It sleeps in `poll(2)` on the shards' descriptors, with no limit: an operation that waits for ever and a result that nobody
-//! has looked at wake nobody. Futures polled outside of tokio have nobody else, and for those it picks up what completes at once. What
-//! is polled in a runtime is that runtime's first: its I/O driver is quicker. But the driver may not come, when the
-//! worker that holds it computes, or when nobody drives the runtime. So the thread, once woken, naps for a moment, and then picks up
-//! whatever is there still. While shards move it goes on napping, and sleeps again when nothing has happened during a nap.
-//! Where runtimes are late twice in a row, it picks up everything at once for some milliseconds, or until it comes too late itself.
+//! It sleeps in `poll(2)` on the shards' descriptors, with no limit: an operation that waits for
+//! ever and a result that nobody has looked at wake nobody. Futures polled outside of tokio have
+//! nobody else, and for those it picks up what completes at once. What is polled in a runtime is
+//! that runtime's first: its I/O driver is quicker. But the driver may not come, when the worker
+//! that holds it computes, or when nobody drives the runtime. So the thread, once woken, naps for a
+//! moment, and then picks up whatever is there still. While shards move it goes on napping, and
+//! sleeps again when nothing has happened during a nap. Where runtimes are late twice in a row, it
+//! picks up everything at once for some milliseconds, or until it comes too late itself.
 
 use super::Place;
 use super::manual::Alarm;
@@ -27,7 +30,8 @@ const LONGEST_NAP: Duration = Duration::from_millis(10);
 const LATE_IN_A_ROW: u32 = 2;
 /// For so long: then it has another chance.
 const BUSY: Duration = Duration::from_millis(5);
-/// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor may be readable for nothing.
+/// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor
+/// may be readable for nothing.
 const MOST_IN_VAIN: u32 = 8;
 
 /// The thread, from outside.
@@ -41,7 +45,11 @@ pub(crate) struct Reaper {
 
 impl Reaper {
     /// Starts the thread. Errors: no thread is to be had.
-    pub(crate) fn start(shards: Arc<[Shard]>, alarm: Arc<Alarm>, close_wait: Duration) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        shards: Arc<[Shard]>,
+        alarm: Arc<Alarm>,
+        close_wait: Duration,
+    ) -> io::Result<Arc<Self>> {
         let closing = AtomicBool::new(false);
         let reaper = Arc::new(Self { alarm, closing, close_wait, home: Home::here() });
         let this = reaper.clone();
@@ -61,7 +69,8 @@ impl Reaper {
     fn run(&self, shards: &[Shard]) {
         let mut seen = Vec::new();
         let mut late = vec![Lateness::default(); shards.len()];
-        // Whether something may have happened since it looked last, and for how long it naps before it looks.
+        // Whether something may have happened since it looked last, and for how long it naps before
+        // it looks.
         let mut nap = None;
         while !self.closing.load(Ordering::SeqCst) {
             match nap {
@@ -83,7 +92,11 @@ impl Reaper {
     fn sleep(&self, shards: &[Shard]) {
         self.alarm.asleep.store(true, Ordering::SeqCst);
         if !shards.iter().any(Shard::holds_back) {
-            self.wait(shards, &(0..shards.len()).filter(|at| !shards[*at].is_over()).collect::<Vec<_>>(), None);
+            self.wait(
+                shards,
+                &(0..shards.len()).filter(|at| !shards[*at].is_over()).collect::<Vec<_>>(),
+                None,
+            );
         }
         self.alarm.asleep.store(false, Ordering::SeqCst);
     }
@@ -112,7 +125,9 @@ impl Reaper {
                     late[*at] = Lateness::default();
                 }
             }
-            served.retain(|at| lasts(at) && (shards[*at].is_served() || late[*at].busy_until.is_some()));
+            served.retain(|at| {
+                lasts(at) && (shards[*at].is_served() || late[*at].busy_until.is_some())
+            });
             if !ready.is_empty() && woken == 0 {
                 in_vain += 1;
             }
@@ -125,7 +140,9 @@ impl Reaper {
     /// Waits for the alarm or for one of these; those that are readable.
     fn wait(&self, shards: &[Shard], which: &[usize], limit: Option<Duration>) -> Vec<usize> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.alarm.fd(), PollFlags::IN)];
-        fds.extend(which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)));
+        fds.extend(
+            which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)),
+        );
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         // Interrupted or not: it is looked at what there is.
         let _ = poll(&mut fds, limit.as_ref());
@@ -163,7 +180,12 @@ impl Lateness {
 }
 
 /// Picks up what is late. How long to nap before the next look; `None` when nothing happens.
-fn look(shards: &[Shard], seen: &mut [Seen], late: &mut [Lateness], nap: Duration) -> Option<Duration> {
+fn look(
+    shards: &[Shard],
+    seen: &mut [Seen],
+    late: &mut [Lateness],
+    nap: Duration,
+) -> Option<Duration> {
     let mut next: Option<Duration> = None;
     let now = Instant::now();
     for ((shard, seen), late) in shards.iter().zip(seen).zip(late) {

@@ -1,10 +1,12 @@
-//! The reaper on tokio: a bell on the descriptor of a shard, through `AsyncFd`, and a task that tells when the runtime ends.
+//! The reaper on tokio: a bell on the descriptor of a shard, through `AsyncFd`, and a task that
+//! tells when the runtime ends.
 //!
-//! The bell is a waker of our own. Tokio calls it where its I/O driver tells of readiness, on the worker that waits for events; there
-//! any number of tasks can be woken with at most one other worker woken to help. From a task, each wake-up may wake a worker.
+//! The bell is a waker of our own. Tokio calls it where its I/O driver tells of readiness, on the
+//! worker that waits for events; there any number of tasks can be woken with at most one other
+//! worker woken to help. From a task, each wake-up may wake a worker.
 //!
-//! One of each for each runtime and shard that a future was polled with; whichever bell rings first picks up all completions.
-//! They go with their runtime, and the engine's thread takes over then.
+//! One of each for each runtime and shard that a future was polled with; whichever bell rings first
+//! picks up all completions. They go with their runtime, and the engine's thread takes over then.
 
 use super::Place;
 use crate::engine::shard::{Shard, lock};
@@ -19,8 +21,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Of how many operations of a thread one asks tokio again in which runtime that is: asking writes to a cache line that
-/// all of its workers share.
+/// Of how many operations of a thread one asks tokio again in which runtime that is: asking writes
+/// to a cache line that all of its workers share.
 const ASKED_AGAIN: u8 = 16;
 
 thread_local! {
@@ -28,8 +30,8 @@ thread_local! {
     static HERE: Cell<(Option<Id>, u8)> = const { Cell::new((None, 0)) };
 }
 
-/// The runtime that the caller runs in. A thread that goes from one runtime to another may be taken to be in the first for
-/// some operations; the engine's thread then picks up what nobody else does.
+/// The runtime that the caller runs in. A thread that goes from one runtime to another may be taken
+/// to be in the first for some operations; the engine's thread then picks up what nobody else does.
 pub(crate) fn runtime() -> Option<Id> {
     HERE.with(|here| {
         let (id, left) = here.get();
@@ -55,12 +57,14 @@ pub(crate) fn is_in(id: Id) -> bool {
     HERE.with(current) == Some(id)
 }
 
-/// Has the current runtime pick up completions. Without success (the runtime has no I/O, no descriptor is to be had) the thread
-/// does it. `has_io`: the program promises that the runtime has I/O; else it panics.
+/// Has the current runtime pick up completions. Without success (the runtime has no I/O, no
+/// descriptor is to be had) the thread does it. `has_io`: the program promises that the runtime has
+/// I/O; else it panics.
 pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
     let watch = || {
         let fd = shards[shard].readable().try_clone_to_owned()?;
-        // The newer function is unsafe, for types whose descriptor may change; that of an `OwnedFd` does not.
+        // The newer function is unsafe, for types whose descriptor may change; that of an `OwnedFd`
+        // does not.
         #[allow(deprecated)]
         AsyncFd::with_interest(fd, Interest::READABLE)
     };
@@ -87,10 +91,12 @@ fn unless_it_panics<R>(_try: impl FnOnce() -> R) -> Option<R> {
     None
 }
 
-/// The result; `None` if there was a panic, of which the panic hook is not told: it may print, or end the process.
+/// The result; `None` if there was a panic, of which the panic hook is not told: it may print, or
+/// end the process.
 ///
-/// The hook is the whole process's, so it is replaced for a moment by one that passes on what other threads have to tell. (It can only
-/// be taken and set, not exchanged: a panic of another thread in between would meet the standard library's own hook.)
+/// The hook is the whole process's, so it is replaced for a moment by one that passes on what other
+/// threads have to tell. (It can only be taken and set, not exchanged: a panic of another thread in
+/// between would meet the standard library's own hook.)
 #[cfg(panic = "unwind")]
 fn unless_it_panics<R>(run: impl FnOnce() -> R) -> Option<R> {
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -168,7 +174,8 @@ impl Wake for Bell {
     }
 }
 
-/// The bell's place in its shard; given up with the task that has it, when it is dropped, which may be at any time.
+/// The bell's place in its shard; given up with the task that has it, when it is dropped, which may
+/// be at any time.
 struct Post {
     bell: Arc<Bell>,
 }
