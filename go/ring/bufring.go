@@ -14,7 +14,7 @@ import (
 )
 
 // BufferRing is a group of buffers of one size, from which the kernel takes one when data has arrived: many requests can wait
-// with few buffers. [Request.RecvSelect], [Request.RecvMulti], [Request.ReadSelect] and [Request.ReadMulti] name it by its
+// with few buffers. [Request.RecvSelect], [Request.RecvMultishot], [Request.ReadSelect] and [Request.ReadMultishot] name it by its
 // number. The memory is outside Go's heap. Like its ring, it is for one goroutine at a time.
 type BufferRing struct {
 	ring    *Ring

@@ -11,7 +11,7 @@
 //	q := new(ring.Request).Read(fd, buf, 0)
 //	err = r.Push(q)
 //	...
-//	_, err = r.Wait(1, -1) // Submits, and waits for one completion.
+//	_, err = r.SubmitAndWait(1, -1) // Submits, and waits for one completion.
 //	...
 //	var done [16]ring.Completion
 //	for _, c := range done[:r.Reap(done[:])] {

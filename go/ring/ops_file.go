@@ -10,11 +10,11 @@ import (
 	"unsafe"
 )
 
-// AtCursor as an offset means the file's own position, which the transfer moves on. It is the offset for pipes, sockets and
+// CurrentPosition as an offset means the file's own position, which the transfer moves on. It is the offset for pipes, sockets and
 // terminals.
-const AtCursor int64 = -1
+const CurrentPosition int64 = -1
 
-// Read is pread(2); with [AtCursor] it is read(2). The result is how many bytes were read, 0 at the end of the file. At most
+// Read is pread(2); with [CurrentPosition] it is read(2). The result is how many bytes were read, 0 at the end of the file. At most
 // 2 GiB less a page are read at once.
 func (q *Request) Read(fd int, p []byte, off int64) *Request {
 	q.prepare(OpRead, fd).off = uint64(off)
@@ -22,7 +22,7 @@ func (q *Request) Read(fd int, p []byte, off int64) *Request {
 	return q
 }
 
-// Write is pwrite(2); with [AtCursor] it is write(2). The result is how many bytes were written, which may be fewer than
+// Write is pwrite(2); with [CurrentPosition] it is write(2). The result is how many bytes were written, which may be fewer than
 // len(p). At most 2 GiB less a page are written at once.
 func (q *Request) Write(fd int, p []byte, off int64) *Request {
 	q.prepare(OpWrite, fd).off = uint64(off)
@@ -30,14 +30,14 @@ func (q *Request) Write(fd int, p []byte, off int64) *Request {
 	return q
 }
 
-// WithFlags sets the flags of preadv2(2) for a read or write of any kind: RWF_NOWAIT (0x8), RWF_DSYNC (0x2) and so on. One
+// RWFlags sets the flags of preadv2(2) for a read or write of any kind: RWF_NOWAIT (0x8), RWF_DSYNC (0x2) and so on. One
 // that the kernel or the file system does not know is EOPNOTSUPP or EINVAL.
-func (q *Request) WithFlags(rwf uint32) *Request {
+func (q *Request) RWFlags(rwf uint32) *Request {
 	q.modify(0).sqe.opFlags = rwf
 	return q
 }
 
-// Readv is preadv(2): it fills one buffer after the other. With [AtCursor] it is readv(2). More than 1024 buffers are EINVAL.
+// Readv is preadv(2): it fills one buffer after the other. With [CurrentPosition] it is readv(2). More than 1024 buffers are EINVAL.
 // The slice of buffers is copied; the buffers are not.
 func (q *Request) Readv(fd int, buffers [][]byte, off int64) *Request {
 	q.prepare(OpReadv, fd).off = uint64(off)
@@ -45,7 +45,7 @@ func (q *Request) Readv(fd int, buffers [][]byte, off int64) *Request {
 	return q
 }
 
-// Writev is pwritev(2): it writes one buffer after the other. With [AtCursor] it is writev(2). More than 1024 buffers are
+// Writev is pwritev(2): it writes one buffer after the other. With [CurrentPosition] it is writev(2). More than 1024 buffers are
 // EINVAL. The slice of buffers is copied; the buffers are not.
 func (q *Request) Writev(fd int, buffers [][]byte, off int64) *Request {
 	q.prepare(OpWritev, fd).off = uint64(off)
@@ -85,7 +85,7 @@ func (q *Request) WriteFixed(fd int, p []byte, off int64, index int) *Request {
 	return q
 }
 
-func (q *Request) fixed(op Op, fd int, p []byte, off int64, index int) {
+func (q *Request) fixed(op Opcode, fd int, p []byte, off int64, index int) {
 	e := q.prepare(op, fd)
 	e.off = uint64(off)
 	e.bufIndex = uint16(index)
@@ -102,9 +102,9 @@ func (q *Request) ReadSelect(fd int, group uint16, n int, off int64) *Request {
 	return q
 }
 
-// ReadMulti reads a pipe, a terminal or the like again and again: it completes each time that something has arrived, with a
+// ReadMultishot reads a pipe, a terminal or the like again and again: it completes each time that something has arrived, with a
 // buffer of a group, until the end (0), an error, or until the group is empty (ENOBUFS). A regular file is EBADFD. Kernel 6.7.
-func (q *Request) ReadMulti(fd int, group uint16) *Request {
+func (q *Request) ReadMultishot(fd int, group uint16) *Request {
 	e := q.prepare(OpReadMultishot, fd)
 	e.off, e.bufIndex = math.MaxUint64, group
 	e.flags = sqeBufferSelect
@@ -123,9 +123,9 @@ func (q *Request) Fdatasync(fd int) *Request {
 	return q
 }
 
-// SyncRange is sync_file_range(2). A length of 0 means to the end of the file. The kernel's interface has 32 bits for the
+// SyncFileRange is sync_file_range(2). A length of 0 means to the end of the file. The kernel's interface has 32 bits for the
 // length.
-func (q *Request) SyncRange(fd int, off int64, n uint32, flags uint32) *Request {
+func (q *Request) SyncFileRange(fd int, off int64, n uint32, flags uint32) *Request {
 	e := q.prepare(OpSyncFileRange, fd)
 	e.off, e.len, e.opFlags = uint64(off), n, flags
 	return q
@@ -187,14 +187,14 @@ func (q *Request) CloseDirect(index int) *Request {
 	return q
 }
 
-// InstallFile makes a descriptor (the result, close-on-exec) of a registered file, which stays in its place. Kernel 6.8.
-func (q *Request) InstallFile(index int) *Request {
-	q.prepare(OpInstallFD, index).flags = sqeFixedFile
+// FixedFDInstall makes a descriptor (the result, close-on-exec) of a registered file, which stays in its place. Kernel 6.8.
+func (q *Request) FixedFDInstall(index int) *Request {
+	q.prepare(OpFixedFDInstall, index).flags = sqeFixedFile
 	return q
 }
 
 // Splice is splice(2): it moves at most n bytes from one descriptor to another without a copy through the program. One of
-// them has to be a pipe, and a pipe's offset is [AtCursor]. The result is how many bytes were moved, 0 at the end. Kernel 5.7.
+// them has to be a pipe, and a pipe's offset is [CurrentPosition]. The result is how many bytes were moved, 0 at the end. Kernel 5.7.
 func (q *Request) Splice(from int, fromOff int64, to int, toOff int64, n int, flags uint32) *Request {
 	e := q.prepare(OpSplice, to)
 	e.addr, e.off = uint64(fromOff), uint64(toOff)

@@ -70,9 +70,9 @@ func (q *Request) Accept(fd int, flags int) *Request {
 	return q
 }
 
-// AcceptMulti completes with a descriptor for each connection, until it is cancelled or an accept fails: the completion
+// AcceptMultishot completes with a descriptor for each connection, until it is cancelled or an accept fails: the completion
 // without [FlagMore] is the last. It does not tell the peers; getpeername(2) does. Kernel 5.19.
-func (q *Request) AcceptMulti(fd int, flags int) *Request {
+func (q *Request) AcceptMultishot(fd int, flags int) *Request {
 	e := q.prepare(OpAccept, fd)
 	e.ioprio = acceptMultishot
 	e.opFlags = uint32(flags | syscall.SOCK_CLOEXEC)
@@ -113,9 +113,9 @@ func (q *Request) RecvSelect(fd int, group uint16, flags int) *Request {
 	return q
 }
 
-// RecvMulti completes for everything that arrives, each time with a buffer of a group, until the end (0), an error, or until
+// RecvMultishot completes for everything that arrives, each time with a buffer of a group, until the end (0), an error, or until
 // the group is empty (ENOBUFS): the completion without [FlagMore] is the last. Kernel 6.0.
-func (q *Request) RecvMulti(fd int, group uint16, flags int) *Request {
+func (q *Request) RecvMultishot(fd int, group uint16, flags int) *Request {
 	q.RecvSelect(fd, group, flags)
 	q.sqe.ioprio = recvMultishot
 	return q
@@ -132,7 +132,7 @@ func (q *Request) SendMsgZC(fd int, buffers [][]byte, to netip.AddrPort, flags i
 	return q.sendMsg(OpSendMsgZC, fd, buffers, to, flags)
 }
 
-func (q *Request) sendMsg(op Op, fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
+func (q *Request) sendMsg(op Opcode, fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
 	q.prepare(op, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
 	q.aside()
 	if to != (netip.AddrPort{}) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Operations on paths. A directory is a descriptor, or [AtCwd].
+// Operations on paths. A directory is a descriptor, or [AtFDCWD].
 
 package ring
 
@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// AtCwd as a directory means the current directory of the thread that submits.
-const AtCwd = -100
+// AtFDCWD as a directory means the current directory of the thread that submits.
+const AtFDCWD = -100
 
 // path is what the kernel reads: with a zero behind. With a zero inside it would be another path, and Push refuses it.
 func (q *Request) path(name string) []byte {
@@ -103,7 +103,7 @@ func (q *Request) Linkat(oldDir int, old string, newDir int, new string, flags u
 	return q.twoPaths(OpLinkat, oldDir, old, newDir, new, flags)
 }
 
-func (q *Request) twoPaths(op Op, oldDir int, old string, newDir int, new string, flags uint32) *Request {
+func (q *Request) twoPaths(op Opcode, oldDir int, old string, newDir int, new string, flags uint32) *Request {
 	e := q.prepare(op, oldDir)
 	s := q.aside()
 	s.old, s.new = q.path(old), q.path(new)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Waiting, ending what waits, and word to another ring.
+// Pending, ending what waits, and word to another ring.
 
 package ring
 
@@ -17,9 +17,9 @@ func (q *Request) Poll(fd int, events uint32) *Request {
 	return q
 }
 
-// PollMulti completes each time that one of the events happens, until it is cancelled. A completion without [FlagMore] is the
+// PollMultishot completes each time that one of the events happens, until it is cancelled. A completion without [FlagMore] is the
 // last. Kernel 5.13.
-func (q *Request) PollMulti(fd int, events uint32) *Request {
+func (q *Request) PollMultishot(fd int, events uint32) *Request {
 	e := q.prepare(OpPollAdd, fd)
 	e.opFlags, e.len = pollMask(events), pollAddMulti
 	return q
@@ -55,8 +55,8 @@ func (q *Request) TimeoutAt(t time.Time) *Request {
 	return q
 }
 
-// TimeoutMulti completes every d with ETIME, count times or, if count is 0, until it is removed. Kernel 6.4.
-func (q *Request) TimeoutMulti(d time.Duration, count int) *Request {
+// TimeoutMultishot completes every d with ETIME, count times or, if count is 0, until it is removed. Kernel 6.4.
+func (q *Request) TimeoutMultishot(d time.Duration, count int) *Request {
 	q.span(OpTimeout, d)
 	q.sqe.off, q.sqe.opFlags = uint64(max(count, 0)), timeoutMultishot
 	return q
@@ -69,7 +69,7 @@ func (q *Request) TimeoutUpdate(timeout *Request, d time.Duration) *Request {
 	q.sqe.len = 0
 	q.sqe.off, q.sqe.opFlags = q.sqe.addr, timeoutUpdate
 	q.other = timeout
-	if timeout.Op() == OpLinkTimeout {
+	if timeout.Opcode() == OpLinkTimeout {
 		q.sqe.opFlags |= linkUpdate
 	}
 	return q
@@ -90,7 +90,7 @@ func (q *Request) LinkTimeout(d time.Duration) *Request {
 	return q
 }
 
-func (q *Request) span(op Op, d time.Duration) {
+func (q *Request) span(op Opcode, d time.Duration) {
 	e := q.prepare(op, -1)
 	s := q.aside()
 	d = max(d, 0)
@@ -126,10 +126,10 @@ func (q *Request) CancelAll() *Request {
 // message is the place of completions that are no request's: they came from another ring.
 const message = math.MaxUint32
 
-// Message has another ring's owner find a completion that no request of its own stands behind: its Request is nil, its Result
+// MsgRing has another ring's owner find a completion that no request of its own stands behind: its Request is nil, its Result
 // is value. It wakes one who waits there. value must not be negative (EINVAL). Its own result is 0, or EOVERFLOW if that ring
 // has no room. The other ring must stay open meanwhile. Kernel 5.18.
-func (q *Request) Message(to *Ring, value int32) *Request {
+func (q *Request) MsgRing(to *Ring, value int32) *Request {
 	e := q.prepare(OpMsgRing, to.Fd())
 	e.addr, e.off, e.len = messageData, message, uint32(value)
 	q.invalid = value < 0

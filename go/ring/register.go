@@ -73,9 +73,9 @@ func (r *Ring) sparse(what uintptr, n int) error {
 	return err
 }
 
-// RegisterFileRange says from which n places, from first on, the kernel may choose one for [AnyIndex]; the others are the
+// RegisterFileAllocRange says from which n places, from first on, the kernel may choose one for [AnyIndex]; the others are the
 // program's. Without it the kernel chooses from all. Kernel 6.0.
-func (r *Ring) RegisterFileRange(first, n int) error {
+func (r *Ring) RegisterFileAllocRange(first, n int) error {
 	if first < 0 || n < 0 {
 		return refused(syscall.EINVAL)
 	}
@@ -253,7 +253,7 @@ type Probe struct {
 }
 
 // Supports reports whether the kernel knows an operation. It may still refuse a flag of it that is newer.
-func (p *Probe) Supports(op Op) bool { return p.supported[op] }
+func (p *Probe) Supports(op Opcode) bool { return p.supported[op] }
 
 // Probe asks the kernel for its table. Kernel 5.6.
 func (r *Ring) Probe() (*Probe, error) {

@@ -14,14 +14,14 @@ import (
 // is named after the operation, then give it to [Ring.Push]. The zero value is a NOP.
 //
 // The methods that prepare a request return it, so that modifiers can follow: q.Read(fd, p, 0).Link(). Each of them starts
-// from scratch: nothing of an earlier use remains, except Tag.
+// from scratch: nothing of an earlier use remains, except UserData.
 //
 // A request is in flight from Push to its last completion. To prepare or modify it then panics. Afterwards it can be
 // prepared and pushed again; a request that is pushed twice without being prepared anew does the same thing twice. (One that
 // is about another request, such as a cancel, forgets that one with its completion, and then finds none.)
 type Request struct {
-	// Tag is for the program's own use. The ring does not look at it.
-	Tag any
+	// UserData is for the program's own use. The ring does not look at it.
+	UserData any
 
 	_        noCopy
 	sqe      sqe
@@ -54,7 +54,7 @@ type side struct {
 }
 
 // prepare begins anew.
-func (q *Request) prepare(op Op, fd int) *sqe {
+func (q *Request) prepare(op Opcode, fd int) *sqe {
 	q.mustBeIdle()
 	q.sqe = sqe{opcode: op, fd: int32(fd)}
 	q.buf, q.other, q.invalid = nil, nil, false
@@ -123,9 +123,9 @@ func (q *Request) release() {
 	}
 }
 
-// Drop forgets what the request refers to, so that a pool of idle requests keeps no buffers alive. The tag stays. It panics
+// Reset forgets what the request refers to, so that a pool of idle requests keeps no buffers alive. The tag stays. It panics
 // for a request in flight.
-func (q *Request) Drop() {
+func (q *Request) Reset() {
 	q.mustBeIdle()
 	if q.side != nil || q.other != nil {
 		q.prepare(OpNop, -1)
@@ -144,8 +144,8 @@ func (q *Request) name(r *Ring) uint64 {
 	return q.userData
 }
 
-// Op is the operation that the request was prepared for.
-func (q *Request) Op() Op { return q.sqe.opcode }
+// Opcode is the operation that the request was prepared for.
+func (q *Request) Opcode() Opcode { return q.sqe.opcode }
 
 func (q *Request) modify(flag uint8) *Request {
 	q.mustBeIdle()
@@ -159,7 +159,7 @@ func (q *Request) FixedFile() *Request { return q.modify(sqeFixedFile) }
 
 // Link makes a chain: the next request pushed begins when this one has succeeded. If this one fails, or transfers less than
 // it was to, the next one and those linked behind it are not begun and complete with ECANCELED. A chain ends with the first
-// request that has no Link, and has to lie in one submission: the queue needs [Ring.Room] for all of it.
+// request that has no Link, and has to lie in one submission: the queue needs [Ring.SpaceLeft] for all of it.
 //
 // What counts as a failure is the kernel's choice. Up to kernel 6.18 a chain goes on when fsync, sync_file_range, fallocate,
 // ftruncate, madvise, statx or one of the operations that change names fails with an error other than EBADF; and it breaks
@@ -181,7 +181,7 @@ func (q *Request) Async() *Request { return q.modify(sqeAsync) }
 // AnyIndex asks for whichever place is free, see [Request.Direct].
 const AnyIndex = -1
 
-// Direct puts the file that an Openat, Openat2, Accept, AcceptMulti or Socket yields into the table of registered files at
+// Direct puts the file that an Openat, Openat2, Accept, AcceptMultishot or Socket yields into the table of registered files at
 // this index, and makes no descriptor of it. With [AnyIndex] the kernel chooses a free place, which is the result (kernel
 // 5.19); otherwise the result is 0, and what was at the index before is closed. Close it with [Request.CloseDirect].
 //
@@ -220,7 +220,7 @@ func (q *Request) yieldsDescriptor() bool {
 	case OpOpenat2, OpAccept, OpSocket:
 		return q.sqe.fileIndex == 0
 	}
-	return q.sqe.opcode == OpInstallFD
+	return q.sqe.opcode == OpFixedFDInstall
 }
 
 // Priority sets the I/O priority of a read or write, as ioprio_set(2) codes it: the class times 8192, plus the level.

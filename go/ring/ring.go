@@ -74,7 +74,7 @@ type slot struct {
 
 // Completion is the answer to a request, or one of several.
 type Completion struct {
-	// Request is the one that was pushed, nil for a message of another ring ([Request.Message]). It is the program's again
+	// Request is the one that was pushed, nil for a message of another ring ([Request.MsgRing]). It is the program's again
 	// unless [Completion.More] says that more is to come.
 	Request *Request
 	// Result is what the system call of the same name returns, with minus the errno where that failed.
@@ -94,7 +94,7 @@ func (c Completion) Err() error {
 // More reports whether the same request completes again. The next completion may have been reaped already, in the same batch.
 func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
 
-// Push puts a request into the submission queue; the kernel gets it with the next [Ring.Submit] or [Ring.Wait]. It does not
+// Push puts a request into the submission queue; the kernel gets it with the next [Ring.Submit] or [Ring.SubmitAndWait]. It does not
 // block. If it fails nothing is taken: [ErrFull], [ErrInFlight], [ErrClosed], or EINVAL for a request that no kernel could be
 // told of, with a zero byte in a path, say.
 func (r *Ring) Push(q *Request) error {
@@ -105,7 +105,7 @@ func (r *Ring) Push(q *Request) error {
 		return ErrInFlight
 	case q.invalid:
 		return syscall.EINVAL
-	case r.Room() == 0:
+	case r.SpaceLeft() == 0:
 		return ErrFull
 	}
 	var place uint32
@@ -132,8 +132,8 @@ func (r *Ring) Push(q *Request) error {
 	return nil
 }
 
-// Room is how many requests can be pushed before the next submission. It is 0 for a ring that was closed.
-func (r *Ring) Room() int {
+// SpaceLeft is how many requests can be pushed before the next submission. It is 0 for a ring that was closed.
+func (r *Ring) SpaceLeft() int {
 	if r.closed {
 		return 0
 	}
@@ -143,18 +143,18 @@ func (r *Ring) Room() int {
 // InFlight is how many requests have been pushed and have not had their last completion reaped.
 func (r *Ring) InFlight() int { return r.inFlight }
 
-// Waiting is how many requests have been pushed and not yet been taken by the kernel.
-func (r *Ring) Waiting() int {
+// Pending is how many requests have been pushed and not yet been taken by the kernel.
+func (r *Ring) Pending() int {
 	if r.closed {
 		return 0
 	}
 	return int(r.tail - atomic.LoadUint32(r.sqHead))
 }
 
-// SubmitBriefly is Submit for work that takes the kernel some microseconds, such as a few small transfers. Go's scheduler is
+// SubmitRaw is Submit for work that takes the kernel some microseconds, such as a few small transfers. Go's scheduler is
 // not told of the system call, which costs less; but until it returns, the scheduler cannot give this processor to another
 // goroutine.
-func (r *Ring) SubmitBriefly() (int, error) {
+func (r *Ring) SubmitRaw() (int, error) {
 	r.brief = true
 	n, err := r.enter(0, 0)
 	r.brief = false
@@ -170,13 +170,13 @@ func (r *Ring) SubmitBriefly() (int, error) {
 // is full it blocks until one has been.
 func (r *Ring) Submit() (int, error) { return r.enter(0, 0) }
 
-// Wait submits what was pushed, and blocks until that many completions can be reaped, for at most the timeout; a negative one
+// SubmitAndWait submits what was pushed, and blocks until that many completions can be reaped, for at most the timeout; a negative one
 // is for ever. It returns how many requests the kernel took. No more completions are waited for than the completion queue
 // holds; to wait for more than are to come never ends.
 //
 // The error is [ErrTimeout] if the completions did not come in time, or one of [Ring.Submit]. The thread is blocked in the
 // kernel, and Go's scheduler goes on with another; to wait in Go's own poller watch [Ring.Fd].
-func (r *Ring) Wait(completions int, timeout time.Duration) (int, error) {
+func (r *Ring) SubmitAndWait(completions int, timeout time.Duration) (int, error) {
 	deadline := time.Now().Add(timeout)
 	completions = min(completions, int(r.params.cqEntries))
 	submitted := 0
@@ -246,7 +246,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		if atomic.LoadUint32(r.sqFlags)&sqNeedWakeup != 0 {
 			flags |= enterSQWakeup
 		}
-		if r.Room() == 0 && !r.brief {
+		if r.SpaceLeft() == 0 && !r.brief {
 			flags |= enterSQWait
 		}
 		if want == 0 && flags == 0 && !r.mustEnter() {
@@ -270,7 +270,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		n, errno := r.kernel(submit, uint32(want), flags, arg)
 		switch errno {
 		case 0:
-			if flags&enterSQWait != 0 && r.Room() == 0 {
+			if flags&enterSQWait != 0 && r.SpaceLeft() == 0 {
 				continue // A signal ended the wait for room.
 			}
 			return n, nil
@@ -311,7 +311,7 @@ func (r *Ring) mustEnter() bool {
 
 // Reap takes completions out of the queue, as many as are there and as done has room for, and returns how many. It does not
 // wait. It enters the kernel only if that holds completions back: those that did not fit into the queue, and those that it
-// posts when it is entered ([Options.CoopTaskrun], [Options.SingleThread]). It submits nothing.
+// posts when it is entered ([Options.CoopTaskrun], [Options.DeferTaskrun]). It submits nothing.
 func (r *Ring) Reap(done []Completion) int {
 	n := r.reap(done)
 	for n < len(done) && !r.closed && r.mustEnter() {
@@ -454,7 +454,7 @@ func (r *Ring) quiesce() int {
 			}
 		}
 		step := min(left, 10*time.Millisecond)
-		if _, err := r.Wait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
+		if _, err := r.SubmitAndWait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
 			time.Sleep(step)
 		}
 	}
@@ -492,7 +492,7 @@ func (r *Ring) cancelEach(done []Completion) {
 		if s.request == nil || s.request.sqe.opcode == OpAsyncCancel {
 			continue
 		}
-		if r.Room() == 0 {
+		if r.SpaceLeft() == 0 {
 			_, _ = r.Submit()
 			r.discard(done)
 		}

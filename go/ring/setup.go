@@ -18,29 +18,29 @@ type Refusal = refusal.Refusal
 // Options say what a ring is asked to be. The zero value makes a good ring.
 //
 // A flag that the kernel refuses is left out, the newest first, and the ring is made without it: [Ring.Refusals] has the
-// reasons, [Ring.Granted] what is left.
+// reasons, [Ring.SetupFlags] what is left.
 type Options struct {
 	// Entries is the size of the submission queue: how many requests can be pushed before a submission. 0 means 64. The kernel
 	// rounds it up to a power of two, at most 32768. Both queues are locked memory: about 64 bytes for each of these entries
 	// and 16 for each entry for a completion.
 	Entries uint32
-	// CompletionEntries is the size of the completion queue; 0 means four times Entries. More requests may be in flight than
+	// CQEntries is the size of the completion queue; 0 means four times Entries. More requests may be in flight than
 	// that: completions that do not fit wait in the kernel, which is slower. Kernel 5.5.
-	CompletionEntries uint32
+	CQEntries uint32
 	// CoopTaskrun asks the kernel not to interrupt the thread that submitted in order to post completions. It posts them when
 	// that thread enters the kernel for whatever reason: [Ring.Reap] sees to that. For rings whose thread enters the kernel
 	// often. Kernel 5.19.
 	CoopTaskrun bool
-	// SingleThread promises that one locked thread ([runtime.LockOSThread]) does everything with the ring, from New on. The
+	// DeferTaskrun promises that one locked thread ([runtime.LockOSThread]) does everything with the ring, from New on. The
 	// kernel then works on completions only when that thread waits or reaps (SINGLE_ISSUER and DEFER_TASKRUN), which groups
 	// that work. Another thread's submission is EEXIST. Kernel 6.1.
-	SingleThread bool
+	DeferTaskrun bool
 	// SQPoll, if not 0, has a kernel thread take requests out of the submission queue, so that submissions need no system
 	// call. After that many milliseconds without work the thread sleeps, and a submission wakes it. It keeps a processor busy.
 	SQPoll uint32
 	// IOPoll has the kernel poll the device for completions, instead of waiting for interrupts. It is for direct I/O on
 	// devices that have polling queues; other operations are EINVAL or EOPNOTSUPP on such a ring. They complete only when the
-	// ring is entered: call [Ring.Wait].
+	// ring is entered: call [Ring.SubmitAndWait].
 	IOPoll bool
 	// Attach shares the kernel threads (io-wq, and the one of SQPoll) of another ring that is open. Kernel 5.6.
 	Attach *Ring
@@ -97,7 +97,7 @@ func (w *wish) peel(errno syscall.Errno) (feature string) {
 }
 
 func (o Options) wish() wish {
-	w := wish{entries: o.Entries, completions: o.CompletionEntries, attach: -1}
+	w := wish{entries: o.Entries, completions: o.CQEntries, attach: -1}
 	if w.entries == 0 {
 		w.entries = 64
 	}
@@ -112,7 +112,7 @@ func (o Options) wish() wish {
 		// The kernel refuses the taskrun flags with it.
 		w.flags |= setupSQPoll
 		w.idle = o.SQPoll
-	case o.SingleThread:
+	case o.DeferTaskrun:
 		w.flags |= setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag
 	case o.CoopTaskrun:
 		w.flags |= setupCoopTaskrun | setupTaskrunFlag
@@ -222,8 +222,8 @@ func (r *Ring) unmap() {
 // Refusals are the set-up flags that were asked for and not granted, each with its reason.
 func (r *Ring) Refusals() []*Refusal { return r.refusals }
 
-// Granted are the names of the set-up flags in force, as io_uring_setup(2) has them without the prefix.
-func (r *Ring) Granted() []string {
+// SetupFlags are the names of the set-up flags in force, as io_uring_setup(2) has them without the prefix.
+func (r *Ring) SetupFlags() []string {
 	var names []string
 	for _, p := range append(peeling[:len(peeling):len(peeling)], struct {
 		flags uint32

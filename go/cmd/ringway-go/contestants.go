@@ -211,7 +211,7 @@ type bareRead struct {
 // completion and pushes the next read; the pushed reads are submitted when no completion is left.
 func (b *bareRing) prepare(depth int, next func() int64, check checkFunc) (step, error) {
 	push := func(q *ring.Request) error {
-		read := q.Tag.(*bareRead)
+		read := q.UserData.(*bareRead)
 		read.off = next()
 		return b.ring.Push(q.Read(b.fd, read.p, read.off))
 	}
@@ -220,13 +220,13 @@ func (b *bareRing) prepare(depth int, next func() int64, check checkFunc) (step,
 		if err != nil {
 			return nil, err
 		}
-		if err := push(&ring.Request{Tag: &bareRead{p: p}}); err != nil {
+		if err := push(&ring.Request{UserData: &bareRead{p: p}}); err != nil {
 			return nil, err
 		}
 	}
 	return func(ramp bool) error {
 		for len(b.done) == 0 {
-			if _, err := b.ring.Wait(1, -1); err != nil {
+			if _, err := b.ring.SubmitAndWait(1, -1); err != nil {
 				return err
 			}
 			b.calls.Add(1)
@@ -235,7 +235,7 @@ func (b *bareRing) prepare(depth int, next func() int64, check checkFunc) (step,
 		c := b.done[0]
 		b.done = b.done[1:]
 		b.completions.Add(1)
-		read := c.Request.Tag.(*bareRead)
+		read := c.Request.UserData.(*bareRead)
 		err := c.Err()
 		if err == nil {
 			err = check(int(c.Result), nil, read.p, read.off, ramp)
