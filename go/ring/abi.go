@@ -1,7 +1,7 @@
 //go:build linux
 
-// The kernel's side of the interface, from include/uapi/linux/io_uring.h: numbers and layouts, nothing else. abi_test.go
-// compares them with the header, where there is one.
+// The kernel ABI from include/uapi/linux/io_uring.h: numbers and layouts only. abi_test.go compares
+// them with the installed header.
 
 package ring
 
@@ -68,22 +68,24 @@ const (
 
 // Flags of a completion.
 const (
-	// FlagBuffer: the kernel chose a buffer of a group for this completion; [BufferRing.Buffer] finds it.
+	// FlagBuffer means that the kernel selected a buffer of a group; [BufferRing.Buffer] returns
+	// it.
 	FlagBuffer = 1 << 0
-	// FlagMore: the same request will complete again.
+	// FlagMore means that the request will complete again.
 	FlagMore = 1 << 1
-	// FlagSockNonempty: after this receive the socket has more to read. Kernel 5.19.
+	// FlagSockNonempty means that the socket has more data to receive. Linux 5.19.
 	FlagSockNonempty = 1 << 2
-	// FlagNotification: the second completion of a zero-copy send. The kernel no longer reads the buffer. Kernel 6.0.
+	// FlagNotification marks the second completion of a zero-copy send: the kernel no longer reads
+	// the buffer. Linux 6.0.
 	FlagNotification = 1 << 3
 
 	bufferShift = 16
 )
 
-// Opcode is the number by which the kernel knows a kind of operation.
+// Opcode identifies an operation.
 type Opcode uint8
 
-// The operations of this package, each with the first kernel that has it.
+// The operations of this package, each with the first kernel that supports it.
 const (
 	OpNop            Opcode = 0  // 5.1
 	OpReadv          Opcode = 1  // 5.1
@@ -284,7 +286,7 @@ type probeOp struct {
 	_     uint32
 }
 
-// probeTable is struct io_uring_probe with room for every operation.
+// probeTable is struct io_uring_probe with an entry for every operation.
 type probeTable struct {
 	last, ops uint8
 	_         uint16
@@ -292,7 +294,8 @@ type probeTable struct {
 	entries   [probeOps]probeOp
 }
 
-// bufferEntry is struct io_uring_buf. In the first of a ring, the reserved field is the ring's tail.
+// bufferEntry is struct io_uring_buf. The reserved field of the first entry is the tail of the
+// ring.
 type bufferEntry struct {
 	addr    uint64
 	len     uint32
@@ -307,7 +310,7 @@ type bufferRegistration struct {
 	_            [3]uint64
 }
 
-// A layout of another size does not compile.
+// A struct of the wrong size does not compile.
 var (
 	_ [64]byte  = [unsafe.Sizeof(sqe{})]byte{}
 	_ [16]byte  = [unsafe.Sizeof(cqe{})]byte{}

@@ -397,7 +397,7 @@ func TestAddressesThatCannotBe(t *testing.T) {
 	// The name of an interface is its number.
 	if link, err := net.InterfaceByName("lo"); err == nil {
 		q := new(Request).Connect(fd, netip.AddrPortFrom(netip.MustParseAddr("fe80::1%lo"), 1))
-		equal(t, q.side.addr.Addr.Family, syscall.AF_INET6)
+		equal(t, q.extra.addr.Addr.Family, syscall.AF_INET6)
 		equal(t, q.Peer().Addr().Zone(), map[bool]string{true: "1"}[link.Index == 1])
 	}
 }

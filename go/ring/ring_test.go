@@ -481,10 +481,10 @@ func TestCloseLeaksRatherThanFrees(t *testing.T) {
 }
 
 func TestPeeling(t *testing.T) {
-	w := Options{CoopTaskrun: true}.wish()
+	w := Options{CoopTaskrun: true}.config()
 	var names []string
 	for {
-		name := w.peel(syscall.EINVAL)
+		name := w.dropFlag(syscall.EINVAL)
 		if name == "" {
 			break
 		}
@@ -495,15 +495,15 @@ func TestPeeling(t *testing.T) {
 	}
 	equal(t, w.flags, 0)
 	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM, syscall.EMFILE} {
-		w := Options{}.wish()
-		equal(t, w.peel(errno), "")
+		w := Options{}.config()
+		equal(t, w.dropFlag(errno), "")
 	}
-	w = Options{}.wish()
-	for w.peel(syscall.ENOMEM) != "" {
+	w = Options{}.config()
+	for w.dropFlag(syscall.ENOMEM) != "" {
 	}
 	equal(t, w.entries, 8)
-	w = Options{SQPoll: 10}.wish()
-	equal(t, w.peel(syscall.EPERM), "SQPOLL")
+	w = Options{SQPoll: 10}.config()
+	equal(t, w.dropFlag(syscall.EPERM), "SQPOLL")
 }
 
 func TestOptions(t *testing.T) {
@@ -583,9 +583,9 @@ func BenchmarkNop(b *testing.B) {
 }
 
 // bare is a ring as an old kernel grants it: without flags, and so with the array of entries.
-func bare(t *testing.T, change func(*wish)) *Ring {
+func bare(t *testing.T, change func(*config)) *Ring {
 	t.Helper()
-	w := Options{}.wish()
+	w := Options{}.config()
 	w.flags = 0
 	if change != nil {
 		change(&w)
@@ -603,7 +603,7 @@ func bare(t *testing.T, change func(*wish)) *Ring {
 }
 
 func TestBareRing(t *testing.T) {
-	r := bare(t, func(w *wish) { w.entries = 4 })
+	r := bare(t, func(w *config) { w.entries = 4 })
 	if len(r.SetupFlags()) != 0 {
 		t.Fatal(r.SetupFlags())
 	}
