@@ -73,6 +73,7 @@ for need in "$@"; do
         mandoc) has mandoc || package "mandoc (it checks the manual pages)" mandoc ;;
         man) has man || package man man-db ;;
         pkg-config) has pkg-config || package pkg-config pkg-config ;;
+        mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
         cmake) has cmake || package cmake cmake ;;
         libaio) [ -e /usr/include/libaio.h ] || package "libaio (the benchmark beside ioqueue's uses it)" libaio-dev ;;
         rocksdb) { [ -e /usr/include/rocksdb/db.h ] && has db_bench; } || package RocksDB librocksdb-dev rocksdb-tools ;;
