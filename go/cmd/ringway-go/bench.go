@@ -13,7 +13,7 @@ import (
 	"slices"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 func bench(args []string, stdout, stderr io.Writer) (err error) {

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/null"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // block is what is read at a time.

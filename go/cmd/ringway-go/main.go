@@ -13,7 +13,7 @@ import (
 	"io"
 	"os"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 const usage = `Usage: ringway-go COMMAND [OPTION]...

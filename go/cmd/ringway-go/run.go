@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // runCommand is the command's name for itself; nobody else needs it.

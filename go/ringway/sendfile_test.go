@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // took records what a writer's ReadFrom was given.

@@ -369,7 +369,7 @@ func (c *conformanceCase) option(name string) (string, bool) {
 }
 
 func loadCases(t *testing.T) (cases []*conformanceCase) {
-	files, err := filepath.Glob("../conformance/*.case")
+	files, err := filepath.Glob("../../conformance/*.case")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no cases: ", err)
 	}

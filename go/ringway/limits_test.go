@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // smallFiles is a child that may write no file, and has SIGXFSZ as Go has it, or ignored.

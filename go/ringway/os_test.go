@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // A File has every method of an os.File, with the same parameters and results.

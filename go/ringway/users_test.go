@@ -38,8 +38,8 @@ import (
 	"text/template"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // tree is a directory with what makes trouble: links, empty directories, names to escape, a file without permission to write.

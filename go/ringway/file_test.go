@@ -24,9 +24,9 @@ import (
 	"testing/iotest"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}

@@ -18,7 +18,7 @@ import (
 	"testing/fstest"
 	"testing/iotest"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 func TestElsewhere(t *testing.T) {
