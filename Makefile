@@ -74,7 +74,8 @@ else
 
 help: ## this list; SETUP=list with any target only lists what it needs and this machine lacks
 	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' \
+		$(firstword $(MAKEFILE_LIST))
 
 print-needs:
 	@echo $(NEEDED)
