@@ -5,7 +5,8 @@
 #     scripts/deb.sh --source    only the source package
 #     scripts/deb.sh SUITE       as root, in a new, minimal Debian of that release; runs lintian
 #
-# Rust comes from this machine in each case; debian/README.source says why.
+# Rust comes from this machine in each case; debian/README.source says why. MMDEBSTRAP is the command
+# that makes the minimal Debian, with further options of mmdebstrap if you need some.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -46,7 +47,7 @@ fi
 # The minimal Debian, with Rust's toolchain in /opt/rust. It is removed at the end.
 debian=$(mktemp -d)
 trap 'umount "$debian/opt/rust" "$debian/proc" 2>/dev/null; rm -rf --one-file-system "$debian"' EXIT
-mmdebstrap --quiet --variant=buildd --include=debhelper,pkg-config,lintian "$suite" "$debian"
+${MMDEBSTRAP:-mmdebstrap} --quiet --variant=buildd --include=debhelper,pkg-config,lintian "$suite" "$debian"
 mkdir -p "$debian/opt/rust" "$debian/build"
 mount --bind -o ro "$(rustc --print sysroot)" "$debian/opt/rust"
 mount -t proc proc "$debian/proc"
