@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 published() {
     for manifest in crates/*/Cargo.toml; do
         grep -q '^publish = false' "$manifest" ||
-            sed -n 's/^name = "\(.*\)"$/\1/p; /^name/q' "$manifest"
+            sed -n '/^name = /{s/.*"\(.*\)"/\1/p;q}' "$manifest"
     done
 }
 
