@@ -120,6 +120,8 @@ for need in "$@"; do
         libaio) need_libaio || package libaio libaio-dev ;;
         rocksdb) need_rocksdb || package RocksDB librocksdb-dev rocksdb-tools ;;
         binutils) has objdump && has nm || package binutils binutils ;;
+        mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
+        dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;
         deb) has dpkg-buildpackage && has dh || package dpkg-buildpackage dpkg-dev debhelper ;;
         *)
             echo "ringway: setup.sh does not know \"$need\"; add it to scripts/setup.sh" >&2
