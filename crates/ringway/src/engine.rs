@@ -6,10 +6,10 @@ mod combiner;
 mod coop;
 #[cfg(all(test, ringway_loom))]
 mod every_order;
+mod limiter;
 mod op_future;
 mod pacing;
 mod reactor;
-mod room;
 mod shard;
 mod stats;
 mod submission;
@@ -19,15 +19,15 @@ mod trace;
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
-pub(crate) use coop::{STEP, go_on, go_on_in_memory, without_giving_way};
+pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 pub(crate) use op_future::OpFuture;
-pub(crate) use shard::Outcome;
-pub(crate) use submission::{Lane, Turn};
+pub(crate) use shard::OpResult;
+pub(crate) use submission::{Lane, Schedule};
 
 use crate::pool::Pool;
 use crate::thread;
-use reactor::Place;
-use reactor::manual::Alarm;
+use reactor::Executor;
+use reactor::manual::Notifier;
 use reactor::thread::Reaper;
 use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
 use shard::{Pushed, Shard};
@@ -48,7 +48,7 @@ use std::time::Duration;
 /// cancelled, waited for in the background, and leaked if they do not end.
 ///
 /// A backend that refuses its system calls while it is in use (a seccomp filter that came later) is
-/// closed. What is in flight answers ECANCELED, whether or not it took place; what does not end
+/// closed. What is in flight answers ECANCELED, whether or not it took executor; what does not end
 /// within a second answers EIO, and its buffer is lost. What comes after that answers ESHUTDOWN,
 /// and [`explain`](Self::explain) says why.
 ///
@@ -73,14 +73,14 @@ pub(crate) struct Inner {
     pub(crate) shards: Arc<[Shard]>,
     reaper: Option<Arc<Reaper>>,
     /// For a program that reaps by itself.
-    by_hand: Option<Manual>,
+    manual: Option<Manual>,
     home: Home,
     /// What the first shard said at the beginning: a forked child may find its lock taken for ever.
     explained: Explanation,
     pub(crate) pool: Pool,
     /// Reads that were answered at once, counted apart for each shard so that nobody waits for a
     /// cache line.
-    cached: Box<[Padded]>,
+    cached: Box<[PaddedCounter]>,
     /// Whether reads of the page cache are tried at once.
     pub(crate) try_cached: bool,
     close_wait: Duration,
@@ -89,15 +89,15 @@ pub(crate) struct Inner {
 
 /// What a program needs that has a loop of its own.
 struct Manual {
-    /// Readable when any shard is, or the alarm has been rung, or its timer.
+    /// Readable when any shard is, or the notifier has been rung, or its timer.
     readable: OwnedFd,
-    alarm: Arc<Alarm>,
+    notifier: Arc<Notifier>,
 }
 
 /// A counter with a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Padded(AtomicU64);
+struct PaddedCounter(AtomicU64);
 
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 
@@ -169,8 +169,8 @@ impl Engine {
     ///
     /// Errors: EOPNOTSUPP for an engine that reaps by itself.
     pub fn readable(&self) -> io::Result<BorrowedFd<'_>> {
-        match &self.inner.by_hand {
-            Some(by_hand) => Ok(by_hand.readable.as_fd()),
+        match &self.inner.manual {
+            Some(manual) => Ok(manual.readable.as_fd()),
             None => Err(io::Error::from(rustix::io::Errno::OPNOTSUPP)),
         }
     }
@@ -183,13 +183,13 @@ impl Engine {
         if !self.inner.home.is_here() {
             return 0;
         }
-        let mut is_due = false;
-        if let Some(by_hand) = &self.inner.by_hand {
-            by_hand.alarm.clear();
-            is_due = by_hand.alarm.is_due();
+        let mut timer_expired = false;
+        if let Some(manual) = &self.inner.manual {
+            manual.notifier.clear();
+            timer_expired = manual.notifier.timer_expired();
         }
         let reap = |shard: &Shard| {
-            if is_due { shard.flush_past_stuck() } else { shard.turn(Place::Manual) }
+            if timer_expired { shard.flush_without_stuck() } else { shard.drive(Executor::Manual) }
         };
         self.inner.shards.iter().map(reap).sum()
     }
@@ -197,7 +197,7 @@ impl Engine {
 
 impl Inner {
     /// The shard of the thread that calls.
-    fn here(&self) -> usize {
+    fn shard_index(&self) -> usize {
         match self.shards.len() {
             1 => 0,
             shards => thread::number() % shards,
@@ -215,16 +215,17 @@ impl Inner {
     #[inline]
     fn push(
         &self,
-        turn: Turn,
+        schedule: Schedule,
         cx: &Context<'_>,
         operations: impl Iterator<Item = Operation>,
         own: &mut Option<Completion>,
     ) -> (usize, Pushed) {
-        let index = self.here();
-        let pushed = self.shards[index].push(turn, self.place(), cx.waker(), operations, own);
+        let index = self.shard_index();
+        let pushed =
+            self.shards[index].push(schedule, self.executor(), cx.waker(), operations, own);
         #[cfg(feature = "tokio")]
-        if let Some(id) = pushed.unattended {
-            self.attend(index, id);
+        if let Some(id) = pushed.unregistered {
+            self.register_runtime(index, id);
         }
         (index, pushed)
     }
@@ -232,47 +233,47 @@ impl Inner {
     /// Has a runtime pick up a shard's completions that is not known there.
     #[cfg(feature = "tokio")]
     #[cold]
-    fn attend(&self, shard: usize, id: ::tokio::runtime::Id) {
-        let mut unattended = Some(id);
+    fn register_runtime(&self, shard: usize, id: ::tokio::runtime::Id) {
+        let mut unregistered = Some(id);
         // The thread may have gone to another runtime meanwhile.
         if !reactor::tokio::is_in(id) {
-            let place = self.place();
-            unattended = self.shards[shard].reapers(|reapers| {
-                reapers.forget(id);
-                let unattended = reapers.is_new(place);
-                reapers.attend(place);
-                unattended
+            let executor = self.executor();
+            unregistered = self.shards[shard].reactors(|reactors| {
+                reactors.forget(id);
+                let unregistered = reactors.register(executor);
+                reactors.note_waiter(executor);
+                unregistered
             });
         }
-        if let Some(id) = unattended {
+        if let Some(id) = unregistered {
             reactor::tokio::start(&self.shards, shard, id, self.reaping == Reaping::Runtime);
         }
     }
 
     /// Where the caller is polled.
-    fn place(&self) -> Place {
+    fn executor(&self) -> Executor {
         match self.reaping {
-            Reaping::Manual => Place::Manual,
-            Reaping::Thread => Place::Elsewhere,
+            Reaping::Manual => Executor::Manual,
+            Reaping::Thread => Executor::Other,
             #[cfg(feature = "tokio")]
             Reaping::Automatic | Reaping::Runtime => {
-                reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime)
+                reactor::tokio::runtime().map_or(Executor::Other, Executor::Runtime)
             }
             #[cfg(not(feature = "tokio"))]
-            Reaping::Automatic | Reaping::Runtime => Place::Elsewhere,
+            Reaping::Automatic | Reaping::Runtime => Executor::Other,
         }
     }
 
     /// Half of a lane's room, or more, is taken in the shard of the thread that calls.
-    pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
+    pub(crate) fn is_half_used(&self, lane: Lane) -> bool {
         // (A fork may find the lock taken for ever.)
-        self.is_here() && self.shards[self.here()].is_crowded(lane)
+        self.is_here() && self.shards[self.shard_index()].is_half_used(lane)
     }
 
     /// A read was answered from the page cache.
     #[inline]
     pub(crate) fn count_cached(&self) {
-        self.cached[self.here()].0.fetch_add(1, Ordering::Relaxed);
+        self.cached[self.shard_index()].0.fetch_add(1, Ordering::Relaxed);
     }
 
     fn stats(&self) -> Stats {
@@ -297,7 +298,7 @@ impl Inner {
             stats.counts += counts;
             stats.queued += queued as u64;
             stats.refusals += shard.explain().refusals.len();
-            shard.recorded(|queue, recorder| {
+            shard.with_stats(|queue, recorder| {
                 stats.system_calls += queue.system_calls;
                 stats.retries += queue.retries;
                 stats.continued += queue.continued;
@@ -317,7 +318,7 @@ impl Drop for Inner {
             return; // All of it is the parent's.
         }
         match &self.reaper {
-            // It waits for what is in flight, so that this thread need not.
+            // It waits for what is in future, so that this thread need not.
             Some(reaper) => reaper.close(),
             None => self.shards.iter().for_each(|shard| shard.close(self.close_wait)),
         }

@@ -1,9 +1,9 @@
 //! What an engine is to be.
 
-use super::reactor::manual::Alarm;
+use super::reactor::manual::Notifier;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
-use super::{Engine, GLOBAL, Inner, Manual, Padded};
+use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
@@ -77,9 +77,9 @@ const IN_FLIGHT: u32 = 256;
 /// Bytes of lent memory that are kept where nobody has chosen.
 const POOL: usize = 32 << 20;
 /// The most shards that are made unasked.
-const MOST_SHARDS: usize = 16;
+const MAX_SHARDS: usize = 16;
 /// Processors for which one shard is enough.
-const PROCESSORS_A_SHARD: usize = 4;
+const PROCESSORS_PER_SHARD: usize = 4;
 
 impl EngineBuilder {
     pub(super) fn new() -> Self {
@@ -246,7 +246,7 @@ impl EngineBuilder {
     pub fn build(&self) -> io::Result<Engine> {
         let count = self.shards.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            processors.div_ceil(PROCESSORS_A_SHARD).min(MOST_SHARDS)
+            processors.div_ceil(PROCESSORS_PER_SHARD).min(MAX_SHARDS)
         });
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if count == 0 || count > 1024 {
@@ -266,9 +266,9 @@ impl EngineBuilder {
         if in_flight == 0 || self.waiting == 0 {
             return invalid("in_flight and waiting: at least 1");
         }
-        let alarm = Alarm::new(self.reaping == Reaping::Manual)?;
+        let notifier = Notifier::new(self.reaping == Reaping::Manual)?;
         let shards: io::Result<Arc<[Shard]>> = (0..count)
-            .map(|_| Shard::new(&self.options, in_flight, self.waiting, alarm.clone()))
+            .map(|_| Shard::new(&self.options, in_flight, self.waiting, notifier.clone()))
             .collect();
         let shards = shards?;
         let mut pool = Pool::new(pool);
@@ -287,23 +287,24 @@ impl EngineBuilder {
             }
             pool = pool.with_arena(arena);
         }
-        let by_hand = match self.reaping {
-            Reaping::Manual => {
-                Some(Manual { readable: one_for_all(&shards, &alarm)?, alarm: alarm.clone() })
-            }
+        let manual = match self.reaping {
+            Reaping::Manual => Some(Manual {
+                readable: one_for_all(&shards, &notifier)?,
+                notifier: notifier.clone(),
+            }),
             _ => None,
         };
         let reaper = match self.reaping {
             Reaping::Manual => None,
-            _ => Some(Reaper::start(shards.clone(), alarm, self.close_wait)?),
+            _ => Some(Reaper::start(shards.clone(), notifier, self.close_wait)?),
         };
         Ok(Engine {
             inner: Arc::new(Inner {
-                cached: (0..count).map(|_| Padded::default()).collect(),
+                cached: (0..count).map(|_| PaddedCounter::default()).collect(),
                 explained: shards[0].explain(),
                 shards,
                 reaper,
-                by_hand,
+                manual,
                 home: Home::here(),
                 pool,
                 try_cached: self.try_cached,
@@ -345,10 +346,10 @@ fn bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// A descriptor that is readable when that of any shard is, or the alarm's.
-fn one_for_all(shards: &[Shard], alarm: &Alarm) -> io::Result<std::os::fd::OwnedFd> {
+/// A descriptor that is readable when that of any shard is, or the notifier's.
+fn one_for_all(shards: &[Shard], notifier: &Notifier) -> io::Result<std::os::fd::OwnedFd> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in shards.iter().map(Shard::readable).chain([alarm.fd()]).chain(alarm.timer()) {
+    for fd in shards.iter().map(Shard::readable).chain([notifier.fd()]).chain(notifier.timer()) {
         epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(all)

@@ -2,8 +2,8 @@
 
 use super::shard::lock;
 use super::sync::Mutex;
-use super::{Engine, Lane, OpFuture, Turn};
-use crate::fs::outcome::nothing;
+use super::{Engine, Lane, OpFuture, Schedule};
+use crate::fs::op_result::nothing;
 use ringway_core::op;
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Engine {
         let slot = Arc::new(Mutex::new(None));
         let result = Arc::clone(&slot);
         let operation = op::blocking(move || *lock(&slot) = Some(work()));
-        nothing(OpFuture::new(&self.inner, Turn::Now(Lane::Closure), operation).await)?;
+        nothing(OpFuture::new(&self.inner, Schedule::Immediate(Lane::Closure), operation).await)?;
         // (A backend for tests that carries nothing out has no result.)
         let result = lock(&result).take();
         result.unwrap_or_else(|| Err(io::Error::other("the call was not made")))

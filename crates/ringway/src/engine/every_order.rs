@@ -3,13 +3,13 @@
 //! combiner's bounds are small here.
 //!
 //! The backend completes everything at once, but for what is told never to complete unless it is
-//! cancelled. So when all threads are through, every operation is done or stands where the alarm
+//! cancelled. So when all threads are through, every operation is done or stands where the notifier
 //! tells somebody of it.
 
-use super::reactor::Place;
-use super::reactor::manual::Alarm;
+use super::reactor::Executor;
+use super::reactor::manual::Notifier;
 use super::shard::{Group, Shard};
-use super::submission::{Lane, Turn};
+use super::submission::{Lane, Schedule};
 use super::sync::Ordering;
 use loom::thread;
 use ringway_core::{BackendKind, Counts, FaultPlan, FaultStep, Late, Operation, Options, op};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
-const CALL: Turn = Turn::Now(Lane::Call);
+const CALL: Schedule = Schedule::Immediate(Lane::Call);
 /// A lane with room for one operation.
-const WAIT: Turn = Turn::Now(Lane::Wait);
+const WAIT: Schedule = Schedule::Immediate(Lane::Wait);
 
 /// A shard on the null backend, of which some jobs never complete unless they are cancelled.
 fn shard(hang: &[u64]) -> Arc<Shard> {
@@ -29,12 +29,12 @@ fn shard(hang: &[u64]) -> Arc<Shard> {
         .fold(FaultPlan::new(0), |plan, job| plan.late(FaultStep::Job(*job), Late::Forever));
     let options = Options::new().backend(BackendKind::Null);
     let options = if hang.is_empty() { options } else { options.faults(plan) };
-    Arc::new(Shard::new(&options, 4, 1, Alarm::new(false).unwrap()).unwrap())
+    Arc::new(Shard::new(&options, 4, 1, Notifier::new(false).unwrap()).unwrap())
 }
 
 /// Counts how often a task is woken.
 #[derive(Default)]
-struct Woken(AtomicUsize);
+struct WokenFutures(AtomicUsize);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
@@ -52,14 +52,15 @@ struct Task {
 
 impl Task {
     /// As a future's first poll.
-    fn push(shard: &Shard, turn: Turn) -> Self {
+    fn push(shard: &Shard, schedule: Schedule) -> Self {
         let (woken, owned) = (Arc::new(Woken::default()), Arc::new(()));
         let waker = Waker::from(woken.clone());
         let (mut own, operation) = (None, operation(&owned));
         let mut pushed =
-            shard.push(turn, Place::Elsewhere, &waker, [operation].into_iter(), &mut own);
+            shard.push(schedule, Executor::Other, &waker, [operation].into_iter(), &mut own);
         let is_told = own.is_some()
-            || pushed.look && shard.take(&mut pushed.group, Place::Elsewhere, &waker).is_some();
+            || pushed.may_be_done
+                && shard.take(&mut pushed.group, Executor::Other, &waker).is_some();
         Self { group: pushed.group, woken, owned, is_told }
     }
 
@@ -72,14 +73,14 @@ impl Task {
         if !self.is_told {
             assert_eq!(self.woken.0.load(Ordering::Relaxed), 1, "how often it is woken");
             assert!(
-                shard.take(&mut self.group, Place::Elsewhere, Waker::noop()).is_some(),
+                shard.take(&mut self.group, Executor::Other, Waker::noop()).is_some(),
                 "it is woken, and nothing is there"
             );
         }
         assert!(
             shard
-                .take(&mut self.group, Place::Elsewhere, Waker::noop())
-                .is_none_or(|outcomes| outcomes.is_empty()),
+                .take(&mut self.group, Executor::Other, Waker::noop())
+                .is_none_or(|results| results.is_empty()),
             "told twice"
         );
         assert_eq!(Arc::strong_count(&self.owned), 1, "what the operation owned is still there");
@@ -110,17 +111,17 @@ fn spawn<T: 'static>(
 
 /// Operations that are pending, as after a combiner that panicked.
 fn left_pending<const N: usize>(shard: &Shard) -> [Task; N] {
-    let passage = shard.combiner.enter().expect("nobody is at it");
+    let guard = shard.combiner.try_lock().expect("nobody is at it");
     let tasks = std::array::from_fn(|_| Task::push(shard, CALL));
-    drop(passage);
+    drop(guard);
     tasks
 }
 
-/// True once after the alarm was rung.
+/// True once after the notifier was rung.
 fn heard(shard: &Shard) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(shard.alarm.fd(), PollFlags::IN)];
+    let mut fds = [PollFd::from_borrowed_fd(shard.notifier.fd(), PollFlags::IN)];
     let heard = poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
-    shard.alarm.clear();
+    shard.notifier.clear();
     heard
 }
 
@@ -128,26 +129,26 @@ fn heard(shard: &Shard) -> bool {
 /// sleep while something is held back.
 fn thread_comes(shard: &Shard) {
     while heard(shard) {
-        shard.take_over();
+        shard.run_delegated();
     }
     if shard.holds_back() {
         shard.flush();
     }
 }
 
-/// Nothing is in flight, and so many operations were told and given up.
+/// Nothing is in future, and so many operations were told and given up.
 fn check(shard: &Shard, delivered: u64, orphaned: u64) {
     let expected = Counts { pushed: delivered + orphaned, delivered, orphaned, in_flight: 0 };
     assert_eq!(shard.counts(), (expected, 0));
-    assert!(shard.combiner.enter().is_some(), "the combiner is free");
+    assert!(shard.combiner.try_lock().is_some(), "the combiner is free");
 }
 
 #[test]
 fn submitters_who_meet_leave_nothing_undone() {
     loom::model(|| {
         let shard = shard(&[]);
-        let others =
-            [CALL, Turn::Paced].map(|turn| spawn(&shard, move |shard| Task::push(shard, turn)));
+        let others = [CALL, Schedule::Paced]
+            .map(|schedule| spawn(&shard, move |shard| Task::push(&shard, schedule)));
         let own = Task::push(&shard, CALL);
         let others = others.map(|other| other.join().unwrap());
         thread_comes(&shard);
@@ -165,7 +166,7 @@ fn a_submitter_a_reaper_and_a_drop() {
         let hangs = Task::push(&shard, WAIT);
         assert!(!hangs.is_told);
         let submitter = spawn(&shard, |shard| Task::push(shard, WAIT));
-        let reaper = spawn(&shard, |shard| _ = shard.turn(Place::Elsewhere));
+        let reaper = spawn(&shard, |shard| _ = shard.drive(Executor::Other));
         let owned = hangs.drop(&shard);
         reaper.join().unwrap();
         let pushed = submitter.join().unwrap();
@@ -182,9 +183,9 @@ fn a_completion_and_a_drop() {
     loom::model(|| {
         let shard = shard(&[]);
         let [goes, stays] = left_pending(&shard);
-        let reapers = [(); 2].map(|()| spawn(&shard, |shard| _ = shard.turn(Place::Elsewhere)));
+        let reactors = [(); 2].map(|()| spawn(&shard, |shard| _ = shard.drive(Executor::Other)));
         let owned = goes.drop(&shard);
-        reapers.into_iter().for_each(|reaper| reaper.join().unwrap());
+        reactors.into_iter().for_each(|reaper| reaper.join().unwrap());
         thread_comes(&shard);
         stays.check(&shard);
         assert_eq!(Arc::strong_count(&owned), 1, "what was given up is still there");
@@ -199,15 +200,15 @@ fn a_completion_and_a_change_of_wakers() {
     loom::model(|| {
         let shard = shard(&[]);
         let [mut task] = left_pending(&shard);
-        let reaper = spawn(&shard, |shard| _ = shard.turn(Place::Elsewhere));
+        let reaper = spawn(&shard, |shard| _ = shard.drive(Executor::Other));
         let later = Arc::new(Woken::default());
         let is_told =
-            shard.take(&mut task.group, Place::Elsewhere, &Waker::from(later.clone())).is_some();
+            shard.take(&mut task.group, Executor::Other, &Waker::from(later.clone())).is_some();
         reaper.join().unwrap();
         thread_comes(&shard);
         if !is_told {
             assert_eq!((later.0.load(Ordering::Relaxed), task.is_woken()), (1, false));
-            assert!(shard.take(&mut task.group, Place::Elsewhere, Waker::noop()).is_some());
+            assert!(shard.take(&mut task.group, Executor::Other, Waker::noop()).is_some());
         }
         check(&shard, 1, 0);
     });
@@ -221,7 +222,7 @@ fn rounds_that_are_left_over_are_made() {
         let shard = shard(&[]);
         let thread = spawn(&shard, |shard| {
             heard(shard);
-            shard.take_over();
+            shard.run_delegated();
         });
         let other = spawn(&shard, |shard| [(); 2].map(|()| Task::push(shard, CALL)));
         let own = [(); 2].map(|()| Task::push(&shard, CALL));
@@ -240,10 +241,10 @@ fn what_is_deferred_is_watched() {
     loom::model(|| {
         let shard = shard(&[]);
         let woken: [Task; 2] = left_pending(&shard);
-        assert_eq!(shard.turn(Place::Elsewhere), 2);
+        assert_eq!(shard.drive(Executor::Other), 2);
         // As the thread's `sleep`.
         let thread = spawn(&shard, |shard| {
-            shard.alarm.asleep.store(true, Ordering::SeqCst);
+            shard.notifier.asleep.store(true, Ordering::SeqCst);
             shard.holds_back()
         });
         let other = spawn(&shard, |shard| Task::push(shard, CALL));
@@ -251,7 +252,7 @@ fn what_is_deferred_is_watched() {
         let other = other.join().unwrap();
         let stays_awake = thread.join().unwrap();
         if stays_awake || heard(&shard) {
-            shard.take_over();
+            shard.run_delegated();
             shard.flush();
         }
         woken.into_iter().chain([own, other]).for_each(|task| task.check(&shard));
@@ -265,7 +266,7 @@ fn a_submitter_and_a_look_at_the_figures() {
     loom::model(|| {
         let shard = shard(&[]);
         let submitter = spawn(&shard, |shard| Task::push(shard, CALL));
-        let counts = shard.recorded(|stats, _| stats.counts);
+        let counts = shard.with_stats(|stats, _| stats.counts);
         assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight);
         submitter.join().unwrap().check(&shard);
         check(&shard, 1, 0);

@@ -7,70 +7,74 @@
 //! reaper, who comes back after the tasks that it woke. When nothing has moved for a while the
 //! engine's thread enters it: what is on its way may hang.
 
-use super::room::Room;
+use super::limiter::Limiter;
 use std::time::{Duration, Instant};
 
 /// The share of what is in flight that makes a group.
-const SHARE: usize = 8;
+const BATCH_SHARE: usize = 8;
 /// The largest group: as many as a submission queue takes at once.
-const LARGEST: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// What one enter may take of transfers through the page cache. On io_uring the thread that enters
 /// copies what is cached, and asks the device for the rest, some microseconds for each: this keeps
 /// it for less than 100 us.
-const MOST_WORK: usize = 16;
+const MAX_WORK: usize = 16;
 /// Of so many bytes, each.
 const WORK: u64 = 8 << 10;
 
 /// The work that one enter has done so far of transfers through the page cache.
 #[derive(Debug, Default)]
-pub(crate) struct Work(usize);
+pub(crate) struct CopyWork(usize);
 
-impl Work {
+impl CopyWork {
     /// One more, of which the thread that enters copies so many bytes.
     pub(crate) fn add(&mut self, bytes: u64) {
-        self.0 += bytes.div_ceil(WORK).clamp(1, MOST_WORK as u64) as usize;
+        self.0 += bytes.div_ceil(WORK).clamp(1, MAX_WORK as u64) as usize;
     }
 
     /// The others are for another enter.
     pub(crate) fn is_enough(&self) -> bool {
-        self.0 >= MOST_WORK
+        self.0 >= MAX_WORK
     }
 }
 
-/// How many make a group, of so many in flight.
-fn group(in_flight: usize) -> usize {
-    (in_flight / SHARE).clamp(1, LARGEST)
+/// How many make a group, of so many in future.
+fn batch_size(in_flight: usize) -> usize {
+    (in_flight / BATCH_SHARE).clamp(1, MAX_BATCH)
 }
 
 /// When no transfer has completed for so long, those that are older are stuck, and take no more
 /// room.
-const STALLED: Duration = Duration::from_millis(100);
+const STUCK_AFTER: Duration = Duration::from_millis(100);
 
 /// What decides whether it is time to enter.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Pacer {
     /// Of transfers that the queue has.
-    pub(crate) room: Room,
+    pub(crate) limiter: Limiter,
     /// Completions since the last enter.
-    since: usize,
+    completed_since: usize,
     /// How often a transfer has been entered or has completed.
     moves: u64,
 }
 
-impl Pace {
-    /// For at most `cap` transfers at a time, and `most_stuck` that hang.
-    pub(crate) fn new(cap: usize, most_stuck: usize) -> Self {
-        Self { room: Room::new(cap).write_off_after(STALLED, most_stuck), since: 0, moves: 0 }
+impl Pacer {
+    /// For at most `cap` transfers at a time, and `max_stuck` that hang.
+    pub(crate) fn new(cap: usize, max_stuck: usize) -> Self {
+        Self {
+            limiter: Limiter::new(cap).exclude_stuck_after(STUCK_AFTER, max_stuck),
+            completed_since: 0,
+            moves: 0,
+        }
     }
 
     /// Whether to enter, with so many waiting. `expected`: tasks that the reaper has woken, and
     /// after which it comes back; they will have more to enter.
     pub(crate) fn is_due(&self, waiting: usize, expected: usize) -> bool {
-        let ready = waiting.min(self.room.left());
+        let ready = waiting.min(self.limiter.available());
         // Where nobody is to come back, nothing waits for more completions than a group has.
-        let overdue = expected == 0 && self.since >= group(self.room.taken());
-        ready > 0 && (overdue || ready >= group(self.room.taken() + expected))
+        let overdue = expected == 0 && self.completed_since >= batch_size(self.limiter.in_use());
+        ready > 0 && (overdue || ready >= batch_size(self.limiter.in_use() + expected))
     }
 
     /// How often a transfer has been entered or has completed: to compare with later.
@@ -80,15 +84,15 @@ impl Pace {
 
     /// A transfer was given to the queue; its number.
     pub(crate) fn entered(&mut self, now: Instant) -> u32 {
-        self.since = 0;
+        self.completed_since = 0;
         self.moves += 1;
-        self.room.enter(1, now)
+        self.limiter.acquire(1, now)
     }
 
     /// The one with this number has completed.
     pub(crate) fn completed(&mut self, number: u32, now: Instant) {
-        self.room.leave(number, now);
-        self.since += 1;
+        self.limiter.release(number, now);
+        self.completed_since += 1;
         self.moves += 1;
     }
 }
@@ -98,16 +102,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A pace, and the numbers of the transfers that are in flight.
+    /// A pace, and the numbers of the transfers that are in future.
     struct Fleet {
-        pace: Pace,
+        pace: Pacer,
         numbers: std::ops::Range<u32>,
         now: Instant,
     }
 
     impl Fleet {
         fn new(cap: usize, entered: u32) -> Self {
-            let mut pace = Pace::new(cap, 1024);
+            let mut pace = Pacer::new(cap, 1024);
             let now = Instant::now();
             (0..entered).for_each(|number| assert_eq!(pace.entered(now), number));
             Self { pace, numbers: 0..entered, now }
@@ -123,8 +127,8 @@ mod tests {
 
     #[test]
     fn a_lone_operation_is_entered_at_once() {
-        assert!(Pace::new(256, 0).is_due(1, 0));
-        assert!(!Pace::new(256, 0).is_due(0, 0));
+        assert!(Pacer::new(256, 0).is_due(1, 0));
+        assert!(!Pacer::new(256, 0).is_due(0, 0));
     }
 
     #[test]
@@ -153,14 +157,14 @@ mod tests {
     fn nothing_waits_for_what_is_stuck() {
         let mut fleet = Fleet::new(256, 128);
         assert!(!fleet.pace.is_due(1, 0));
-        assert!(fleet.pace.room.write_off(fleet.now + STALLED));
+        assert!(fleet.pace.limiter.exclude_stuck(fleet.now + STUCK_AFTER));
         assert!(fleet.pace.is_due(1, 0));
     }
 
     #[test]
     fn an_enter_takes_a_bounded_number_of_copies() {
         let taken = |bytes| {
-            let mut work = Work::default();
+            let mut work = CopyWork::default();
             (1..).find(|_| {
                 work.add(bytes);
                 work.is_enough()
@@ -177,13 +181,13 @@ mod tests {
             let mut fleet = Fleet::new(cap as usize, first.min(cap));
             let mut left = first.min(cap);
             while !fleet.pace.is_due(waiting, 0) {
-                prop_assert!(left > 0, "held back with nothing in flight: {:?}", fleet.pace);
+                prop_assert!(left > 0, "held back with nothing in future: {:?}", fleet.pace);
                 fleet.completed(1);
                 left -= 1;
             }
-            // Never for more than an eighth of what was in flight, where there was room.
+            // Never for more than an eighth of what was in future, where there was room.
             if first < cap {
-                prop_assert!((first - left) as usize <= first as usize / SHARE + 1);
+                prop_assert!((first - left) as usize <= first as usize / BATCH_SHARE + 1);
             }
         }
     }

@@ -10,20 +10,20 @@ use std::task::Waker;
 
 /// Where a future is polled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Executor {
     /// In a tokio runtime.
     #[cfg(feature = "tokio")]
     Runtime(::tokio::runtime::Id),
     /// Anywhere else.
     #[default]
-    Elsewhere,
+    Other,
     /// In a program that reaps by itself.
     Manual,
 }
 
 /// Who picks up completions, besides those who submit.
 #[derive(Default)]
-pub(crate) struct Reapers {
+pub(crate) struct Reactors {
     /// Runtimes whose I/O driver does; false: that have none.
     #[cfg(feature = "tokio")]
     pub(crate) runtimes: Vec<(::tokio::runtime::Id, bool)>,
@@ -36,7 +36,7 @@ pub(crate) struct Reapers {
     pub(crate) closed: bool,
 }
 
-impl Reapers {
+impl Reactors {
     /// Nobody need come any more; whom to wake to learn of it.
     pub(super) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
@@ -48,8 +48,8 @@ impl Reapers {
 
     /// The runtime that somebody waits in, if it was not known.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_new(&mut self, place: Place) -> Option<::tokio::runtime::Id> {
-        let Place::Runtime(id) = place else { return None };
+    pub(super) fn register(&mut self, executor: Executor) -> Option<::tokio::runtime::Id> {
+        let Executor::Runtime(id) = executor else { return None };
         let new = !self.closed && self.runtimes.iter().all(|(known, _)| *known != id);
         new.then(|| self.runtimes.push((id, true)));
         new.then_some(id)
@@ -62,14 +62,14 @@ impl Reapers {
     }
 
     /// Somebody waits at `place`: the thread is to be quick where no runtime is.
-    pub(super) fn attend(&mut self, place: Place) {
-        self.thread |= match place {
+    pub(super) fn note_waiter(&mut self, executor: Executor) {
+        self.thread |= match executor {
             #[cfg(feature = "tokio")]
-            Place::Runtime(id) => {
+            Executor::Runtime(id) => {
                 self.runtimes.iter().any(|(known, has_driver)| *known == id && !has_driver)
             }
-            Place::Elsewhere => true,
-            Place::Manual => false,
+            Executor::Other => true,
+            Executor::Manual => false,
         };
     }
 }

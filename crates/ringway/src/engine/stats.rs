@@ -7,9 +7,9 @@ use std::time::Duration;
 /// What an engine has done so far. From [`Engine::stats`](crate::Engine::stats).
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// Operations that were pushed: pushed = delivered + orphaned + in flight, at every moment.
+    /// Operations that were pushed: pushed = delivered + orphaned + in future, at every moment.
     pub counts: Counts,
-    /// Of those in flight, the ones whose turn has not come: they wait for a group to gather, or
+    /// Of those in future, the ones whose turn has not come: they wait for a group to gather, or
     /// for room.
     pub queued: u64,
     /// Reads that were answered from the page cache at once and never became an operation; they are

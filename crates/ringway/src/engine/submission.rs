@@ -1,20 +1,20 @@
 //! Who waits for an operation, and the lists of operations whose turn has not come. Both are kept
 //! in the operations' slots. Whose turn comes when is the shard's business.
 
-use super::reactor::Place;
+use super::reactor::Executor;
 use ringway_core::{OpId, Table};
 use std::task::Waker;
 use std::time::Instant;
 
 /// How an operation takes its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Schedule {
     /// A transfer of storage: it may gather with others into a group, and no more are in flight
     /// than the device can use.
     #[default]
     Paced,
     /// Anything else: it is submitted at once, if its lane has room.
-    Now(Lane),
+    Immediate(Lane),
 }
 
 /// Operations that are submitted at once. Each kind has room of its own, so that those which wait
@@ -47,30 +47,30 @@ pub(crate) struct Waiter {
     /// The lead of its group; `None`: it is one itself.
     pub(crate) lead: Option<OpId>,
     /// Of a lead: operations of its group that are not done.
-    pub(crate) missing: u32,
-    pub(crate) turn: Turn,
+    pub(crate) remaining: u32,
+    pub(crate) schedule: Schedule,
     /// Where its future was polled.
-    pub(crate) place: Place,
+    pub(crate) executor: Executor,
     /// Of a lead whose future was woken: [`Woken`](super::shard)'s number.
-    pub(crate) told: u32,
+    pub(crate) wake_epoch: u32,
     /// The number of its room, which the members of a chain have together.
-    pub(crate) room: u32,
+    pub(crate) permit: u32,
     /// It is done, and its room is free.
-    pub(crate) has_left: bool,
+    pub(crate) released: bool,
     /// When it was pushed, if that is recorded.
-    pub(crate) begun: Option<Instant>,
-    before: Option<OpId>,
-    behind: Option<OpId>,
+    pub(crate) pushed_at: Option<Instant>,
+    prev: Option<OpId>,
+    next: Option<OpId>,
 }
 
 impl Waiter {
     pub(crate) fn new(
-        turn: Turn,
-        place: Place,
+        schedule: Schedule,
+        executor: Executor,
         lead: Option<OpId>,
-        begun: Option<Instant>,
+        pushed_at: Option<Instant>,
     ) -> Self {
-        Self { turn, place, lead, begun, ..Self::default() }
+        Self { schedule, executor, lead, pushed_at, ..Self::default() }
     }
 }
 
@@ -91,13 +91,13 @@ impl Pending {
     /// Adds an operation that is in no list.
     #[inline]
     pub(crate) fn push(&mut self, table: &mut Table<Waiter>, id: OpId) {
-        let before = self.last.replace(id);
-        match before.and_then(|before| table.attachment(before)) {
-            Some(before) => before.behind = Some(id),
+        let prev = self.last.replace(id);
+        match prev.and_then(|prev| table.attachment(prev)) {
+            Some(prev) => prev.next = Some(id),
             None => self.first = Some(id),
         }
         if let Some(waiter) = table.attachment(id) {
-            (waiter.before, waiter.behind) = (before, None);
+            (waiter.prev, waiter.next) = (prev, None);
         }
         self.len += 1;
     }
@@ -117,14 +117,14 @@ impl Pending {
             debug_assert!(false, "{id:?} is pending and not in its slot");
             return;
         };
-        let (before, behind) = (waiter.before.take(), waiter.behind.take());
-        match before.and_then(|before| table.attachment(before)) {
-            Some(waiter) => waiter.behind = behind,
-            None => self.first = behind,
+        let (prev, next) = (waiter.prev.take(), waiter.next.take());
+        match prev.and_then(|prev| table.attachment(prev)) {
+            Some(waiter) => waiter.next = next,
+            None => self.first = next,
         }
-        match behind.and_then(|behind| table.attachment(behind)) {
-            Some(waiter) => waiter.before = before,
-            None => self.last = before,
+        match next.and_then(|next| table.attachment(next)) {
+            Some(waiter) => waiter.prev = prev,
+            None => self.last = prev,
         }
         self.len -= 1;
     }

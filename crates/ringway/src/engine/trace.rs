@@ -9,8 +9,8 @@ pub(crate) struct Trace(tracing::Span);
 
 #[cfg(feature = "tracing")]
 impl Trace {
-    pub(crate) fn new(kind: Opcode, count: usize) -> Self {
-        Self(tracing::trace_span!("operation", %kind, count))
+    pub(crate) fn new(opcode: Opcode, count: usize) -> Self {
+        Self(tracing::trace_span!("operation", %opcode, count))
     }
 
     pub(crate) fn none() -> Self {

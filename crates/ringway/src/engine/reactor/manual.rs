@@ -1,4 +1,4 @@
-//! The alarm that wakes whoever reaps: the engine's thread, or, with
+//! The notifier that wakes whoever reaps: the engine's thread, or, with
 //! [`Reaping::Manual`](crate::Reaping::Manual), a program with a loop of its own. For that there is
 //! a timer too, since it has nobody else to pick up what is held back.
 
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a program with a loop of its own has to pick up what is held back, before it is called.
-const BY_HAND: Duration = Duration::from_millis(10);
+const MANUAL_DELAY: Duration = Duration::from_millis(10);
 
 /// Wakes whoever reaps besides those who submit: the thread, or a program with a loop of its own.
-pub(crate) struct Alarm {
+pub(crate) struct Notifier {
     fd: OwnedFd,
     /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not
     /// set.
@@ -25,9 +25,9 @@ pub(crate) struct Alarm {
     timer: Option<OwnedFd>,
 }
 
-impl Alarm {
-    /// `by_hand`: for a program with a loop of its own. Errors: EMFILE, ENFILE, ENOMEM.
-    pub(crate) fn new(by_hand: bool) -> io::Result<Arc<Self>> {
+impl Notifier {
+    /// `manual`: for a program with a loop of its own. Errors: EMFILE, ENFILE, ENOMEM.
+    pub(crate) fn new(manual: bool) -> io::Result<Arc<Self>> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let timer = || {
             timerfd_create(
@@ -35,8 +35,8 @@ impl Alarm {
                 TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
             )
         };
-        let timer = if by_hand { Some(timer()?) } else { None };
-        Ok(Arc::new(Self { fd, asleep: AtomicBool::new(by_hand), timer }))
+        let timer = if manual { Some(timer()?) } else { None };
+        Ok(Arc::new(Self { fd, asleep: AtomicBool::new(manual), timer }))
     }
 
     /// Readable when it has been rung.
@@ -49,7 +49,7 @@ impl Alarm {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         // An eventfd that cannot be written to, because it was rung so often, is readable.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
@@ -61,25 +61,25 @@ impl Alarm {
 
     /// As [`clear`](Self::clear), of the timer: true if something has been held back for a while.
     /// Shards are to be moved after this, which sets it again.
-    pub(crate) fn is_due(&self) -> bool {
-        let is_due =
+    pub(crate) fn timer_expired(&self) -> bool {
+        let timer_expired =
             self.timer.as_ref().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok());
-        if is_due {
+        if timer_expired {
             self.asleep.store(true, Ordering::SeqCst);
         }
-        is_due
+        timer_expired
     }
 
     /// A shard holds something back until a runtime comes, which may be late, or until completions
     /// come, which may hang: rung if the thread sleeps; the timer is set if it is not.
     #[inline]
-    pub(crate) fn watch(&self) {
+    pub(crate) fn notify_if_asleep(&self) {
         // What is held back is noted under a lock that the thread takes after it has said that it
         // sleeps: one of the two sees the other.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             match &self.timer {
-                Some(timer) => set(timer, BY_HAND),
-                None => self.ring(),
+                Some(timer) => set(timer, MANUAL_DELAY),
+                None => self.notify(),
             }
         }
     }

@@ -10,9 +10,9 @@
 //! sleeps again when nothing has happened during a nap. Where runtimes are late twice in a row, it
 //! picks up everything at once for some milliseconds, or until it comes too late itself.
 
-use super::Place;
-use super::manual::Alarm;
-use crate::engine::shard::{Progress, Seen, Shard};
+use super::Executor;
+use super::manual::Notifier;
+use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
 use ringway_core::{Home, with_signals_blocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,24 +21,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a runtime has to pick up what has completed, before the thread does.
-const NAP: Duration = Duration::from_micros(100);
+const FIRST_NAP: Duration = Duration::from_micros(100);
 /// As long as runtimes are in time the naps grow up to this: each costs two context switches.
 const LONG_NAP: Duration = Duration::from_micros(1600);
 /// The longest nap, when the thread finds descriptors readable for nothing again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 /// Late so often in a row, a runtime is taken to be busy.
-const LATE_IN_A_ROW: u32 = 2;
+const LATE_LIMIT: u32 = 2;
 /// For so long: then it has another chance.
-const BUSY: Duration = Duration::from_millis(5);
+const BUSY_TIME: Duration = Duration::from_millis(5);
 /// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor
 /// may be readable for nothing.
-const MOST_IN_VAIN: u32 = 8;
+const MAX_EMPTY_WAKEUPS: u32 = 8;
 
 /// The thread, from outside.
 pub(crate) struct Reaper {
-    alarm: Arc<Alarm>,
+    notifier: Arc<Notifier>,
     closing: AtomicBool,
-    /// How long closing waits for what is in flight.
+    /// How long closing waits for what is in future.
     close_wait: Duration,
     home: Home,
 }
@@ -47,11 +47,11 @@ impl Reaper {
     /// Starts the thread. Errors: no thread is to be had.
     pub(crate) fn start(
         shards: Arc<[Shard]>,
-        alarm: Arc<Alarm>,
+        notifier: Arc<Notifier>,
         close_wait: Duration,
     ) -> io::Result<Arc<Self>> {
         let closing = AtomicBool::new(false);
-        let reaper = Arc::new(Self { alarm, closing, close_wait, home: Home::here() });
+        let reaper = Arc::new(Self { notifier, closing, close_wait, home: Home::here() });
         let this = reaper.clone();
         let thread = std::thread::Builder::new().name("ringway".into());
         with_signals_blocked(|| thread.spawn(move || this.run(&shards)))?;
@@ -62,7 +62,7 @@ impl Reaper {
     pub(crate) fn close(&self) {
         if self.home.is_here() {
             self.closing.store(true, Ordering::SeqCst);
-            self.alarm.ring();
+            self.notifier.notify();
         }
     }
 
@@ -76,12 +76,12 @@ impl Reaper {
             match nap {
                 None => {
                     self.sleep(shards);
-                    seen = shards.iter().map(Shard::seen).collect();
-                    nap = Some(NAP);
+                    seen = shards.iter().map(Shard::snapshot).collect();
+                    nap = Some(FIRST_NAP);
                 }
                 Some(time) => {
                     self.nap(shards, &mut late, time);
-                    nap = look(shards, &mut seen, &mut late, time);
+                    nap = pick_up_late(shards, &mut seen, &mut late, time);
                 }
             }
         }
@@ -90,56 +90,57 @@ impl Reaper {
 
     /// Until there is something on any shard, or one of them holds something back.
     fn sleep(&self, shards: &[Shard]) {
-        self.alarm.asleep.store(true, Ordering::SeqCst);
+        self.notifier.asleep.store(true, Ordering::SeqCst);
         if !shards.iter().any(Shard::holds_back) {
             self.wait(
                 shards,
-                &(0..shards.len()).filter(|at| !shards[*at].is_over()).collect::<Vec<_>>(),
+                &(0..shards.len()).filter(|at| !shards[*at].has_failed()).collect::<Vec<_>>(),
                 None,
             );
         }
-        self.alarm.asleep.store(false, Ordering::SeqCst);
+        self.notifier.asleep.store(false, Ordering::SeqCst);
     }
 
     /// For so long, but for futures that nobody else serves, or nobody in time.
     fn nap(&self, shards: &[Shard], late: &mut [Lateness], time: Duration) {
         let now = Instant::now();
         let until = now + time;
-        let is_served = |at: &usize| shards[*at].is_served() || late[*at].is_busy(now);
-        let lasts = |at: &usize| !shards[*at].is_over();
-        let mut served: Vec<usize> = (0..shards.len()).filter(lasts).filter(is_served).collect();
-        let mut in_vain = 0;
+        let needs_thread = |at: &usize| shards[*at].needs_thread() || late[*at].is_busy(now);
+        let is_open = |at: &usize| !shards[*at].has_failed();
+        let mut watched: Vec<usize> =
+            (0..shards.len()).filter(is_open).filter(needs_thread).collect();
+        let mut empty_wakeups = 0;
         loop {
-            shards.iter().for_each(Shard::take_over);
+            shards.iter().for_each(Shard::run_delegated);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.closing.load(Ordering::SeqCst) {
                 return;
             }
             let mut woken = 0;
-            let ready = self.wait(shards, &served, Some(left));
+            let ready = self.wait(shards, &watched, Some(left));
             for at in &ready {
-                let count = shards[*at].turn(Place::Elsewhere);
+                let count = shards[*at].drive(Executor::Other);
                 woken += count;
                 if count == 0 {
                     // The runtime was quicker.
                     late[*at] = Lateness::default();
                 }
             }
-            served.retain(|at| {
-                lasts(at) && (shards[*at].is_served() || late[*at].busy_until.is_some())
+            watched.retain(|at| {
+                is_open(at) && (shards[*at].needs_thread() || late[*at].busy_until.is_some())
             });
             if !ready.is_empty() && woken == 0 {
-                in_vain += 1;
+                empty_wakeups += 1;
             }
-            if in_vain > MOST_IN_VAIN {
-                served.clear();
+            if empty_wakeups > MAX_EMPTY_WAKEUPS {
+                watched.clear();
             }
         }
     }
 
-    /// Waits for the alarm or for one of these; those that are readable.
+    /// Waits for the notifier or for one of these; those that are readable.
     fn wait(&self, shards: &[Shard], which: &[usize], limit: Option<Duration>) -> Vec<usize> {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.alarm.fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.notifier.fd(), PollFlags::IN)];
         fds.extend(
             which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)),
         );
@@ -148,7 +149,7 @@ impl Reaper {
         let _ = poll(&mut fds, limit.as_ref());
         let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
         if is_ready(&fds[0]) {
-            self.alarm.clear();
+            self.notifier.clear();
         }
         let ready = which.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
         ready.map(|(at, _)| *at).collect()
@@ -159,7 +160,7 @@ impl Reaper {
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
     /// They were late so often in a row.
-    in_a_row: u32,
+    late_count: u32,
     /// They are taken to be busy until then.
     busy_until: Option<Instant>,
 }
@@ -167,9 +168,9 @@ struct Lateness {
 impl Lateness {
     /// They were late once more.
     fn was_late(&mut self, now: Instant) {
-        self.in_a_row += 1;
-        if self.in_a_row >= LATE_IN_A_ROW {
-            self.busy_until = Some(now + BUSY);
+        self.late_count += 1;
+        if self.late_count >= LATE_LIMIT {
+            self.busy_until = Some(now + BUSY_TIME);
         }
     }
 
@@ -180,18 +181,18 @@ impl Lateness {
 }
 
 /// Picks up what is late. How long to nap before the next look; `None` when nothing happens.
-fn look(
+fn pick_up_late(
     shards: &[Shard],
-    seen: &mut [Seen],
+    seen: &mut [Snapshot],
     late: &mut [Lateness],
     nap: Duration,
 ) -> Option<Duration> {
     let mut next: Option<Duration> = None;
     let now = Instant::now();
     for ((shard, seen), late) in shards.iter().zip(seen).zip(late) {
-        let wish = match shard.progress(*seen) {
-            Progress::Still => {
-                shard.rest();
+        let next_nap = match shard.progress(*seen) {
+            Progress::Idle => {
+                shard.rest_if_idle();
                 None
             }
             Progress::Moving | Progress::Waiting => {
@@ -205,12 +206,12 @@ fn look(
                 if woken > 0 {
                     late.was_late(now);
                 }
-                let moved = woken > 0 || shard.seen().moves != seen.moves;
-                Some(if moved { NAP } else { (nap * 2).min(LONGEST_NAP) })
+                let moved = woken > 0 || shard.snapshot().moves != seen.moves;
+                Some(if moved { FIRST_NAP } else { (nap * 2).min(LONGEST_NAP) })
             }
         };
-        *seen = shard.seen();
-        next = next.into_iter().chain(wish).min();
+        *seen = shard.snapshot();
+        next = next.into_iter().chain(next_nap).min();
     }
     next
 }
@@ -225,6 +226,6 @@ mod tests {
         late.was_late(now);
         assert!(!late.is_busy(now), "once is chance");
         late.was_late(now);
-        assert!(late.is_busy(now) && !late.is_busy(now + BUSY));
+        assert!(late.is_busy(now) && !late.is_busy(now + BUSY_TIME));
     }
 }
