@@ -10,7 +10,7 @@ use ringway_core::{AlignedBuffer, Buffer, SpareCapacity};
 /// All of its length is read into or written from: `vec![0; 4096]`, not `Vec::with_capacity(4096)`.
 /// For that there is [`SpareBuffer`].
 ///
-/// In a child that was forked while an operation was in future, the buffer is out of reach: the
+/// In a child that was forked while an operation was in flight, the buffer is out of reach: the
 /// operation fails there with ECHILD, and an empty buffer of the same kind is returned (for a type
 /// of the program's own it panics).
 pub trait IoBuffer: Into<Buffer> + TryFrom<Buffer> + Send + 'static {}
@@ -21,7 +21,7 @@ impl<B: Into<Buffer> + TryFrom<Buffer> + Send + 'static> IoBuffer for B {}
 /// ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, with the feature `bytes` also
 /// `BytesMut`; and [`SpareCapacity`] itself, of which a part can be used.
 ///
-/// In a child that was forked while a read was in future, an empty buffer is returned, as for
+/// In a child that was forked while a read was in flight, an empty buffer is returned, as for
 /// [`IoBuffer`].
 pub trait SpareBuffer: Into<SpareCapacity> + TryFrom<SpareCapacity> + Send + 'static {}
 

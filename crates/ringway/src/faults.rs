@@ -188,7 +188,7 @@ fn at_once(mut call: Pin<&mut dyn Future<Output = io::Result<()>>>) -> Option<io
     None
 }
 
-/// Waits until nothing is in future.
+/// Waits until nothing is in flight.
 fn settle(engine: &Engine, name: &str) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {

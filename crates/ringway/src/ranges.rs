@@ -36,7 +36,7 @@ pub struct Coalesce {
 impl Default for Coalesce {
     /// A gap of 16 KiB, 1 MiB, and an amplification of 2.0.
     fn default() -> Self {
-        // On a virtio disk with 32 reads in future, one of 24 KiB takes as long as two of 4 KiB
+        // On a virtio disk with 32 reads in flight, one of 24 KiB takes as long as two of 4 KiB
         // (`ringway bench --bs 4k,16k,32k --depth 32`); out of the page cache it is much the same.
         Self { gap: 16 << 10, largest: 1 << 20, amplification: 2.0 }
     }

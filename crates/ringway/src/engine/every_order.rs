@@ -136,7 +136,7 @@ fn thread_comes(shard: &Shard) {
     }
 }
 
-/// Nothing is in future, and so many operations were told and given up.
+/// Nothing is in flight, and so many operations were told and given up.
 fn check(shard: &Shard, delivered: u64, orphaned: u64) {
     let expected = Counts { pushed: delivered + orphaned, delivered, orphaned, in_flight: 0 };
     assert_eq!(shard.counts(), (expected, 0));

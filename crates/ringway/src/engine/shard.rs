@@ -241,7 +241,7 @@ pub(crate) struct Pushed {
 
 impl Shard {
     /// A shard of which at most `paced` transfers of storage, and `waiting` operations that may
-    /// wait for ever, are in future. `notifier` is rung for the reaper.
+    /// wait for ever, are in flight. `notifier` is rung for the reaper.
     ///
     /// Blocks for some system calls, as [`Options::build`] does.
     pub(crate) fn new(
@@ -479,7 +479,7 @@ impl Shard {
         }
     }
 
-    /// The backend has failed for good: answers all that is in future, and takes no more.
+    /// The backend has failed for good: answers all that is in flight, and takes no more.
     fn fail(&self, ring: &mut Ring, error: &io::Error) {
         self.cancel_and_wait(ring, FAILED);
         let mut state = self.state();
@@ -499,7 +499,7 @@ impl Shard {
         }
     }
 
-    /// Its backend has failed for good: nothing is in future, and nothing is taken any more.
+    /// Its backend has failed for good: nothing is in flight, and nothing is taken any more.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -558,7 +558,7 @@ impl Shard {
         change(&mut self.state().reactors)
     }
 
-    /// With nothing in future, the thread need not be quick.
+    /// With nothing in flight, the thread need not be quick.
     pub(crate) fn rest_if_idle(&self) {
         let mut state = self.state();
         if state.table.in_flight() == 0 {
@@ -826,8 +826,8 @@ impl State {
                 {
                     work.add(bytes);
                 }
-                let number = self.pace.entered(now);
-                self.table.attachment(id).into_iter().for_each(|waiter| waiter.permit = number);
+                let permit = self.pace.submitted(now);
+                self.table.attachment(id).into_iter().for_each(|waiter| waiter.permit = permit);
                 self.table.start(id);
                 submitted += 1;
             }
@@ -909,9 +909,9 @@ fn start(table: &mut Table<Waiter>, lane: &mut LaneQueue, first: OpId, now: Inst
     {
         chain.push(id);
     }
-    let number = lane.limiter.acquire(chain.len() as u32, now);
+    let permit = lane.limiter.acquire(chain.len() as u32, now);
     for id in &chain {
-        table.attachment(*id).into_iter().for_each(|waiter| waiter.permit = number);
+        table.attachment(*id).into_iter().for_each(|waiter| waiter.permit = permit);
     }
     match count {
         1 => table.start(first),

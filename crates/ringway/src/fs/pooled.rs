@@ -118,7 +118,7 @@ impl File {
     }
 
     /// Reads ranges of bytes as a stream: each is yielded when it has been read, in no particular
-    /// order, while others are in future. The ranges come from any iterator, also one without an
+    /// order, while others are in flight. The ranges come from any iterator, also one without an
     /// end. See [`RangeStream`].
     ///
     /// Nothing is read before the stream is polled.

@@ -35,7 +35,7 @@ fn engines(plan: Option<FaultPlan>) -> impl Iterator<Item = Engine> {
     )
 }
 
-/// Waits until nothing is in future: what was dropped has come to its end.
+/// Waits until nothing is in flight: what was dropped has come to its end.
 fn settle(engine: &Engine) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {

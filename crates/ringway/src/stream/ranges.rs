@@ -1,4 +1,4 @@
-//! Ranges of a file as a stream: a bounded number of reads in future, each range yielded when its
+//! Ranges of a file as a stream: a bounded number of reads in flight, each range yielded when its
 //! read has completed.
 //!
 //! Ranges are taken from the iterator and planned a window at a time; the reads of one window
@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 /// Reads in flight where nothing is said.
 const DEPTH: usize = 32;
-/// The most reads in future.
+/// The most reads in flight.
 const DEEPEST: usize = 1024;
 /// Bytes of memory where nothing is said.
 const BYTES: usize = 64 << 20;
@@ -30,16 +30,16 @@ const BYTES: usize = 64 << 20;
 /// waiting.
 const WINDOW: usize = 256;
 
-/// Ranges of a file, read with several reads in future, each yielded when it is there.
+/// Ranges of a file, read with several reads in flight, each yielded when it is there.
 ///
 /// [`File::read_ranges_stream`] makes it. With the feature `futures` it is a
 /// `futures_core::Stream`; [`next`](Self::next) does without.
 ///
-/// - **Depth.** Up to [`depth`](Self::depth) reads are in future. When one completes the next one
+/// - **Depth.** Up to [`depth`](Self::depth) reads are in flight. When one completes the next one
 ///   begins, so the device is never left without work between one batch and the next. Reads begin
 ///   when the stream is polled.
 /// - **Order.** Ranges are yielded as their reads complete. [`RangeRead::index`] tells which it is.
-/// - **Memory.** What is in future, or read and not yet yielded, takes at most
+/// - **Memory.** What is in flight, or read and not yet yielded, takes at most
 ///   [`max_bytes`](Self::max_bytes), or one read where that is larger. A consumer that takes its
 ///   time holds the reads up, not the memory.
 /// - **Coalescing.** Ranges near each other are read together, as in [`File::read_ranges`]: of
@@ -49,7 +49,7 @@ const WINDOW: usize = 256;
 ///   share a read share its error.
 /// - **Cached ranges** are copied when they are asked for, without the ring.
 ///
-/// Dropping it cancels what is in future; what the kernel still writes to is kept until it has let
+/// Dropping it cancels what is in flight; what the kernel still writes to is kept until it has let
 /// go.
 ///
 /// ```
@@ -79,7 +79,7 @@ pub struct RangeStream<I> {
     window: Option<PlanWindow>,
     /// The next read, where there was no memory left for it.
     next: Option<SharedRead>,
-    /// Reads in future, by number; the free numbers.
+    /// Reads in flight, by number; the free numbers.
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// Bytes of the reads in flight and of `ready_items`.
@@ -140,7 +140,7 @@ impl<I> RangeStream<I> {
         }
     }
 
-    /// Reads in future: 1 to 1024, 32 by default.
+    /// Reads in flight: 1 to 1024, 32 by default.
     pub fn depth(mut self, reads: usize) -> Self {
         self.depth = reads.clamp(1, DEEPEST);
         self
@@ -152,7 +152,7 @@ impl<I> RangeStream<I> {
         self
     }
 
-    /// The most bytes in future, or read and not yet yielded; 64 MiB by default. A read that is
+    /// The most bytes in flight, or read and not yet yielded; 64 MiB by default. A read that is
     /// larger is made alone. What has been yielded does not count: it is the caller's.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;

@@ -38,7 +38,7 @@ const MAX_EMPTY_WAKEUPS: u32 = 8;
 pub(crate) struct Reaper {
     notifier: Arc<Notifier>,
     closing: AtomicBool,
-    /// How long closing waits for what is in future.
+    /// How long closing waits for what is in flight.
     close_wait: Duration,
     home: Home,
 }
