@@ -119,7 +119,7 @@ storm: ## a thousand tasks that drop their reads and writes at random moments, o
 loom: ## the engine's shard, in every order in which threads that submit, reap and drop can meet
 	@$(SETUP) rust cc
 	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) test -p ringway --lib --release every_order
+		$(CARGO) test -p ringway --lib --release loom_tests
 
 # What they find new goes to the build's folder; corpus/ is only read. RUSTC_BOOTSTRAP=1 has a released compiler take what
 # only an unreleased one would.

@@ -5,9 +5,9 @@ mod builder;
 mod call;
 mod combiner;
 mod coop;
-#[cfg(all(test, ringway_loom))]
-mod every_order;
 mod limiter;
+#[cfg(all(test, ringway_loom))]
+mod loom_tests;
 mod op_future;
 mod pacing;
 mod reactor;
@@ -28,7 +28,7 @@ pub(crate) use submission::{Lane, Schedule};
 use crate::pool::Pool;
 use crate::thread;
 use reactor::Executor;
-use reactor::manual::Notifier;
+use reactor::notifier::Notifier;
 use reactor::thread::Reaper;
 use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
 use shard::{Pushed, Shard};
@@ -319,7 +319,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.home.is_here() {
-           return; // The shards belong to the parent.
+            return; // The shards belong to the parent.
         }
         match &self.reaper {
             // The reaper waits for operations in flight, so that this thread does not have to.

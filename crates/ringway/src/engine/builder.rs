@@ -1,6 +1,6 @@
 //! The settings of an engine, and how it is built from them and from the environment.
 
-use super::reactor::manual::Notifier;
+use super::reactor::notifier::Notifier;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
 use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
@@ -141,8 +141,8 @@ impl EngineBuilder {
 
     /// The most io-wq workers of each shard's ring, bounded (files) and unbounded (everything
     /// else); 0 keeps the kernel's limit. Default 24 and 24.
-   pub fn io_wq_workers(mut self, bounded: u32, unbounded: u32) -> Self {
-       self.options = self.options.io_wq_workers(bounded, unbounded);
+    pub fn io_wq_workers(mut self, bounded: u32, unbounded: u32) -> Self {
+        self.options = self.options.io_wq_workers(bounded, unbounded);
         self
     }
 
@@ -228,7 +228,8 @@ impl EngineBuilder {
     /// whose parent has it.
     pub fn install_global(&self) -> io::Result<&'static Engine> {
         let taken = || {
-           let text = "the global engine already exists: call install_global before anything uses it";
+            let text =
+                "the global engine already exists: call install_global before anything uses it";
             io::Error::new(io::ErrorKind::AlreadyExists, text)
         };
         if let Some(known) = Engine::existing() {
@@ -251,12 +252,15 @@ impl EngineBuilder {
         });
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if count == 0 || count > 1024 {
-           return invalid("shards must be 1 to 1024");
+            return invalid("shards must be 1 to 1024");
         }
-        let in_flight =
-           chosen(self.in_flight, "RINGWAY_IN_FLIGHT", IN_FLIGHT, "a number, at least 1", |text| {
-                text.parse().ok().filter(|transfers| *transfers > 0)
-            })?;
+        let in_flight = chosen(
+            self.in_flight,
+            "RINGWAY_IN_FLIGHT",
+            IN_FLIGHT,
+            "a number, at least 1",
+            |text| text.parse().ok().filter(|transfers| *transfers > 0),
+        )?;
         let pool = chosen(
             self.pool,
             "RINGWAY_POOL",
@@ -265,7 +269,7 @@ impl EngineBuilder {
             bytes,
         )?;
         if in_flight == 0 || self.waiting == 0 {
-           return invalid("in_flight and waiting must be at least 1");
+            return invalid("in_flight and waiting must be at least 1");
         }
         let notifier = Notifier::new(self.reaping == Reaping::Manual)?;
         let shards: io::Result<Arc<[Shard]>> = (0..count)
@@ -277,7 +281,7 @@ impl EngineBuilder {
             let arena = match Arena::try_new(size, count) {
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     return invalid(
-                       "fixed_buffers: size and count must be at least 1, and fit in memory",
+                        "fixed_buffers: size and count must be at least 1, and fit in memory",
                     );
                 }
                 arena => arena?,
@@ -329,7 +333,7 @@ fn chosen<T>(
     }
     match std::env::var_os(variable) {
         Some(text) if !text.is_empty() => text.to_str().and_then(parse).ok_or_else(|| {
-           let text = format!("{variable}: expected {wanted}, got {text:?}");
+            let text = format!("{variable}: expected {wanted}, got {text:?}");
             io::Error::new(io::ErrorKind::InvalidInput, text)
         }),
         _ => Ok(default),

@@ -1,6 +1,7 @@
-//! The combining lock: one thread at a time, the combiner, submits and reaps for all. Nobody waits
-//! for it: a thread that finds it taken sets a flag, and the combiner goes round again, up to a
-//! bound. Then it leaves the next round to the engine's thread or the program.
+//! The combining lock: one thread at a time, the combiner, submits and reaps for all threads. No
+//! thread waits for the lock: a thread that finds it taken sets a flag, and the combiner makes
+//! another round, up to a bound. Then it delegates the next round to the engine's thread or to the
+//! program.
 
 use super::reactor::Executor;
 use super::shard::{Own, RoundOutput, Shard, State, wake_all};
@@ -8,31 +9,32 @@ use super::sync::{AtomicBool, AtomicU8, MutexGuard, Ordering};
 
 const UNLOCKED: u8 = 0;
 const LOCKED: u8 = 1;
-/// Somebody came while it was taken.
+/// Locked, and another thread has requested a round.
 const REQUESTED: u8 = 2;
 
 /// The most rounds that one thread makes in a row, and the most operations that it submits in them.
 const MAX_ROUNDS: usize = if cfg!(ringway_loom) { 2 } else { 16 };
 const MAX_OPERATIONS: usize = if cfg!(ringway_loom) { 2 } else { 256 };
 
-/// Lets one thread at a time do some work that all ask for, so that no request is lost: work asked
-/// for while it is being done is done again.
+/// Lets one thread at a time do work that many request. No request is lost: work requested while it
+/// is being done is done again.
 #[derive(Debug)]
 pub(crate) struct Combiner {
     state: AtomicU8,
-    /// A thread has made the most rounds, and left the next to whoever hears the notifier.
+    /// A thread has reached its bound and delegated the next round to whoever waits on the
+    /// notifier.
     delegated: AtomicBool,
 }
 
-/// The right to do the work. Dropped rather than left, as by a panic, it lets the next thread in; a
-/// flag that was set is lost then.
+/// The right to make rounds. Dropping it without `unlock`, as a panic does, lets the next thread in
+/// and loses a flag that was set.
 #[derive(Debug)]
 pub(crate) struct CombinerGuard<'a>(Option<&'a Combiner>);
 
 impl Shard {
-    /// Makes rounds for all, until nobody asks for another or this thread has made the most.
-    /// `state`: the lock, if it is held already. `by_task`: a future is being polled, which leaves
-    /// it to others to wake many. How many futures were woken.
+    /// Makes rounds until no other is requested, or until this thread reaches its bound. `state` is
+    /// the state's guard if the caller already has it. With `by_task` a future is being polled,
+    /// which leaves it to others to wake many futures. Returns the number of futures woken.
     pub(super) fn combine<'a>(
         &'a self,
         mut guard: CombinerGuard<'a>,
@@ -50,9 +52,9 @@ impl Shard {
             wake_all(&mut round.wakers);
             let again = match left {
                 Ok(()) if !round.more => break,
-                // What completed made room, or a group.
+                // Completions have freed capacity or filled a batch.
                 Ok(()) => self.combiner.try_lock(),
-                // A thread has found it taken.
+                // Another thread has requested a round.
                 Err(guard) => Some(guard),
             };
             let goes_on =
@@ -61,33 +63,33 @@ impl Shard {
                 None => break,
                 Some(again) if goes_on => guard = again,
                 Some(again) => {
-                    // In this order: a flag set by somebody who takes the rounds over before the
-                    // lock is free would be lost.
+                    // Unlock first: otherwise a flag set by a thread that runs the delegated round
+                    // before the lock is free would be lost.
                     drop(again);
                     self.delegate(round.hand_over);
                     break;
                 }
             }
         }
-        // What nobody waits for is dropped where nobody waits for it, while others may combine: it
-        // may free memory, run code of the program's, or close a file.
+        // Orphans are dropped last, while other threads may combine: dropping them may free memory,
+        // run the program's code or close a file.
         round.drop_orphans();
         woken
     }
 
-    /// The others go on without this thread: the futures that it has woken, if these are all that
-    /// is waited for; else, and at the latest, the engine's thread or the program. Called with the
-    /// combining lock free, so that whoever comes from here on goes on by itself.
+    /// Leaves the next round to others: to the futures that this thread has woken, if nothing else
+    /// is pending; otherwise, and at the latest, to the engine's thread or the program. Call it
+    /// with the combining lock free, so that any thread that comes later can take it.
     fn delegate(&self, hand_over: bool) {
         if !hand_over && self.state().woken_will_submit() {
             return self.notifier.notify_if_asleep();
         }
-        // (Not a store: loom knows no order between that and the swap of who takes over.)
+        // A swap instead of a store: loom does not order a store and the swap in `run_delegated`.
         self.combiner.delegated.swap(true, Ordering::AcqRel);
         self.notifier.notify();
     }
 
-    /// Makes the rounds that another thread has left over, if any.
+    /// Makes the rounds that another thread has delegated, if any.
     pub(crate) fn run_delegated(&self) {
         if self.combiner.delegated.swap(false, Ordering::AcqRel) {
             self.drive(Executor::Other);
@@ -100,22 +102,22 @@ impl Combiner {
         Self { state: AtomicU8::new(UNLOCKED), delegated: AtomicBool::new(false) }
     }
 
-    /// The work is the caller's, who has to [`leave`](CombinerGuard::leave). `None`: whoever has it does
-    /// it again.
+    /// Takes the lock; the caller must [`unlock`](CombinerGuard::unlock) it. If it is taken,
+    /// requests another round of its holder and returns `None`.
     pub(crate) fn try_lock(&self) -> Option<CombinerGuard<'_>> {
-        // What the caller did before is seen by the one who goes round again, and the other way
-        // about.
+        // Acquire and release: the holder sees what a requester did before, and the other way
+        // round.
         let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             Some(if state == UNLOCKED { LOCKED } else { REQUESTED })
         });
-        // (Not `then_some`: a guard that is made and not given away would be dropped, and let a
-        // second one in.)
+        // Not `then_some`: a guard that is built and not returned would be dropped, and would let a
+        // second thread in.
         (before == Ok(UNLOCKED)).then(|| CombinerGuard(Some(self)))
     }
 }
 
 impl CombinerGuard<'_> {
-    /// Over; or, if somebody has asked meanwhile, the work is to be done again.
+    /// Unlocks; or returns the guard, if another round was requested meanwhile.
     pub(crate) fn unlock(mut self) -> Result<(), Self> {
         let Some(combiner) = self.0.take() else { return Ok(()) };
         if combiner
@@ -125,7 +127,7 @@ impl CombinerGuard<'_> {
         {
             return Ok(());
         }
-        // Of those who come from here on, word is left anew.
+        // Requests from here on set the flag again.
         combiner.state.swap(LOCKED, Ordering::AcqRel);
         Err(Self(Some(combiner)))
     }
@@ -144,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_that_was_left_is_heard() {
+    fn a_request_while_locked_is_seen_at_unlock() {
         let combiner = Combiner::new();
-        let guard = combiner.try_lock().expect("nobody has it");
+        let guard = combiner.try_lock().expect("the lock is free");
         assert!(combiner.try_lock().is_none());
-        assert!(combiner.try_lock().is_none(), "who is turned away lets nobody in");
-        let guard = guard.unlock().expect_err("somebody has asked");
+        assert!(combiner.try_lock().is_none(), "a refused thread must not unlock");
+        let guard = guard.unlock().expect_err("another round was requested");
         assert!(guard.unlock().is_ok());
-        assert!(combiner.try_lock().is_some(), "a guard that is dropped is over too");
+        assert!(combiner.try_lock().is_some(), "a dropped guard unlocks");
         assert!(combiner.try_lock().is_some());
     }
 }

@@ -134,14 +134,14 @@ mod tests {
     use std::task::Waker;
 
     /// The number of calls in a row before a task yields.
-   fn calls_before_yield(mut call: impl FnMut(&mut Context<'_>) -> Poll<()>) -> usize {
+    fn calls_before_yield(mut call: impl FnMut(&mut Context<'_>) -> Poll<()>) -> usize {
         ALLOWANCE.with(|allowance| allowance.left.set(COPY_STEP));
         let mut cx = Context::from_waker(Waker::noop());
-       (0..10_000).take_while(|_| call(&mut cx).is_ready()).count()
+        (0..10_000).take_while(|_| call(&mut cx).is_ready()).count()
     }
 
     #[test]
-   fn large_reads_yield_sooner() {
+    fn large_reads_yield_sooner() {
         assert_eq!(calls_before_yield(|cx| poll_proceed(cx, 0)), 128);
         assert_eq!(calls_before_yield(|cx| poll_proceed(cx, 4096)), 64);
         assert_eq!(calls_before_yield(|cx| poll_proceed(cx, 64 << 10)), 4);
@@ -152,8 +152,11 @@ mod tests {
     }
 
     #[test]
-   fn without_yielding_counts_but_does_not_stop() {
-        assert_eq!(calls_before_yield(|cx| without_yielding(|| poll_proceed(cx, COPY_STEP))), 10_000);
+    fn without_yielding_counts_but_does_not_stop() {
+        assert_eq!(
+            calls_before_yield(|cx| without_yielding(|| poll_proceed(cx, COPY_STEP))),
+            10_000
+        );
         let mut cx = Context::from_waker(Waker::noop());
         assert!(poll_proceed(&mut cx, 0).is_pending(), "it was counted");
         assert!(poll_proceed(&mut cx, 0).is_ready());
@@ -161,7 +164,7 @@ mod tests {
 
     #[cfg(feature = "tokio")]
     #[tokio::test]
-   async fn tokios_budget_is_charged() {
+    async fn tokios_budget_is_charged() {
         let ready = std::future::poll_fn(|cx| {
             ALLOWANCE.with(|allowance| {
                 allowance.task.set(this_task());

@@ -18,7 +18,7 @@ pub(crate) struct Limiter {
     in_use: usize,
     /// Operations that are stuck.
     stuck: usize,
-   /// The most operations that may count as stuck.
+    /// The most operations that may count as stuck.
     max_stuck: usize,
     /// An operation is stuck if it is this much older than one that has completed, or if none has
     /// completed for this long.
@@ -38,7 +38,7 @@ pub(crate) struct Limiter {
 
 #[derive(Clone, Copy, Debug)]
 struct Permit {
-   started: Instant,
+    started: Instant,
     stuck: bool,
     /// Operations that have not completed.
     members: u32,
@@ -86,31 +86,31 @@ impl Limiter {
     /// permit.
     pub(crate) fn acquire(&mut self, members: u32, now: Instant) -> u32 {
         self.in_use += 1;
-       let permit = self.free.pop().unwrap_or_else(|| {
+        let permit = self.free.pop().unwrap_or_else(|| {
             self.permits.push(None);
             self.permits.len() as u32 - 1
         });
-       self.permits[permit as usize] = Some(Permit { started: now, stuck: false, members });
-       permit
+        self.permits[permit as usize] = Some(Permit { started: now, stuck: false, members });
+        permit
     }
 
     /// Records that an operation with this permit has completed. The last one of the chain frees
     /// the capacity.
-   pub(crate) fn release(&mut self, permit: u32, now: Instant) {
+    pub(crate) fn release(&mut self, permit: u32, now: Instant) {
         self.completed = Some(now);
-       let Some(entry) = self.permits.get_mut(permit as usize) else { return };
-       match entry {
+        let Some(entry) = self.permits.get_mut(permit as usize) else { return };
+        match entry {
             Some(Permit { members: 2.., .. }) => {
-               entry.iter_mut().for_each(|entry| entry.members -= 1)
+                entry.iter_mut().for_each(|entry| entry.members -= 1)
             }
             _ => {
-               let Some(entry) = entry.take() else {
-                   debug_assert!(false, "permit {permit} is not in use");
+                let Some(entry) = entry.take() else {
+                    debug_assert!(false, "permit {permit} is not in use");
                     return;
                 };
-               self.free.push(permit);
-               self.overtaken = self.overtaken.max(Some(entry.started));
-               match entry.stuck {
+                self.free.push(permit);
+                self.overtaken = self.overtaken.max(Some(entry.started));
+                match entry.stuck {
                     true => self.stuck -= 1,
                     false => self.in_use -= 1,
                 }
@@ -126,7 +126,7 @@ impl Limiter {
     /// Excludes operations that are stuck. Returns true if that frees capacity. Call it now and
     /// then while operations wait.
     pub(crate) fn exclude_stuck(&mut self, now: Instant) -> bool {
-       let check_interval = self.stuck_after / CHECKS;
+        let check_interval = self.stuck_after / CHECKS;
         if !self.may_exclude()
             || self.checked_at.is_some_and(|checked_at| now < checked_at + check_interval)
         {
@@ -135,12 +135,12 @@ impl Limiter {
         self.checked_at = Some(now);
         let is_stalled = self.completed.is_none_or(|completed| now >= completed + self.stuck_after);
         let late = if is_stalled { Some(now) } else { self.overtaken };
-       let is_late =
+        let is_late =
             |started: Instant| late.is_some_and(|late| late >= started + self.stuck_after);
         let before = self.stuck;
-       for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.stuck) {
-           if self.stuck < self.max_stuck && is_late(entry.started) {
-               entry.stuck = true;
+        for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.stuck) {
+            if self.stuck < self.max_stuck && is_late(entry.started) {
+                entry.stuck = true;
                 self.stuck += 1;
                 self.in_use -= 1;
             }
@@ -157,29 +157,29 @@ mod tests {
     const LONG: Duration = Duration::from_millis(100);
 
     #[test]
-   fn stuck_operations_use_no_capacity() {
+    fn stuck_operations_use_no_capacity() {
         let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 3);
         let start = Instant::now();
-       (0..2).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
+        (0..2).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
         assert_eq!((limiter.available(), limiter.is_half_used()), (0, true));
-       assert!(!limiter.exclude_stuck(start + LONG / 2), "they may still complete");
+        assert!(!limiter.exclude_stuck(start + LONG / 2), "they may still complete");
         assert!(limiter.exclude_stuck(start + LONG));
         assert_eq!((limiter.available(), limiter.in_use()), (2, 0));
         // At most three count as stuck.
-       (2..4).for_each(|permit| assert_eq!(limiter.acquire(1, start + LONG), permit));
+        (2..4).for_each(|permit| assert_eq!(limiter.acquire(1, start + LONG), permit));
         assert!(limiter.exclude_stuck(start + LONG * 2));
         assert_eq!((limiter.available(), limiter.may_exclude()), (1, false));
         assert!(!limiter.exclude_stuck(start + LONG * 99));
         // They complete after all.
-       (0..4).for_each(|permit| limiter.release(permit, start + LONG * 100));
+        (0..4).for_each(|permit| limiter.release(permit, start + LONG * 100));
         assert_eq!((limiter.available(), limiter.stuck), (2, 0));
     }
 
     #[test]
-   fn slow_operations_are_not_stuck() {
+    fn slow_operations_are_not_stuck() {
         let mut limiter = Limiter::new(4).exclude_stuck_after(LONG, 1000);
         let start = Instant::now();
-       (0..4).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
+        (0..4).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
         // A slow device completes one operation after the other.
         limiter.release(0, start + LONG * 9);
         assert_eq!(limiter.acquire(1, start + LONG * 9), 0);
@@ -193,17 +193,17 @@ mod tests {
     }
 
     #[test]
-   fn without_a_bound_on_stuck_operations_none_is_excluded() {
+    fn without_a_bound_on_stuck_operations_none_is_excluded() {
         let mut limiter = Limiter::new(1);
         let start = Instant::now();
-       let permit = limiter.acquire(1, start);
+        let permit = limiter.acquire(1, start);
         assert!(!limiter.may_exclude() && !limiter.exclude_stuck(start + LONG * 99));
-       limiter.release(permit, start);
+        limiter.release(permit, start);
         assert_eq!(limiter.available(), 1);
     }
 
     #[test]
-   fn the_last_of_a_chain_frees_the_capacity_in_any_order() {
+    fn the_last_of_a_chain_frees_the_capacity_in_any_order() {
         let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 1);
         let start = Instant::now();
         let chain = limiter.acquire(2, start);

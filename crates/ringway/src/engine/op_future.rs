@@ -1,4 +1,5 @@
-//! The future of operations on their way: pushed when first polled, given up when dropped.
+//! The future of one or more operations: it pushes them when first polled and gives them up when
+//! dropped.
 
 use super::shard::{Group, OpResult, OpResults, Refused};
 use super::submission::Schedule;
@@ -8,24 +9,24 @@ use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What is pushed together and waited for together: an operation, or any number of them.
+/// Operations that are pushed and awaited together: one, or any number of them.
 pub(crate) trait Operations: Unpin {
-    /// What became of it.
-    type OpResult;
+    /// The result of all of them.
+    type Output;
 
     fn operations(self) -> impl Iterator<Item = Operation>;
 
-    /// What became of it, from what became of its one operation.
-    fn one(outcome: OpResult) -> Self::OpResult;
+    /// The result, from that of a single operation.
+    fn one(result: OpResult) -> Self::Output;
 
-    /// The same, of each of its operations.
-    fn all(results: OpResults) -> Self::OpResult;
+    /// The result, from those of each operation.
+    fn all(results: OpResults) -> Self::Output;
 
     fn trace(&self) -> Trace;
 }
 
 impl Operations for Operation {
-    type OpResult = OpResult;
+    type Output = OpResult;
 
     #[inline]
     fn operations(self) -> impl Iterator<Item = Operation> {
@@ -33,8 +34,8 @@ impl Operations for Operation {
     }
 
     #[inline]
-    fn one(outcome: OpResult) -> OpResult {
-        outcome
+    fn one(result: OpResult) -> OpResult {
+        result
     }
 
     #[inline]
@@ -48,14 +49,14 @@ impl Operations for Operation {
 }
 
 impl Operations for Vec<Operation> {
-    type OpResult = Vec<OpResult>;
+    type Output = Vec<OpResult>;
 
     fn operations(self) -> impl Iterator<Item = Operation> {
         self.into_iter()
     }
 
-    fn one(outcome: OpResult) -> Vec<OpResult> {
-        vec![outcome]
+    fn one(result: OpResult) -> Vec<OpResult> {
+        vec![result]
     }
 
     fn all(results: OpResults) -> Vec<OpResult> {
@@ -67,30 +68,29 @@ impl Operations for Vec<Operation> {
     }
 }
 
-/// What a forked child is wake_epoch: its parent has the queue.
+/// The result in a forked child, whose parent owns the queue.
 fn forked(operation: Operation) -> OpResult {
     Err(Box::new(Refused { reason: Reason::Forked, operation }))
 }
 
-/// Operations on their way, each with its own result.
+/// Operations in flight, each with its own result.
 ///
-/// Dropped at any point they are cancelled; what they own is kept until the kernel has let go of
-/// it.
+/// Dropping the future cancels them. What they own is kept until the kernel no longer uses it.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct OpFuture<'a, L: Operations> {
     engine: &'a Inner,
     schedule: Schedule,
-    /// Bytes that may be copied while it is submitted.
+    /// Bytes that the submission may copy.
     copies: usize,
     stage: Stage<L>,
     trace: Trace,
 }
 
-/// Where a flight is.
+/// The stage of the future.
 enum Stage<L> {
-    /// Nothing has been asked of the kernel.
+    /// Nothing has been submitted.
     New(L),
-    /// Its operations are in this shard.
+    /// The operations are in this shard.
     Pushed {
         shard: usize,
         group: Group,
@@ -104,7 +104,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
         Self { engine, schedule, copies: 0, stage: Stage::New(operations), trace }
     }
 
-    /// So many bytes may be copied while it is submitted: it gives way to other tasks now and then.
+    /// Sets how many bytes the submission may copy, so that the task yields now and then.
     #[inline]
     pub(crate) fn copies(mut self, copies: usize) -> Self {
         self.copies = copies;
@@ -112,11 +112,11 @@ impl<'a, L: Operations> OpFuture<'a, L> {
     }
 
     #[inline]
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::OpResult> {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Output> {
         if !self.engine.is_here() {
             return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Done) {
                 Stage::New(operations) => L::all(operations.operations().map(forked).collect()),
-                // What it pushed is its parent's.
+                // The parent owns what it pushed.
                 Stage::Pushed { group, .. } => {
                     std::mem::forget(group);
                     L::all(OpResults::new())
@@ -126,7 +126,8 @@ impl<'a, L: Operations> OpFuture<'a, L> {
         }
         let is_new = matches!(self.stage, Stage::New(_));
         if is_new {
-            // A file system in memory answers at once, and others are to run too.
+            // Operations may complete at once (on a file system in memory), so the task must yield
+            // sometimes.
             std::task::ready!(if self.copies > 0 {
                 coop::poll_proceed(cx, self.copies)
             } else {
@@ -164,9 +165,9 @@ impl<'a, L: Operations> OpFuture<'a, L> {
 }
 
 impl<L: Operations> Future for OpFuture<'_, L> {
-    type Output = L::OpResult;
+    type Output = L::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::OpResult> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::Output> {
         let _entered = self.trace.enter();
         self.advance(cx)
     }
@@ -189,9 +190,9 @@ mod tests {
     use ringway_core::BackendKind;
     use std::task::Waker;
 
-    /// Where everything is done at once, groups give way now and then as single operations do.
+    /// Where all operations complete at once, groups yield as single operations do.
     #[test]
-    fn a_task_whose_operations_are_done_at_once_gives_way() {
+    fn a_task_whose_operations_complete_at_once_yields() {
         let engine = Engine::builder().backend(BackendKind::Null).build().unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         let group = || vec![op::nop(), op::nop()];

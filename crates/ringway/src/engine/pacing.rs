@@ -82,15 +82,15 @@ impl Pacer {
     }
 
     /// Records that a transfer was given to the queue. Returns its permit.
-   pub(crate) fn submitted(&mut self, now: Instant) -> u32 {
+    pub(crate) fn submitted(&mut self, now: Instant) -> u32 {
         self.completed_since = 0;
         self.moves += 1;
         self.limiter.acquire(1, now)
     }
 
     /// Records that the transfer with this permit has completed.
-   pub(crate) fn completed(&mut self, permit: u32, now: Instant) {
-       self.limiter.release(permit, now);
+    pub(crate) fn completed(&mut self, permit: u32, now: Instant) {
+        self.limiter.release(permit, now);
         self.completed_since += 1;
         self.moves += 1;
     }
@@ -102,36 +102,36 @@ mod tests {
     use proptest::prelude::*;
 
     /// A pacer, and the permits of the transfers in flight.
-   struct Model {
+    struct Model {
         pace: Pacer,
-       permits: std::ops::Range<u32>,
+        permits: std::ops::Range<u32>,
         now: Instant,
     }
 
-   impl Model {
-       fn new(cap: usize, submitted: u32) -> Self {
+    impl Model {
+        fn new(cap: usize, submitted: u32) -> Self {
             let mut pace = Pacer::new(cap, 1024);
             let now = Instant::now();
-           (0..submitted).for_each(|permit| assert_eq!(pace.submitted(now), permit));
-           Self { pace, permits: 0..submitted, now }
+            (0..submitted).for_each(|permit| assert_eq!(pace.submitted(now), permit));
+            Self { pace, permits: 0..submitted, now }
         }
 
         fn completed(&mut self, count: usize) {
-           self.permits
+            self.permits
                 .by_ref()
                 .take(count)
-               .for_each(|permit| self.pace.completed(permit, self.now));
+                .for_each(|permit| self.pace.completed(permit, self.now));
         }
     }
 
     #[test]
-   fn a_lone_operation_is_submitted_at_once() {
+    fn a_lone_operation_is_submitted_at_once() {
         assert!(Pacer::new(256, 0).is_due(1, 0));
         assert!(!Pacer::new(256, 0).is_due(0, 0));
     }
 
     #[test]
-   fn under_load_an_eighth_is_a_batch() {
+    fn under_load_an_eighth_is_a_batch() {
         let mut model = Model::new(256, 128);
         assert!(!model.pace.is_due(15, 0));
         assert!(model.pace.is_due(16, 0));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-   fn no_more_is_submitted_than_the_limiter_allows() {
+    fn no_more_is_submitted_than_the_limiter_allows() {
         let mut model = Model::new(8, 8);
         assert!(!model.pace.is_due(1000, 0));
         model.completed(1);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-   fn stuck_transfers_hold_up_nothing() {
+    fn stuck_transfers_hold_up_nothing() {
         let mut model = Model::new(256, 128);
         assert!(!model.pace.is_due(1, 0));
         assert!(model.pace.limiter.exclude_stuck(model.now + STUCK_AFTER));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-   fn one_submission_copies_a_bounded_amount() {
+    fn one_submission_copies_a_bounded_amount() {
         let taken = |bytes| {
             let mut work = CopyWork::default();
             (1..).find(|_| {

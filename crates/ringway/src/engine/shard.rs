@@ -1,15 +1,16 @@
-//! A shard: one queue, and who moves it along.
+//! A shard: one queue and its scheduling. Futures push operations here and take results; the
+//! combining lock and the reactors are in their own modules.
 //!
-//! A future puts its operations into slots of the shard's table, under a lock held for a moment,
-//! and finds their results there. When it is time ([`Pacer`]), whoever is there becomes the
-//! [combiner](super::combiner): it submits what is pending, takes what has completed, marks it in
-//! the slots, and wakes the futures outside all locks. Nobody waits for a thread that is in the
-//! kernel.
+//! A future puts its operations into slots of the shard's table, under a lock that is held briefly,
+//! and takes their results from there. When a submission is due ([`Pacer`]), the calling thread
+//! becomes the [combiner](super::combiner): it submits pending operations, picks up completions,
+//! marks them in the slots, and wakes the futures outside all locks. No thread waits for another
+//! one that is in the kernel.
 
 use super::combiner::Combiner;
 use super::limiter::Limiter;
 use super::pacing::{CopyWork, Pacer};
-use super::reactor::manual::Notifier;
+use super::reactor::notifier::Notifier;
 use super::reactor::{Executor, Reactors};
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
@@ -29,110 +30,108 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Rooms of the lanes whose operations end by themselves, mostly.
+/// Limits of the lanes whose operations normally end by themselves.
 const CALLS: u32 = 1024;
 const OPENS: u32 = 1024;
-/// Some for each thread that there is for them.
+/// A few for each thread that runs closures.
 const CLOSURES: u32 = 64;
-/// On uring each sync has a kernel thread while it waits, of those that opens need too: fewer than
-/// there may be.
+/// On uring each waiting sync occupies a kernel thread, which opens need too. This is less than the
+/// limit of kernel threads.
 pub(super) const SYNCS: u32 = 16;
 
-/// The most operations of a kind that are written off because they hang: transfers of storage,
-/// syncs, closures. Each may keep a thread.
+/// The most operations of one kind (storage transfers, syncs, closures) that count as stuck. Each
+/// may occupy a thread.
 const MAX_STUCK: u32 = 1024;
-/// When no sync, or no closure, has completed for so long, those that are older are stuck.
+/// If no sync (or no closure) completes for this long, older ones count as stuck.
 const SYNCS_STUCK_AFTER: Duration = Duration::from_millis(250);
 const CLOSURES_STUCK_AFTER: Duration = Duration::from_millis(500);
 
-/// So long a backend that has failed for good is waited for, in all.
+/// How long to wait in total for operations of a backend that has failed.
 const FAILED: Duration = Duration::from_secs(1);
-/// A backend that has no memory for so long has failed for good.
+/// A backend that has been out of memory for this long has failed.
 const NO_MEMORY: Duration = Duration::from_secs(10);
 
-/// Of how many pushes one's time is recorded: looking at the clock for each would be seen in the
-/// figures.
+/// One of this many pushes is timed: reading the clock for each would cost measurable time.
 const SAMPLE: u64 = 8;
 
-/// The most operations that one round submits: as many as a submission queue has entries for, by
-/// default.
+/// The most operations that one round submits: the default size of a submission queue.
 const MAX_SUBMITTED: usize = 128;
 
 pub(crate) struct Shard {
     state: Mutex<State>,
-    /// The combiner's.
+    /// Locked by the combiner.
     ring: Mutex<Ring>,
     pub(super) combiner: Combiner,
-    /// Readable when there may be something to reap.
+    /// Readable when there may be completions to reap.
     readable: OwnedFd,
     /// The backend has failed for good.
     failed: AtomicBool,
     pub(super) notifier: Arc<Notifier>,
 }
 
-/// What became of one operation.
+/// The result of one operation.
 pub(crate) type OpResult = Result<Completion, Box<Refused>>;
 
-/// An operation that was not taken, with the buffer that it owned.
+/// An operation that the queue refused, with the buffer that it owned.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) reason: Reason,
     pub(crate) operation: Operation,
 }
 
-/// What became of all operations of one future, in their order.
+/// The results of all operations of one future, in order.
 pub(crate) type OpResults = SmallVec<[OpResult; 1]>;
 
-/// The operations of one future, each in its slot, or refused.
+/// The operations of one future: each is in its slot, or refused.
 pub(crate) type Group = SmallVec<[Result<OpId, Box<Refused>>; 1]>;
 
-/// What the reaper has seen of a shard.
+/// Counters of a shard. The reaper compares two snapshots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     rounds: u64,
     pickups: u64,
     looks: u64,
-    /// Of transfers of storage.
+    /// Storage transfers submitted or completed.
     pub(super) moves: u64,
 }
 
-/// How a shard does, as the reaper finds it.
+/// The state of a shard since a snapshot, as the reaper needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Nothing has happened, and there is nothing to do.
     Idle,
-    /// Somebody moves it.
+    /// Some thread drives the shard.
     Moving,
-    /// Operations wait for room that others do not leave: some of those may be written off before
-    /// long.
+    /// Operations wait for capacity that other operations do not release. Some of those may soon
+    /// count as stuck.
     Waiting,
-    /// There is something to do, and nobody has come.
+    /// There is work, and no thread has come to do it.
     Late,
 }
 
-/// Futures that were woken and have not looked for their results. Each will have something to
-/// submit, mostly, so it is worth waiting for them; but one may be forgotten, or its worker may
-/// compute. Then the reaper comes, and nobody waits any more.
+/// Futures that were woken and have not taken their results yet. Most of them will push another
+/// operation, so a submission waits for them. But a future may be forgotten, or its worker may be
+/// busy computing. Then the reaper calls `forget`, and submissions wait for them no longer.
 #[derive(Debug, Default)]
 struct WokenFutures {
     count: usize,
-    /// Where the latest of them was polled. They are nothing to those polled elsewhere, whose
-    /// runtime may be quicker.
+    /// The executor of the one woken last. Submissions from other executors do not wait for these
+    /// futures, because their runtime may be quicker.
     executor: Executor,
-    /// Counts how often they were forgotten.
+    /// How often `forget` was called.
     epoch: u32,
-    /// Counts those that have looked.
+    /// How many futures took their results or were dropped.
     looks: u64,
 }
 
 impl WokenFutures {
-    /// What a future has to show that was polled there, and that is to be woken.
+    /// The epoch for a future that is about to be woken on this executor.
     fn next_epoch(&mut self, executor: Executor) -> u32 {
         self.executor = executor;
         self.epoch + 1
     }
 
-    /// One has looked, or has gone.
+    /// Records that a future woken in `wake_epoch` took its results or was dropped.
     fn looked(&mut self, wake_epoch: u32) {
         if wake_epoch == self.epoch + 1 {
             self.count = self.count.saturating_sub(1);
@@ -140,110 +139,109 @@ impl WokenFutures {
         }
     }
 
-    /// Nobody waits for those that are left.
+    /// Stops waiting for the remaining futures.
     fn forget(&mut self) {
         (self.count, self.epoch) = (0, self.epoch.wrapping_add(1) & i32::MAX as u32);
     }
 
-    /// Those that may concern a future that is polled there.
+    /// The futures that a submission from this executor waits for.
     fn at(&self, executor: Executor) -> usize {
         if self.executor == executor { self.count } else { 0 }
     }
 }
 
-/// What an operation that could be submitted waits for.
+/// What pending operations wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitsFor {
-    /// Futures that were woken, and that will have more to submit.
+    /// For woken futures, which will push more operations.
     Woken,
-    /// As many as make a group, or completions.
+    /// For a batch to fill, or for completions.
     Batch,
-    /// Completions, or that what hangs is written off.
+    /// For completions, or for stuck operations to be excluded.
     Capacity,
 }
 
-/// What futures touch, and the combiner between its system calls.
+/// State that futures use, and the combiner between its system calls.
 pub(crate) struct State {
     table: Table<Waiter>,
-    /// Those whose turn comes when a group has gathered, and when there is room.
+    /// Transfers that wait for a batch to fill or for free capacity.
     paced: Pending,
-    /// Those whose turn is now, by their [`Lane`].
+    /// Operations that are submitted at once, by [`Lane`].
     lanes: [LaneQueue; LANES.len()],
-    /// Operations in all of these.
+    /// Operations pending in all lanes.
     in_lanes: usize,
-    /// Operations whose futures have gone, to be cancelled.
+    /// Operations to cancel, because their futures were dropped.
     cancels: Vec<OpId>,
     pace: Pacer,
-    /// Everything is to be submitted that there is room for.
+    /// The next round submits everything that has capacity.
     flush: bool,
-    /// The thread that submits copies what goes through the page cache, so one submission takes
-    /// only so much of that.
+    /// The submitting thread copies transfers through the page cache, so one submission takes a
+    /// limited number of those.
     submitter_copies: bool,
-    /// The reactors' business.
+    /// The reactors of this shard.
     reactors: Reactors,
-    /// Futures that were woken and have not looked for their results.
+    /// Futures that were woken and have not taken their results.
     woken: WokenFutures,
-    /// Futures that the last of those wakes, or a reaper: a task that woke them one by one would
-    /// have a worker of its runtime woken for each.
+    /// Futures that the last of the woken ones wakes, or a reactor. If a task woke them one by one,
+    /// its runtime would wake a worker for each.
     deferred_wakers: Vec<Waker>,
-    /// How often the shard has been moved along.
+    /// Combining rounds so far.
     rounds: u64,
-    /// How often completions were picked up.
+    /// Rounds that picked up completions.
     pickups: u64,
 }
 
-/// A lane's operations whose turn is now.
+/// The operations of one lane.
 struct LaneQueue {
     pending: Pending,
     limiter: Limiter,
 }
 
-/// What belongs to the combiner.
+/// The part of a shard that only the combiner uses.
 pub(super) struct Ring {
     backends: Backends,
     recorder: Recorder,
-    /// Since when the backend fails.
+    /// Since when the backend has been failing.
     failing: Option<Instant>,
 }
 
-/// What the rounds of a combiner leave to be done without a lock, and what a round came to.
+/// The output of a combiner's rounds, which it handles without a lock.
 #[derive(Default)]
 pub(super) struct RoundOutput {
-    /// There is already reason for another.
+    /// Another round is needed.
     pub(super) more: bool,
-    /// This thread has copied enough: another one makes the next round.
+    /// This thread has copied enough; another thread makes the next round.
     pub(super) hand_over: bool,
-    /// Operations submitted.
+    /// Operations submitted in all rounds.
     pub(super) submitted: usize,
     pub(super) wakers: Vec<Waker>,
-    /// To be dropped.
+    /// Completed operations whose futures are gone, to be dropped.
     orphans: Vec<Orphan<Waiter>>,
-    /// To be closed.
+    /// Descriptors to close.
     closing: Vec<OwnedFd>,
 }
 
-/// The one operation of the future that combines, and where its completion goes.
+/// The single operation of the future that is combining, and where its completion goes.
 pub(super) struct Own<'a> {
     pub(super) id: OpId,
     pub(super) completion: &'a mut Option<Completion>,
 }
 
-/// What a push came to.
+/// The result of a push.
 pub(crate) struct Pushed {
     pub(crate) group: Group,
-    /// It may be worth a look at the results.
+    /// The results may already be there.
     pub(crate) may_be_done: bool,
-    /// The runtime that polls the future, if its I/O driver is still to be asked to pick up
-    /// completions.
+    /// The runtime that polls the future, if it is not yet registered as a reactor of the shard.
     #[cfg(feature = "tokio")]
     pub(crate) unregistered: Option<tokio::runtime::Id>,
 }
 
 impl Shard {
-    /// A shard of which at most `paced` transfers of storage, and `waiting` operations that may
-    /// wait for ever, are in flight. `notifier` is rung for the reaper.
+    /// Creates a shard with at most `paced` storage transfers and `waiting` operations of
+    /// [`Lane::Wait`] in flight. It notifies `notifier` when the reaper has to come.
     ///
-    /// Blocks for some system calls, as [`Options::build`] does.
+    /// Blocks for several system calls, as [`Options::build`] does.
     pub(crate) fn new(
         options: &Options,
         paced: u32,
@@ -265,17 +263,17 @@ impl Shard {
         let lane = |lane| {
             let all = Limiter::new(limit(lane) as usize);
             let limiter = match excludes_stuck(lane) {
-                Some(stalled) => all.exclude_stuck_after(stalled, MAX_STUCK as usize),
+                Some(after) => all.exclude_stuck_after(after, MAX_STUCK as usize),
                 None => all,
             };
             LaneQueue { pending: Pending::default(), limiter }
         };
-        // Each sync may have a write before it, and transfers, syncs, their writes and closures may
-        // be stuck.
-        let besides = paced.saturating_add(SYNCS).saturating_add(4 * MAX_STUCK);
-        let in_all = LANES.into_iter().map(limit).fold(besides, u32::saturating_add);
-        // Closing is the engine's business, which waits.
-        let options = options.clone().in_flight(in_all).close_wait(Duration::ZERO);
+        // Each sync may have a write before it. Transfers, syncs, their writes and closures may be
+        // stuck.
+        let extra = paced.saturating_add(SYNCS).saturating_add(4 * MAX_STUCK);
+        let total = LANES.into_iter().map(limit).fold(extra, u32::saturating_add);
+        // The engine closes its shards, and does the waiting.
+        let options = options.clone().in_flight(total).close_wait(Duration::ZERO);
         let (mut table, mut backends) = options.build_halves()?;
         let readable = match backends.poll_fd().and_then(|fd| fd.try_clone_to_owned()) {
             Ok(readable) => readable,
@@ -308,7 +306,7 @@ impl Shard {
         })
     }
 
-    /// Takes operations in for a future that is polled at `place`, and submits them if it is time.
+    /// Accepts operations of a future that `executor` polls, and submits them if that is due.
     #[inline]
     pub(crate) fn push(
         &self,
@@ -336,7 +334,7 @@ impl Shard {
                 pushed.may_be_done = true;
             }
             None => {
-                // (If it is due, whoever combines goes round again.)
+                // If a submission is due, the current combiner makes another round.
                 state.set_waker(lead, waker);
                 let holds_back = !is_due && state.holds_back();
                 drop(state);
@@ -348,13 +346,13 @@ impl Shard {
         pushed
     }
 
-    /// Half of a lane's room, or more, is taken.
+    /// Whether at least half of a lane's capacity is in use.
     pub(crate) fn is_half_used(&self, lane: Lane) -> bool {
         self.state().lanes[lane as usize].limiter.is_half_used()
     }
 
-    /// The results of all of a group, in their order, if all are there; else the waker is kept. The
-    /// last future of those that were woken submits what the others have left.
+    /// Takes the results of a whole group, in order, if all are there; otherwise keeps the waker.
+    /// The last of the futures that were woken submits what the others have pushed.
     pub(crate) fn take(
         &self,
         group: &mut Group,
@@ -367,7 +365,7 @@ impl Shard {
         state.wake_if_last(&mut wakers);
         let is_due = taken.is_some() && state.paced.len() > 0 && state.is_due(executor);
         drop(state);
-        // Without the lock: it may own anything.
+        // Dropped without the lock, because a waker may own anything.
         drop(before);
         wake_all(&mut wakers);
         if is_due && let Some(guard) = self.combiner.try_lock() {
@@ -376,7 +374,7 @@ impl Shard {
         taken
     }
 
-    /// A future has gone: what has not been started is dropped, what has is cancelled.
+    /// A future was dropped: drops its operations that have not started, and cancels the others.
     pub(crate) fn give_up(&self, group: &Group) {
         let mut given_up = SmallVec::<[GivenUp<Waiter>; 1]>::new();
         let mut wakers = Vec::new();
@@ -395,14 +393,14 @@ impl Shard {
         }
     }
 
-    /// Moves the shard along, if nobody is at it; else whoever is does it again. How many futures
-    /// were woken.
+    /// Makes combining rounds. If another thread is combining, it makes another round instead.
+    /// Returns the number of futures woken here.
     pub(crate) fn drive(&self, executor: Executor) -> usize {
         self.combiner.try_lock().map_or(0, |guard| self.combine(guard, None, executor, None, false))
     }
 
-    /// Submits all that there is room for and takes what has completed, whatever the pace, and
-    /// whoever was woken. How many futures were woken.
+    /// Submits everything that has capacity and picks up completions, without waiting for a batch
+    /// or for woken futures. Returns the number of futures woken.
     pub(crate) fn flush(&self) -> usize {
         {
             let mut state = self.state();
@@ -412,13 +410,13 @@ impl Shard {
         self.drive(Executor::Manual)
     }
 
-    /// As [`flush`](Self::flush), after operations that hang have been written off.
+    /// As [`flush`](Self::flush), after stuck operations have been excluded.
     pub(crate) fn flush_without_stuck(&self) -> usize {
         self.state().exclude_stuck(Instant::now());
         self.flush()
     }
 
-    /// One round of the combiner: submits, and takes what has completed.
+    /// One round of the combiner: submits, and picks up completions.
     pub(super) fn round(
         &self,
         state: Option<MutexGuard<'_, State>>,
@@ -427,7 +425,7 @@ impl Shard {
         by_task: bool,
         round: &mut RoundOutput,
     ) {
-        // Only the combiner has both locks at a time.
+        // Only the combiner holds both locks, in this order.
         let mut ring = lock(&self.ring);
         let ring = &mut *ring;
         let mut state = state.unwrap_or_else(|| self.state());
@@ -455,7 +453,7 @@ impl Shard {
                     break self.state();
                 }
             }
-            // A retry, the next piece, the next of a chain.
+            // A retry, the next piece of a split, or the next of a chain is pending.
             if !moved || !state.table.has_pending() {
                 break state;
             }
@@ -468,7 +466,7 @@ impl Shard {
         if !by_task || state.woken.at(executor) == 0 {
             state.wake_deferred(&mut round.wakers);
         }
-        // No memory, say: the next round is the reaper's.
+        // After a failure (no memory, for example) the reaper makes the next round.
         round.hand_over |= failing;
         round.more =
             round.hand_over || state.flush || state.is_due(executor) || !state.cancels.is_empty();
@@ -479,7 +477,8 @@ impl Shard {
         }
     }
 
-    /// The backend has failed for good: answers all that is in flight, and takes no more.
+    /// The backend has failed for good: completes everything in flight with an error, and refuses
+    /// new operations.
     fn fail(&self, ring: &mut Ring, error: &io::Error) {
         self.cancel_and_wait(ring, FAILED);
         let mut state = self.state();
@@ -488,8 +487,8 @@ impl Shard {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Cancels all that is in flight and waits for it, at most for `wait`; futures can look for
-    /// their results meanwhile.
+    /// Cancels everything in flight and waits for it, at most for `wait`. Futures can take results
+    /// meanwhile.
     fn cancel_and_wait(&self, ring: &mut Ring, wait: Duration) {
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
         self.state().table.begin_close(&mut ring.backends);
@@ -499,24 +498,24 @@ impl Shard {
         }
     }
 
-    /// Its backend has failed for good: nothing is in flight, and nothing is taken any more.
+    /// Whether the backend has failed for good. Then nothing is in flight, and pushes are refused.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Something waits that only a task of a runtime, or the thread, will see to.
+    /// Whether something is pending that only a task of a runtime, or the thread, will handle.
     pub(crate) fn holds_back(&self) -> bool {
         self.state().holds_back()
     }
 
-    /// What there is to be seen of it, to compare with later.
+    /// The counters now, to compare with later.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let (rounds, pickups) = (state.rounds, state.pickups);
         Snapshot { looks: state.woken.looks, moves: state.pace.moves(), rounds, pickups }
     }
 
-    /// What has become of it since it was seen. Writes off what hangs while others wait.
+    /// What has happened since the snapshot. Excludes stuck operations if others wait for capacity.
     pub(crate) fn progress(&self, before: Snapshot) -> Progress {
         let now = self.snapshot();
         let (waits_for, has_room) = {
@@ -528,7 +527,7 @@ impl Shard {
             Some(WaitsFor::Woken) if now.looks == before.looks => Progress::Late,
             Some(WaitsFor::Batch) if now.moves == before.moves => Progress::Late,
             Some(WaitsFor::Woken | WaitsFor::Batch) => Progress::Moving,
-            // To submit is not to pick up: tasks may do that while nobody looks at what completes.
+            // Submitting is not picking up: tasks may submit while completions wait.
             _ if now.pickups == before.pickups && !self.has_failed() && self.is_readable() => {
                 Progress::Late
             }
@@ -543,22 +542,22 @@ impl Shard {
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Futures are polled that nobody but the thread picks up completions for.
+    /// Whether only the engine's thread picks up completions for some futures.
     pub(crate) fn needs_thread(&self) -> bool {
         self.state().reactors.thread
     }
 
-    /// Readable when there may be something to reap.
+    /// Readable when there may be completions to reap.
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
     }
 
-    /// Who picks up completions, to be changed.
+    /// Changes the reactors.
     pub(crate) fn reactors<R>(&self, change: impl FnOnce(&mut Reactors) -> R) -> R {
         change(&mut self.state().reactors)
     }
 
-    /// With nothing in flight, the thread need not be quick.
+    /// With nothing in flight, the thread is not needed.
     pub(crate) fn rest_if_idle(&self) {
         let mut state = self.state();
         if state.table.in_flight() == 0 {
@@ -566,10 +565,10 @@ impl Shard {
         }
     }
 
-    /// Cancels what is in flight and waits for it, at most for `wait`; what is left then is leaked.
-    /// Whoever picks up completions need not come again.
+    /// Cancels everything in flight and waits for it, at most for `wait`, and leaks the rest. Then
+    /// the reactors are released.
     pub(crate) fn close(&self, wait: Duration) {
-        // Who comes meanwhile finds it taken and goes on, rather than wait.
+        // A thread that comes meanwhile finds the lock taken and continues, instead of waiting.
         let guard = loop {
             match self.combiner.try_lock() {
                 Some(guard) => break guard,
@@ -582,18 +581,18 @@ impl Shard {
         self.reactors(Reactors::close).into_iter().for_each(Waker::wake);
     }
 
-    /// Operations counted; and how many of those in flight have not been started.
+    /// The operation counts, and how many of those in flight are still pending.
     pub(crate) fn counts(&self) -> (Counts, usize) {
         let state = self.state();
         (state.table.counts(), state.paced.len() + state.in_lanes)
     }
 
-    /// What the queue has done, and what was recorded of it.
+    /// Calls `look` with the statistics of the queue and those of the recorder.
     pub(crate) fn with_stats<R>(
         &self,
         look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
     ) -> R {
-        // One lock after the other: a combiner takes the ring's while it holds the state's.
+        // One lock after the other, because a combiner locks the state while it holds the ring.
         let stats = self.state().table.stats();
         let ring = lock(&self.ring);
         look(
@@ -607,7 +606,7 @@ impl Shard {
         lock(&self.ring).backends.explain()
     }
 
-    /// Registers an arena's memory with the ring; a refusal is in the explanation.
+    /// Registers an arena's memory with the ring. A refusal appears in the explanation.
     pub(crate) fn register(&self, arena: &ringway_core::Arena) {
         let _ = lock(&self.ring).backends.register_arena(arena);
     }
@@ -621,14 +620,14 @@ impl Drop for Shard {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Closing is the engine's business, which waits.
+        // The engine closes its shards, and does the waiting.
         state.table.shut_down(&mut ring.backends, Duration::ZERO);
     }
 }
 
 impl State {
-    /// Puts a future's operations into slots, and at the end of their list. The lead is the first
-    /// that was not refused.
+    /// Puts a future's operations into slots and appends them to their lists. Returns the group and
+    /// its lead, which is the first operation that was not refused.
     #[inline]
     fn insert(
         &mut self,
@@ -661,7 +660,7 @@ impl State {
         (group, lead)
     }
 
-    /// Keeps a group's waker, unless it has one that wakes the same task. Gives back what is to be
+    /// Keeps a group's waker, unless the kept one wakes the same task. Returns the old waker, to be
     /// dropped without the lock.
     fn set_waker(&mut self, lead: OpId, waker: &Waker) -> Option<Waker> {
         match &mut self.table.attachment(lead)?.waker {
@@ -670,7 +669,7 @@ impl State {
         }
     }
 
-    /// As [`Shard::take`]; with a waker that is to be dropped without the lock.
+    /// As [`Shard::take`]. Also returns a waker to be dropped without the lock.
     fn take(&mut self, group: &mut Group, waker: &Waker) -> (Option<OpResults>, Option<Waker>) {
         let lead = group.iter().find_map(|one| one.as_ref().ok().copied());
         if let Some(lead) = lead
@@ -689,7 +688,7 @@ impl State {
         (Some(taken.collect()), None)
     }
 
-    /// A future has gone. What is returned is to be dropped without the lock.
+    /// A future was dropped. The caller drops the returned value without the lock.
     fn give_up(&mut self, id: OpId) -> Option<GivenUp<Waiter>> {
         if let Some((true, schedule)) =
             self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.schedule))
@@ -706,7 +705,7 @@ impl State {
         match &given_up {
             GivenUp::InFlight => self.cancels.push(id),
             GivenUp::Done(_, waiter) if waiter.released => self.woken.looked(waiter.wake_epoch),
-            // The combiner has not come to it yet.
+            // The combiner has not handled this completion yet.
             GivenUp::Done(_, waiter) => {
                 leave(&mut self.pace, &mut self.lanes, waiter, Instant::now());
             }
@@ -715,20 +714,20 @@ impl State {
         Some(given_up)
     }
 
-    /// Those that are to be woken now.
+    /// Moves the deferred wakers to `wakers`, to be called now.
     fn wake_deferred(&mut self, wakers: &mut Vec<Waker>) {
         self.woken.count += self.deferred_wakers.len();
         wakers.append(&mut self.deferred_wakers);
     }
 
-    /// The same, when the last of those that were woken has looked.
+    /// The same, if no woken future is left that would do it.
     fn wake_if_last(&mut self, wakers: &mut Vec<Waker>) {
         if self.woken.count == 0 && !self.deferred_wakers.is_empty() {
             self.wake_deferred(wakers);
         }
     }
 
-    /// Whether it is time to submit, for somebody who is polled there.
+    /// Whether a submission by this executor is due.
     fn is_due(&self, executor: Executor) -> bool {
         self.reactors.closed && self.paced.len() > 0
             || self.in_lanes > 0
@@ -739,7 +738,7 @@ impl State {
             || self.pace.is_due(self.paced.len(), self.woken.at(executor))
     }
 
-    /// What operations or wake-ups wait for, besides the kernel, to be submitted or wake_epoch.
+    /// What keeps pending operations or deferred wakers waiting, besides the kernel.
     fn waits_for(&self) -> Option<WaitsFor> {
         let ready = self.paced.len().min(self.pace.limiter.available());
         let is_blocked = |pending: &Pending, limiter: &Limiter| {
@@ -764,7 +763,7 @@ impl State {
         self.waits_for().is_some()
     }
 
-    /// All that waits to be submitted is for the futures that were woken to submit.
+    /// Whether the woken futures will submit everything that is pending.
     pub(super) fn woken_will_submit(&self) -> bool {
         self.woken.count > 0
             && self.in_lanes == 0
@@ -772,7 +771,8 @@ impl State {
             && !self.table.has_pending()
     }
 
-    /// Where operations wait, those that hang are written off; true if that leaves room.
+    /// Excludes stuck operations of the kinds that have operations waiting. Returns true if that
+    /// frees capacity.
     fn exclude_stuck(&mut self, now: Instant) -> bool {
         let mut has_room = self.paced.len() > 0 && self.pace.limiter.exclude_stuck(now);
         for lane in &mut self.lanes {
@@ -783,7 +783,7 @@ impl State {
         has_room
     }
 
-    /// Gives the backends those whose turn it is, and what is to be cancelled. How many, and
+    /// Gives the backends what is due, and cancellations. Returns the number of operations, and
     /// whether the submission has enough to copy.
     fn submit(
         &mut self,
@@ -795,8 +795,8 @@ impl State {
             self.table.cancel(backends, id);
         }
         let (mut submitted, mut copied_enough) = (0, false);
-        // A flood of one kind leaves room for the others: each lane is the first in its turn, and
-        // transfers have half.
+        // Many operations of one kind must leave capacity for others: the lanes take turns at being
+        // first, and transfers get half of a round.
         let most = if self.paced.len() > 0 { MAX_SUBMITTED / 2 } else { MAX_SUBMITTED };
         let (behind, first) = self.lanes.split_at_mut(self.rounds as usize % LANES.len());
         for lane in first.iter_mut().chain(behind).filter(|_| self.in_lanes > 0) {
@@ -836,7 +836,7 @@ impl State {
         (submitted, copied_enough)
     }
 
-    /// Sees to what is done, in a round that has begun then.
+    /// Delivers completions in a round that started at `begun`.
     fn deliver(
         &mut self,
         recorder: &mut Recorder,
@@ -845,7 +845,7 @@ impl State {
         round: &mut RoundOutput,
     ) {
         round.closing.append(self.table.closing());
-        // (Those of the rounds before may still be there.)
+        // The orphans of earlier rounds may still be there.
         let orphans = round.orphans.len();
         round.orphans.append(self.table.orphans());
         for orphan in &round.orphans[orphans..] {
@@ -883,8 +883,8 @@ impl State {
 }
 
 impl Ring {
-    /// After an error of the backend as a whole: true if it has failed for good. If it may be
-    /// better soon, this waits for a moment.
+    /// Whether the backend as a whole has failed for good. After an error that may pass, this
+    /// sleeps briefly.
     fn is_fatal(&mut self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         let passes = matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
@@ -896,13 +896,13 @@ impl Ring {
     }
 }
 
-/// Starts an operation of a lane; one of syncs with all that was pushed together with it, as a
-/// chain. How many.
+/// Starts an operation of a lane. Syncs start as a chain with all operations pushed together with
+/// them. Returns the number started.
 fn start(table: &mut Table<Waiter>, lane: &mut LaneQueue, first: OpId, now: Instant) -> usize {
     let is_sync = |waiter: &&mut Waiter| waiter.schedule == Schedule::Immediate(Lane::Sync);
     let count =
         table.attachment(first).filter(is_sync).map_or(1, |waiter| waiter.remaining as usize);
-    // They were pushed together, and none has been started.
+    // They were pushed together, and none has started.
     let mut chain = SmallVec::<[OpId; 4]>::from_slice(&[first]);
     while chain.len() < count
         && let Some(id) = lane.pending.pop(table)
@@ -920,7 +920,7 @@ fn start(table: &mut Table<Waiter>, lane: &mut LaneQueue, first: OpId, now: Inst
     chain.len()
 }
 
-/// An operation that had room is over.
+/// Releases the capacity of an operation that is done.
 fn leave(pace: &mut Pacer, lanes: &mut [LaneQueue], waiter: &Waiter, now: Instant) {
     match waiter.schedule {
         Schedule::Paced => pace.completed(waiter.permit, now),
@@ -929,7 +929,7 @@ fn leave(pace: &mut Pacer, lanes: &mut [LaneQueue], waiter: &Waiter, now: Instan
 }
 
 impl RoundOutput {
-    /// Drops what nobody waits for, even if a buffer of the program's own panics.
+    /// Drops orphans and closes descriptors, even if a custom buffer panics when it is dropped.
     pub(super) fn drop_orphans(&mut self) {
         self.closing.clear();
         for orphan in self.orphans.drain(..) {
@@ -938,16 +938,15 @@ impl RoundOutput {
     }
 }
 
-/// Wakes them all, even if one of them panics: what one task does harms no other.
+/// Wakes all of them, even if one panics: one task must not harm another.
 pub(super) fn wake_all(wakers: &mut Vec<Waker>) {
     for waker in wakers.drain(..) {
-        // The panic has been told of by the panic hook.
+        // The panic hook has already reported the panic.
         let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
 
-/// A lock whose holders leave what it guards right at every moment: a panic elsewhere poisons
-/// nothing.
+/// Locks a mutex and ignores poisoning: its data is consistent whenever a holder may panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -960,10 +959,9 @@ mod tests {
     use std::io::Write;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A task that submits and then computes has a shard that is late, though it has just been
-    /// moved along.
+    /// If a task submits and then computes, its shard is late, although a round has just been made.
     #[test]
-    fn to_submit_is_not_to_pick_up() -> io::Result<()> {
+    fn submitting_is_not_picking_up() -> io::Result<()> {
         let shard = Shard::new(&Options::new(), 8, 8, Notifier::new(false)?)?;
         let (end, mut writer) = io::pipe()?;
         let end = File::from(OwnedFd::from(end));
@@ -989,10 +987,9 @@ mod tests {
         Ok(())
     }
 
-    /// Whoever looks at the statistics takes the locks in the other order than a future that
-    /// submits.
+    /// Reading the statistics must not deadlock with a future that submits.
     #[test]
-    fn statistics_hold_up_nobody() -> io::Result<()> {
+    fn statistics_do_not_deadlock_with_submission() -> io::Result<()> {
         let shard = Arc::new(Shard::new(
             &Options::new().backend(BackendKind::Null),
             8,
@@ -1023,14 +1020,14 @@ mod tests {
             shard.explain();
         });
         for _ in 0..2 {
-            ends.recv_timeout(Duration::from_secs(60)).expect("they wait for one another");
+            ends.recv_timeout(Duration::from_secs(60)).expect("the threads deadlocked");
         }
         Ok(())
     }
 
-    /// A future that goes instead of looking for its result leaves nobody asleep.
+    /// A future that is dropped instead of taking its result still wakes the others.
     #[test]
-    fn the_last_of_those_that_were_woken_wakes_the_others() -> io::Result<()> {
+    fn the_last_woken_future_wakes_the_deferred_ones() -> io::Result<()> {
         struct SetOnWake(AtomicBool);
         impl std::task::Wake for SetOnWake {
             fn wake(self: Arc<Self>) {
@@ -1057,7 +1054,7 @@ mod tests {
             let mut first = push(Waker::noop(), false);
             let woken = Arc::new(SetOnWake(AtomicBool::new(false)));
             let second = push(&woken.clone().into(), true);
-            assert!(!woken.0.load(Ordering::SeqCst), "a task leaves it to those that were woken");
+            assert!(!woken.0.load(Ordering::SeqCst), "a task leaves waking to the woken futures");
             match looks {
                 true => assert!(shard.take(&mut first, Executor::Manual, Waker::noop()).is_some()),
                 false => shard.give_up(&first),
@@ -1078,12 +1075,12 @@ mod tests {
             .group
     }
 
-    /// However many of a kind are pending, others need not wait for all of them.
+    /// Many pending operations of one lane do not delay operations of others.
     #[test]
-    fn a_flood_of_one_lane_keeps_no_other_waiting() -> io::Result<()> {
+    fn a_full_lane_does_not_delay_others() -> io::Result<()> {
         let shard = null()?;
         let guard = shard.combiner.try_lock();
-        let mut flood: Vec<Group> =
+        let mut many: Vec<Group> =
             (0..5000).map(|_| push(&shard, Schedule::Immediate(Lane::Call))).collect();
         let others = LANES.into_iter().filter(|lane| *lane != Lane::Call).map(Schedule::Immediate);
         let mut others: Vec<Group> =
@@ -1093,13 +1090,13 @@ mod tests {
         let is_done =
             |group: &mut Group| shard.take(group, Executor::Manual, Waker::noop()).is_some();
         for (number, group) in others.iter_mut().enumerate() {
-            assert!(is_done(group), "number {number} waits for the flood");
+            assert!(is_done(group), "number {number} waits for the full lane");
         }
-        assert!(!flood.iter_mut().all(is_done));
+        assert!(!many.iter_mut().all(is_done));
         Ok(())
     }
 
-    /// Says that it is being dropped, and waits until it may be.
+    /// Reports that it is being dropped, and blocks until told to continue.
     struct Slow(Sender<()>, Receiver<()>);
 
     impl Drop for Slow {
@@ -1109,10 +1106,10 @@ mod tests {
         }
     }
 
-    /// What is dropped with an operation that nobody waits for may take its time: others combine
-    /// meanwhile, also if somebody has asked for another round.
+    /// An orphan may take long to drop: others combine meanwhile, even if another round was
+    /// requested.
     #[test]
-    fn what_is_dropped_slowly_keeps_nobody_waiting() -> io::Result<()> {
+    fn a_slow_drop_does_not_block_others() -> io::Result<()> {
         let shard = Arc::new(null()?);
         let ((begun, has_begun), (may_end, end)) = (channel(), channel());
         let slow = Slow(begun, end);
@@ -1124,19 +1121,19 @@ mod tests {
             .group;
         let mut state = shard.state();
         state.submit(&mut lock(&shard.ring).backends, Executor::Manual, Instant::now());
-        let id = *group[0].as_ref().expect("there is room");
+        let id = *group[0].as_ref().expect("the slot is free");
         assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
         drop(guard);
         let combines = {
             let shard = shard.clone();
             std::thread::spawn(move || shard.drive(Executor::Manual))
         };
-        // It waits for the state, and goes round again.
+        // It waits for the state, and will make another round.
         while shard.combiner.try_lock().is_some() {
             std::thread::yield_now();
         }
         drop(state);
-        has_begun.recv_timeout(Duration::from_secs(20)).expect("it is dropped");
+        has_begun.recv_timeout(Duration::from_secs(20)).expect("the orphan is dropped");
         assert!(shard.combiner.try_lock().is_some(), "others combine");
         drop(may_end);
         assert!(combines.join().is_ok());

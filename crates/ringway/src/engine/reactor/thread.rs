@@ -1,17 +1,17 @@
-//! The engine's own thread: it picks up completions where no runtime does, and in place of a
+//! The engine's thread: it picks up completions for executors without an I/O driver, and replaces a
 //! runtime that is late.
 //!
-//! It sleeps in `poll(2)` on the shards' descriptors, with no limit: an operation that waits for
-//! ever and a result that nobody has looked at wake nobody. Futures polled outside of tokio have
-//! nobody else, and for those it picks up what completes at once. What is polled in a runtime is
-//! that runtime's first: its I/O driver is quicker. But the driver may not come, when the worker
-//! that holds it computes, or when nobody drives the runtime. So the thread, once woken, naps for a
-//! moment, and then picks up whatever is there still. While shards move it goes on napping, and
-//! sleeps again when nothing has happened during a nap. Where runtimes are late twice in a row, it
-//! picks up everything at once for some milliseconds, or until it comes too late itself.
+//! It sleeps in `poll(2)` on the shards' descriptors without a timeout, so an operation that waits
+//! forever and a result that no task takes cause no wakeups. Futures polled outside of tokio depend
+//! on it, so their completions are picked up at once. Futures polled in a runtime are left to that
+//! runtime first, because its I/O driver is quicker. But the driver may not come: the worker that
+//! holds it may compute, or no thread may drive the runtime. So the thread, once woken, naps
+//! briefly and then picks up what is still there. While shards make progress it keeps napping; it
+//! sleeps again when nothing has happened during a nap. If runtimes are late twice in a row, the
+//! thread picks up everything at once for some milliseconds, or until it comes too late itself.
 
 use super::Executor;
-use super::manual::Notifier;
+use super::notifier::Notifier;
 use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
 use ringway_core::{Home, with_signals_blocked};
@@ -20,31 +20,31 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a runtime has to pick up what has completed, before the thread does.
+/// How long a runtime has to pick up completions before the thread does.
 const FIRST_NAP: Duration = Duration::from_micros(100);
-/// As long as runtimes are in time the naps grow up to this: each costs two context switches.
+/// While runtimes are in time, naps grow to this length: each nap costs two context switches.
 const LONG_NAP: Duration = Duration::from_micros(1600);
-/// The longest nap, when the thread finds descriptors readable for nothing again and again.
+/// The longest nap, if descriptors are readable without completions again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
-/// Late so often in a row, a runtime is taken to be busy.
+/// A runtime that is late this many times in a row counts as busy.
 const LATE_LIMIT: u32 = 2;
-/// For so long: then it has another chance.
+/// How long it counts as busy.
 const BUSY_TIME: Duration = Duration::from_millis(5);
-/// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor
-/// may be readable for nothing.
+/// After this many wakeups without completions, the thread sleeps for the rest of the nap: a
+/// descriptor may be readable without completions.
 const MAX_EMPTY_WAKEUPS: u32 = 8;
 
-/// The thread, from outside.
+/// A handle to the thread.
 pub(crate) struct Reaper {
     notifier: Arc<Notifier>,
     closing: AtomicBool,
-    /// How long closing waits for what is in flight.
+    /// How long closing waits for operations in flight.
     close_wait: Duration,
     home: Home,
 }
 
 impl Reaper {
-    /// Starts the thread. Errors: no thread is to be had.
+    /// Starts the thread. Errors: EAGAIN if no thread can be started.
     pub(crate) fn start(
         shards: Arc<[Shard]>,
         notifier: Arc<Notifier>,
@@ -58,7 +58,7 @@ impl Reaper {
         Ok(reaper)
     }
 
-    /// The engine has gone: shards are closed, and the thread ends.
+    /// The engine was dropped: the thread closes the shards and ends.
     pub(crate) fn close(&self) {
         if self.home.is_here() {
             self.closing.store(true, Ordering::SeqCst);
@@ -69,8 +69,7 @@ impl Reaper {
     fn run(&self, shards: &[Shard]) {
         let mut seen = Vec::new();
         let mut late = vec![Lateness::default(); shards.len()];
-        // Whether something may have happened since it looked last, and for how long it naps before
-        // it looks.
+        // How long to nap before the next look; `None` while there is nothing to do.
         let mut nap = None;
         while !self.closing.load(Ordering::SeqCst) {
             match nap {
@@ -88,7 +87,7 @@ impl Reaper {
         shards.iter().for_each(|shard| shard.close(self.close_wait));
     }
 
-    /// Until there is something on any shard, or one of them holds something back.
+    /// Sleeps until a shard is readable or holds something back.
     fn sleep(&self, shards: &[Shard]) {
         self.notifier.asleep.store(true, Ordering::SeqCst);
         if !shards.iter().any(Shard::holds_back) {
@@ -101,7 +100,7 @@ impl Reaper {
         self.notifier.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// For so long, but for futures that nobody else serves, or nobody in time.
+    /// Naps for `time`, but picks up completions of futures that no runtime handles in time.
     fn nap(&self, shards: &[Shard], late: &mut [Lateness], time: Duration) {
         let now = Instant::now();
         let until = now + time;
@@ -138,14 +137,14 @@ impl Reaper {
         }
     }
 
-    /// Waits for the notifier or for one of these; those that are readable.
+    /// Waits for the notifier or one of these shards. Returns the shards that are readable.
     fn wait(&self, shards: &[Shard], which: &[usize], limit: Option<Duration>) -> Vec<usize> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.notifier.fd(), PollFlags::IN)];
         fds.extend(
             which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)),
         );
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // Interrupted or not: it is looked at what there is.
+        // If interrupted, it still checks the descriptors.
         let _ = poll(&mut fds, limit.as_ref());
         let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
         if is_ready(&fds[0]) {
@@ -156,12 +155,12 @@ impl Reaper {
     }
 }
 
-/// How a shard's runtimes do.
+/// How punctual a shard's runtimes are.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
-    /// They were late so often in a row.
+    /// How many times in a row they were late.
     late_count: u32,
-    /// They are taken to be busy until then.
+    /// They count as busy until then.
     busy_until: Option<Instant>,
 }
 
@@ -174,13 +173,13 @@ impl Lateness {
         }
     }
 
-    /// Whether they are taken to be busy still.
+    /// Whether they still count as busy.
     fn is_busy(&self, now: Instant) -> bool {
         self.busy_until.is_some_and(|until| now < until)
     }
 }
 
-/// Picks up what is late. How long to nap before the next look; `None` when nothing happens.
+/// Picks up what is late. Returns how long to nap before the next look; `None` if nothing happens.
 fn pick_up_late(
     shards: &[Shard],
     seen: &mut [Snapshot],
@@ -221,10 +220,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_is_late_again_is_busy_for_a_while() {
+    fn a_runtime_that_is_late_twice_counts_as_busy() {
         let (now, mut late) = (Instant::now(), Lateness::default());
         late.was_late(now);
-        assert!(!late.is_busy(now), "once is chance");
+        assert!(!late.is_busy(now), "late once is not busy");
         late.was_late(now);
         assert!(late.is_busy(now) && !late.is_busy(now + BUSY_TIME));
     }

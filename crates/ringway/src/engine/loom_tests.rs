@@ -1,13 +1,13 @@
-//! The shard itself, in every order in which a few threads can meet: submission, combining, drops
-//! and wake-ups together. `make loom`, with up to `LOOM_MAX_PREEMPTIONS` interruptions. A
-//! combiner's bounds are small here.
+//! Loom tests of the shard: submission, combining, drops and wakeups together, in every order in
+//! which a few threads can interleave. Run them with `make loom`; `LOOM_MAX_PREEMPTIONS` limits the
+//! preemptions. The combiner's bounds are small here.
 //!
-//! The backend completes everything at once, but for what is told never to complete unless it is
-//! cancelled. So when all threads are through, every operation is done or stands where the notifier
-//! tells somebody of it.
+//! The backend completes everything at once, except operations that are set to hang until
+//! cancelled. So when all threads are done, each operation is either done or in a state that the
+//! notifier reports.
 
 use super::reactor::Executor;
-use super::reactor::manual::Notifier;
+use super::reactor::notifier::Notifier;
 use super::shard::{Group, Shard};
 use super::submission::{Lane, Schedule};
 use super::sync::Ordering;
@@ -19,10 +19,10 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
 const CALL: Schedule = Schedule::Immediate(Lane::Call);
-/// A lane with room for one operation.
+/// A lane with capacity for one operation.
 const WAIT: Schedule = Schedule::Immediate(Lane::Wait);
 
-/// A shard on the null backend, of which some jobs never complete unless they are cancelled.
+/// A shard on the null backend. The jobs in `hang` never complete unless they are cancelled.
 fn shard(hang: &[u64]) -> Arc<Shard> {
     let plan = hang
         .iter()
@@ -36,7 +36,7 @@ fn shard(hang: &[u64]) -> Arc<Shard> {
 #[derive(Default)]
 struct WokenFutures(AtomicUsize);
 
-impl Wake for Woken {
+impl Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -45,57 +45,58 @@ impl Wake for Woken {
 /// A future that has been polled once, and what its operation owns.
 struct Task {
     group: Group,
-    woken: Arc<Woken>,
+    woken: Arc<WakeCount>,
     owned: Arc<()>,
-    is_told: bool,
+    has_result: bool,
 }
 
 impl Task {
-    /// As a future's first poll.
+    /// Pushes an operation, as a future's first poll does.
     fn push(shard: &Shard, schedule: Schedule) -> Self {
-        let (woken, owned) = (Arc::new(Woken::default()), Arc::new(()));
+        let (woken, owned) = (Arc::new(WakeCount::default()), Arc::new(()));
         let waker = Waker::from(woken.clone());
         let (mut own, operation) = (None, operation(&owned));
         let mut pushed =
             shard.push(schedule, Executor::Other, &waker, [operation].into_iter(), &mut own);
-        let is_told = own.is_some()
+        let has_result = own.is_some()
             || pushed.may_be_done
                 && shard.take(&mut pushed.group, Executor::Other, &waker).is_some();
-        Self { group: pushed.group, woken, owned, is_told }
+        Self { group: pushed.group, woken, owned, has_result }
     }
 
     fn is_woken(&self) -> bool {
         self.woken.0.load(Ordering::Relaxed) > 0
     }
 
-    /// Its task has been woken, once, and finds the result, unless it had it at once.
+    /// Checks that the task was woken once and finds the result, unless the push already returned
+    /// it.
     fn check(mut self, shard: &Shard) {
-        if !self.is_told {
-            assert_eq!(self.woken.0.load(Ordering::Relaxed), 1, "how often it is woken");
+        if !self.has_result {
+            assert_eq!(self.woken.0.load(Ordering::Relaxed), 1, "times woken");
             assert!(
                 shard.take(&mut self.group, Executor::Other, Waker::noop()).is_some(),
-                "it is woken, and nothing is there"
+                "the task was woken, but there is no result"
             );
         }
         assert!(
             shard
                 .take(&mut self.group, Executor::Other, Waker::noop())
                 .is_none_or(|results| results.is_empty()),
-            "told twice"
+            "a result was delivered twice"
         );
-        assert_eq!(Arc::strong_count(&self.owned), 1, "what the operation owned is still there");
+        assert_eq!(Arc::strong_count(&self.owned), 1, "the operation still owns its data");
     }
 
-    /// Its future is dropped.
+    /// Drops the future.
     fn drop(self, shard: &Shard) -> Arc<()> {
-        if !self.is_told {
+        if !self.has_result {
             shard.give_up(&self.group);
         }
         self.owned
     }
 }
 
-/// An operation that owns something; the null backend does not run it.
+/// An operation that owns something. The null backend does not run it.
 fn operation(owned: &Arc<()>) -> Operation {
     let owned = owned.clone();
     op::blocking(move || drop(owned))
@@ -109,26 +110,26 @@ fn spawn<T: 'static>(
     thread::spawn(move || run(&shard))
 }
 
-/// Operations that are pending, as after a combiner that panicked.
-fn left_pending<const N: usize>(shard: &Shard) -> [Task; N] {
-    let guard = shard.combiner.try_lock().expect("nobody is at it");
+/// Pushes operations that stay pending, as after a combiner that panicked.
+fn push_pending<const N: usize>(shard: &Shard) -> [Task; N] {
+    let guard = shard.combiner.try_lock().expect("the lock is free");
     let tasks = std::array::from_fn(|_| Task::push(shard, CALL));
     drop(guard);
     tasks
 }
 
-/// True once after the notifier was rung.
-fn heard(shard: &Shard) -> bool {
+/// Returns true once after each notification.
+fn was_notified(shard: &Shard) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(shard.notifier.fd(), PollFlags::IN)];
     let heard = poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
     shard.notifier.clear();
     heard
 }
 
-/// The engine's thread, when all others are through: it does what it is called for, and does not
-/// sleep while something is held back.
-fn thread_comes(shard: &Shard) {
-    while heard(shard) {
+/// What the engine's thread does after all others: it serves the notifier, and does not sleep while
+/// something is held back.
+fn run_thread(shard: &Shard) {
+    while was_notified(shard) {
         shard.run_delegated();
     }
     if shard.holds_back() {
@@ -136,7 +137,7 @@ fn thread_comes(shard: &Shard) {
     }
 }
 
-/// Nothing is in flight, and so many operations were told and given up.
+/// Checks that nothing is in flight, and the counts.
 fn check(shard: &Shard, delivered: u64, orphaned: u64) {
     let expected = Counts { pushed: delivered + orphaned, delivered, orphaned, in_flight: 0 };
     assert_eq!(shard.counts(), (expected, 0));
@@ -144,69 +145,69 @@ fn check(shard: &Shard, delivered: u64, orphaned: u64) {
 }
 
 #[test]
-fn submitters_who_meet_leave_nothing_undone() {
+fn concurrent_submitters_leave_nothing_pending() {
     loom::model(|| {
         let shard = shard(&[]);
         let others = [CALL, Schedule::Paced]
             .map(|schedule| spawn(&shard, move |shard| Task::push(&shard, schedule)));
         let own = Task::push(&shard, CALL);
         let others = others.map(|other| other.join().unwrap());
-        thread_comes(&shard);
+        run_thread(&shard);
         own.check(&shard);
         others.into_iter().for_each(|other| other.check(&shard));
         check(&shard, 3, 0);
     });
 }
 
-/// The lane has room for one, which hangs: its drop makes room for the other.
+/// The lane has capacity for one operation, which hangs. Dropping it frees capacity for the other.
 #[test]
 fn a_submitter_a_reaper_and_a_drop() {
     loom::model(|| {
         let shard = shard(&[0]);
         let hangs = Task::push(&shard, WAIT);
-        assert!(!hangs.is_told);
+        assert!(!hangs.has_result);
         let submitter = spawn(&shard, |shard| Task::push(shard, WAIT));
         let reaper = spawn(&shard, |shard| _ = shard.drive(Executor::Other));
         let owned = hangs.drop(&shard);
         reaper.join().unwrap();
         let pushed = submitter.join().unwrap();
-        thread_comes(&shard);
+        run_thread(&shard);
         pushed.check(&shard);
-        assert_eq!(Arc::strong_count(&owned), 1, "what was given up is still there");
+        assert_eq!(Arc::strong_count(&owned), 1, "the dropped operation still owns its data");
         check(&shard, 1, 1);
     });
 }
 
-/// Two threads reap, while a future goes whose operation may be pending, in flight or done.
+/// Two threads reap while a future is dropped whose operation may be pending, in flight or done.
 #[test]
 fn a_completion_and_a_drop() {
     loom::model(|| {
         let shard = shard(&[]);
-        let [goes, stays] = left_pending(&shard);
+        let [goes, stays] = push_pending(&shard);
         let reactors = [(); 2].map(|()| spawn(&shard, |shard| _ = shard.drive(Executor::Other)));
         let owned = goes.drop(&shard);
         reactors.into_iter().for_each(|reaper| reaper.join().unwrap());
-        thread_comes(&shard);
+        run_thread(&shard);
         stays.check(&shard);
-        assert_eq!(Arc::strong_count(&owned), 1, "what was given up is still there");
+        assert_eq!(Arc::strong_count(&owned), 1, "the dropped operation still owns its data");
         check(&shard, 1, 1);
     });
 }
 
-/// A task looks with another waker, while its operation completes: whichever looked last is woken,
-/// or finds it.
+/// A task looks with another waker while its operation completes: the last waker is called, or the
+/// look finds the result.
 #[test]
 fn a_completion_and_a_change_of_wakers() {
     loom::model(|| {
         let shard = shard(&[]);
-        let [mut task] = left_pending(&shard);
+        let [mut task] = push_pending(&shard);
         let reaper = spawn(&shard, |shard| _ = shard.drive(Executor::Other));
-        let later = Arc::new(Woken::default());
-        let is_told =
+        let later = Arc::new(WakeCount::default());
+        let has_result =
             shard.take(&mut task.group, Executor::Other, &Waker::from(later.clone())).is_some();
         reaper.join().unwrap();
-        thread_comes(&shard);
-        if !is_told {
+        run_thread(&shard);
+        if !has_result {
             assert_eq!((later.0.load(Ordering::Relaxed), task.is_woken()), (1, false));
             assert!(shard.take(&mut task.group, Executor::Other, Waker::noop()).is_some());
         }
@@ -214,35 +215,35 @@ fn a_completion_and_a_change_of_wakers() {
     });
 }
 
-/// Whoever has made the most rounds leaves the next to the engine's thread, which may be there for
+/// A thread that reaches its bound delegates to the engine's thread, which may be busy with
 /// something else.
 #[test]
-fn rounds_that_are_left_over_are_made() {
+fn delegated_rounds_are_made() {
     loom::model(|| {
         let shard = shard(&[]);
         let thread = spawn(&shard, |shard| {
-            heard(shard);
+            was_notified(shard);
             shard.run_delegated();
         });
         let other = spawn(&shard, |shard| [(); 2].map(|()| Task::push(shard, CALL)));
         let own = [(); 2].map(|()| Task::push(&shard, CALL));
         thread.join().unwrap();
         let others = other.join().unwrap();
-        thread_comes(&shard);
+        run_thread(&shard);
         own.into_iter().chain(others).for_each(|task| task.check(&shard));
         check(&shard, 4, 0);
     });
 }
 
-/// Futures were woken, and do not look: the thread hears of what waits for it, even if it is about
-/// to sleep.
+/// Futures were woken and do not look: the thread learns of what waits for them, even if it is
+/// about to sleep.
 #[test]
-fn what_is_deferred_is_watched() {
+fn deferred_operations_reach_the_thread() {
     loom::model(|| {
         let shard = shard(&[]);
-        let woken: [Task; 2] = left_pending(&shard);
+        let woken: [Task; 2] = push_pending(&shard);
         assert_eq!(shard.drive(Executor::Other), 2);
-        // As the thread's `sleep`.
+        // As in the thread's `sleep`.
         let thread = spawn(&shard, |shard| {
             shard.notifier.asleep.store(true, Ordering::SeqCst);
             shard.holds_back()
@@ -251,7 +252,7 @@ fn what_is_deferred_is_watched() {
         let own = Task::push(&shard, CALL);
         let other = other.join().unwrap();
         let stays_awake = thread.join().unwrap();
-        if stays_awake || heard(&shard) {
+        if stays_awake || was_notified(&shard) {
             shard.run_delegated();
             shard.flush();
         }
@@ -260,9 +261,9 @@ fn what_is_deferred_is_watched() {
     });
 }
 
-/// Figures are read while others submit: the locks are taken in one order.
+/// Statistics are read while others submit: the order of locks is the same.
 #[test]
-fn a_submitter_and_a_look_at_the_figures() {
+fn a_submitter_and_a_statistics_reader() {
     loom::model(|| {
         let shard = shard(&[]);
         let submitter = spawn(&shard, |shard| Task::push(shard, CALL));

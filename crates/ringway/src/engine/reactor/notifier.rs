@@ -1,6 +1,6 @@
-//! The notifier that wakes whoever reaps: the engine's thread, or, with
-//! [`Reaping::Manual`](crate::Reaping::Manual), a program with a loop of its own. For that there is
-//! a timer too, since it has nobody else to pick up what is held back.
+//! The notifier: it wakes the engine's thread, or, with
+//! [`Reaping::Manual`](crate::Reaping::Manual), the program. For the program it has a timer too,
+//! because no thread would otherwise handle operations that are held back.
 
 use crate::engine::sync::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -12,21 +12,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a program with a loop of its own has to pick up what is held back, before it is called.
+/// How long the program has to handle operations that are held back, before the timer wakes it.
 const MANUAL_DELAY: Duration = Duration::from_millis(10);
 
-/// Wakes whoever reaps besides those who submit: the thread, or a program with a loop of its own.
+/// Wakes the engine's thread, or the program with [`Reaping::Manual`](crate::Reaping::Manual).
 pub(crate) struct Notifier {
     fd: OwnedFd,
-    /// The thread sleeps, or is about to; for a program with a loop of its own: the timer is not
-    /// set.
+    /// The thread sleeps or is about to. With [`Reaping::Manual`](crate::Reaping::Manual): the
+    /// timer is not set.
     pub(in crate::engine) asleep: AtomicBool,
-    /// Calls a program with a loop of its own.
+    /// Wakes the program. Only with [`Reaping::Manual`](crate::Reaping::Manual).
     timer: Option<OwnedFd>,
 }
 
 impl Notifier {
-    /// `manual`: for a program with a loop of its own. Errors: EMFILE, ENFILE, ENOMEM.
+    /// Creates a notifier for the thread or, if `manual`, for the program. Errors: EMFILE, ENFILE,
+    /// ENOMEM.
     pub(crate) fn new(manual: bool) -> io::Result<Arc<Self>> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let timer = || {
@@ -39,28 +40,28 @@ impl Notifier {
         Ok(Arc::new(Self { fd, asleep: AtomicBool::new(manual), timer }))
     }
 
-    /// Readable when it has been rung.
+    /// Readable after [`notify`](Self::notify), until [`clear`](Self::clear).
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Readable when something has been held back for a while.
+    /// Readable when operations have been held back for a while.
     pub(crate) fn timer(&self) -> Option<BorrowedFd<'_>> {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn notify(&self) {
-        // An eventfd that cannot be written to, because it was rung so often, is readable.
+        // If the counter is full, the write fails and the eventfd is readable anyway.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// It has been heard.
+    /// Resets the descriptor.
     pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }
 
-    /// As [`clear`](Self::clear), of the timer: true if something has been held back for a while.
-    /// Shards are to be moved after this, which sets it again.
+    /// Resets the timer, and returns whether it had expired. The caller must then drive the shards,
+    /// which set the timer again if needed.
     pub(crate) fn timer_expired(&self) -> bool {
         let timer_expired =
             self.timer.as_ref().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok());
@@ -70,12 +71,13 @@ impl Notifier {
         timer_expired
     }
 
-    /// A shard holds something back until a runtime comes, which may be late, or until completions
-    /// come, which may hang: rung if the thread sleeps; the timer is set if it is not.
+    /// Call this when a shard holds operations back until a runtime comes, which may be late, or
+    /// until completions come, which may hang. Notifies the thread if it sleeps; sets the timer if
+    /// it is not set.
     #[inline]
     pub(crate) fn notify_if_asleep(&self) {
-        // What is held back is noted under a lock that the thread takes after it has said that it
-        // sleeps: one of the two sees the other.
+        // The shard notes what it holds back under a lock that the thread takes after it has set
+        // `asleep`, so one of the two sees the other.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             match &self.timer {
                 Some(timer) => set(timer, MANUAL_DELAY),
@@ -85,11 +87,11 @@ impl Notifier {
     }
 }
 
-/// Sets a timer to a time from now.
+/// Sets a timer to expire after `time`.
 fn set(timer: &OwnedFd, time: Duration) {
     let once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let Ok(it_value) = Timespec::try_from(time) else { return };
-    // It is a timer, and the time is one.
+    // This cannot fail: the descriptor is a timer, and the time is valid.
     let _ = timerfd_settime(
         timer,
         TimerfdTimerFlags::empty(),
