@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::options;
 use crate::records::{Record, Records};
 use libc::c_int;
-use ringway_core::{Home, Operation, Queue};
+use ringway_core::{Operation, OwnerProcess, Queue};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct QueueHandle {
     pub numbers: Vec<u64>,
     /// The only thread that may enter the kernel for it.
     pub issuer: Option<u64>,
-    pub home: Home,
+    pub home: OwnerProcess,
     pub close_wait: Duration,
 }
 
@@ -37,7 +37,7 @@ impl QueueHandle {
     /// single issuer.
     #[inline]
     pub fn check(&self) -> Result<(), Failure> {
-        if !self.home.is_here() {
+        if !self.home.is_current() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         if self.issuer.is_some_and(|issuer| issuer != this_thread()) {
@@ -53,10 +53,10 @@ impl QueueHandle {
     /// were in flight.
     #[inline]
     pub fn is_full(&self, count: usize) -> bool {
-        let room = self.queue.room();
+        let room = self.queue.free_slots();
         room < count
             && count <= room + self.queue.in_flight()
-            && self.home.is_here()
+            && self.home.is_current()
             && !self.queue.is_closed()
     }
 
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut QueueHandle) -> c_int 
     }
     *place = std::ptr::null_mut();
     let mut left = 0;
-    if handle.home.is_here() {
+    if handle.home.is_current() {
         // The end may come from any thread: the single issuer may be gone.
         handle.issuer = None;
         // (It fails in a forked child only.)
