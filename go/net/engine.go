@@ -39,13 +39,13 @@ func Explain() string {
 }
 
 func newEngine() *engine {
-	asked := os.Getenv(ringway.Variable)
+	asked := os.Getenv(ringway.BackendEnv)
 	switch ringway.Backend(asked) {
-	case "", ringway.Uring:
-	case ringway.KAIO, ringway.Threads:
-		return &engine{explain: "package net, since " + ringway.Variable + " is " + asked}
+	case "", ringway.BackendURing:
+	case ringway.BackendKAIO, ringway.BackendThreads:
+		return &engine{explain: "package net, since " + ringway.BackendEnv + " is " + asked}
 	default:
-		return &engine{err: refusal.NoBackend(ringway.Variable, asked)}
+		return &engine{err: refusal.NoBackend(ringway.BackendEnv, asked)}
 	}
 	e := new(engine)
 	for range min(runtime.GOMAXPROCS(0), most) {

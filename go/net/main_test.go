@@ -194,7 +194,7 @@ func soon(f func()) error {
 func TestBackend(t *testing.T) {
 	t.Log(ringnet.Explain())
 	ring := strings.HasPrefix(ringnet.Explain(), "backend uring")
-	wanted := os.Getenv(ringway.Variable)
+	wanted := os.Getenv(ringway.BackendEnv)
 	switch {
 	case wanted == "kaio" || wanted == "threads" || os.Getenv("RINGWAY_TEST_FILTER") != "":
 		if ring {
@@ -219,14 +219,14 @@ func TestBackend(t *testing.T) {
 func TestForcedBackends(t *testing.T) {
 	explain := func(env ...string) string { return child(t, nil, append(env, "RINGWAY_TEST_EXPLAIN=1")...) }
 	for _, backend := range []string{"kaio", "threads"} {
-		out := explain(ringway.Variable + "=" + backend)
+		out := explain(ringway.BackendEnv + "=" + backend)
 		if !strings.HasPrefix(out, "package net, since RINGWAY_BACKEND is "+backend) || !strings.Contains(out, "listen: <nil>") {
 			t.Error(out)
 		}
 	}
 	for _, env := range [][]string{
-		{ringway.Variable + "=nonsense"},
-		{ringway.Variable + "=uring", "RINGWAY_TEST_FILTER=1"},
+		{ringway.BackendEnv + "=nonsense"},
+		{ringway.BackendEnv + "=uring", "RINGWAY_TEST_FILTER=1"},
 	} {
 		out := explain(env...)
 		if strings.Contains(out, "<nil>") || strings.Contains(out, "refused: connection") ||
@@ -242,7 +242,7 @@ func TestFiltered(t *testing.T) {
 		return
 	}
 	out := child(t, []string{"-test.v", "-test.run", "^(TestBackend|TestAsTheStandardPackage|TestHTTP|TestTLS)$"},
-		"RINGWAY_TEST_FILTER=1", ringway.Variable+"=")
+		"RINGWAY_TEST_FILTER=1", ringway.BackendEnv+"=")
 	if !strings.Contains(out, "seccomp") || strings.Contains(out, "backend uring") || !strings.Contains(out, "--- PASS: TestHTTP") {
 		t.Fatal(out)
 	}
