@@ -113,7 +113,7 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	}
 	if ring {
 		if len(e.rings) == 0 {
-			e.available = u.ring.Granted()
+			e.available = u.ring.SetupFlags()
 			e.refusals = append(e.refusals, u.ring.Refusals()...)
 		}
 		e.rings = append(e.rings, u)

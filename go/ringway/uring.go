@@ -55,7 +55,7 @@ func (u *uring) unregister() {
 	u.fixed = nil
 }
 
-func (u *uring) capacity() int { return u.ring.Room() }
+func (u *uring) capacity() int { return u.ring.SpaceLeft() }
 
 func (u *uring) push(r *request) {
 	var q *ring.Request
@@ -88,7 +88,7 @@ func (u *uring) push(r *request) {
 	if r.linked() != nil {
 		q.Link()
 	}
-	q.Tag, r.inRing = r, q
+	q.UserData, r.inRing = r, q
 	if err := u.ring.Push(q); err != nil {
 		u.refuse(q)
 	}
@@ -100,12 +100,12 @@ func (u *uring) push(r *request) {
 // finish takes a request back from the ring. It returns nil for a cancel, which belongs to no
 // request.
 func (u *uring) finish(q *ring.Request) *request {
-	r, ok := q.Tag.(*request)
+	r, ok := q.UserData.(*request)
 	if !ok {
 		return nil
 	}
-	q.Tag, r.inRing = nil, nil
-	q.Drop()
+	q.UserData, r.inRing = nil, nil
+	q.Reset()
 	u.spare = append(u.spare, q)
 	return r
 }
@@ -123,7 +123,7 @@ func (u *uring) cancel(r *request) {
 	if q == nil {
 		return
 	}
-	if u.ring.Room() == 0 {
+	if u.ring.SpaceLeft() == 0 {
 		u.submit(false)
 	}
 	// If there is no free slot even now, the request is not canceled and completes by itself.
@@ -131,11 +131,11 @@ func (u *uring) cancel(r *request) {
 }
 
 func (u *uring) submit(brief bool) bool {
-	for u.ring.Waiting() > 0 {
+	for u.ring.Pending() > 0 {
 		var n int
 		var err error
 		if brief {
-			n, err = u.ring.SubmitBriefly()
+			n, err = u.ring.SubmitRaw()
 		} else {
 			n, err = u.ring.Submit()
 		}
