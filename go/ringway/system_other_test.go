@@ -103,10 +103,10 @@ func TestElsewhere(t *testing.T) {
 
 func TestElsewhereBackends(t *testing.T) {
 	e, err := ringway.New(ringway.Options{})
-	if err != nil || e.Backend() != ringway.Threads || !strings.Contains(e.Explain(), "io_uring refused") {
+	if err != nil || e.Backend() != ringway.BackendThreads || !strings.Contains(e.Explain(), "io_uring refused") {
 		t.Fatal(e, err)
 	}
-	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO} {
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO} {
 		_, err := ringway.New(ringway.Options{Backend: backend})
 		var refused *ringway.Refusal
 		if !errors.As(err, &refused) {

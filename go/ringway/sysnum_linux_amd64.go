@@ -1,6 +1,6 @@
 package ringway
 
-// Numbers that package syscall does not have.
+// System call numbers that package syscall does not have.
 const (
 	sysPreadv2     = 327
 	sysMemfdCreate = 319

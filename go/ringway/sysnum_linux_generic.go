@@ -2,7 +2,7 @@
 
 package ringway
 
-// Numbers that package syscall does not have.
+// System call numbers that package syscall does not have.
 const (
 	sysPreadv2     = 286
 	sysMemfdCreate = 279
