@@ -15,6 +15,8 @@ INSTALL_TO = $(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $($(nam
 SOAK ?= 10m
 FUZZ ?= 60
 STORM ?= 60
+# The Debian release in which `make deb` builds; this machine if it is empty.
+SUITE ?=
 # Further options of the command in `make bench`, `make compare`, `make probe` and `make go-bench`.
 ARGS ?=
 
@@ -53,7 +55,10 @@ needs.package := $(BUILD_NEEDS)
 needs.semver := $(BUILD_NEEDS) semver
 needs.dist := $(BUILD_NEEDS) binutils pkg-config
 needs.reproducible := $(needs.dist)
-needs.deb := deb
+needs.deb := deb rust cc
+ifneq ($(SUITE),)
+needs.deb := dpkg-source mmdebstrap
+endif
 
 NEED := @./scripts/setup.sh
 GOALS ?= $(or $(MAKECMDGOALS),$(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))))
@@ -74,7 +79,8 @@ else
 
 help: ## this list; SETUP=list with any target only lists what it needs and this machine lacks
 	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' \
+		$(firstword $(MAKEFILE_LIST))
 
 print-needs:
 	@echo $(NEEDED)
@@ -166,7 +172,7 @@ storm: ## a thousand tasks that drop their reads and writes at random moments; S
 loom: ## the engine's shard under every order of its threads, with loom
 	$(NEED) $(needs.loom)
 	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off \
-		CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test -p ringway --lib --release every_order
+		CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test -p ringway --lib --release loom_tests
 
 # New inputs go to the target directory; corpus/ is only read. RUSTC_BOOTSTRAP=1 makes a stable
 # compiler accept the unstable flags that fuzzing and the sanitizers need.
@@ -229,9 +235,9 @@ reproducible: ## whether `make dist` gives the same bytes in two directories, in
 	$(NEED) $(needs.reproducible)
 	scripts/tests/dist.sh
 
-deb: ## the Debian packages, in target/deb
+deb: ## the Debian packages, in target/deb; SUITE=bookworm builds them in a clean Debian, as root
 	$(NEED) $(needs.deb)
-	scripts/deb.sh
+	scripts/deb.sh $(SUITE)
 
 clean: ## remove what was built
 	$(CARGO) clean

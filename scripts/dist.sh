@@ -69,7 +69,7 @@ build() {
 --remap-path-prefix=$root=/ringway"
         export CFLAGS="-O2 -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$out=/build \
 -ffile-prefix-map=$root=/ringway"
-        make --no-print-directory install BUILD="$out/c-$target" PREFIX=/usr/local \
+        make -s --no-print-directory install BUILD="$out/c-$target" PREFIX=/usr/local \
             DESTDIR="$stage.staged"
         make --no-print-directory -C crates/ringway-c exports BUILD="$out/c-$target"
     )
@@ -133,8 +133,9 @@ int main(void) { return ringway_version()[0] == 0; }' >"$out/program.c"
 host=$(rustc -vV | sed -n 's/^host: //p')
 mkdir -p "$out"
 
-git archive --format=tar --prefix="ringway-$version/" HEAD | gzip -n -9 >"$out/ringway-$version.tar.gz"
-echo "dist: $out/ringway-$version.tar.gz"
+source=$out/ringway-$version.tar.gz
+git archive --format=tar --prefix="ringway-$version/" HEAD | gzip -n -9 >"$source"
+echo "dist: $source"
 
 if [ $# -gt 0 ]; then
     for target in "$@"; do

@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 # published: the names of the workspace's crates without `publish = false`.
 published() {
     for manifest in crates/*/Cargo.toml; do
-        grep -q '^publish = false' "$manifest" || sed -n 's/^name = "\(.*\)"$/\1/p;/^name/q' "$manifest"
+        grep -q '^publish = false' "$manifest" ||
+            sed -n '/^name = /{s/.*"\(.*\)"/\1/p;q}' "$manifest"
     done
 }
 

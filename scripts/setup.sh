@@ -115,10 +115,13 @@ for need in "$@"; do
         mandoc) has mandoc || package mandoc mandoc ;;
         man) has man || package man man-db ;;
         pkg-config) has pkg-config || package pkg-config pkg-config ;;
+        mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
         cmake) has cmake || package cmake cmake ;;
         libaio) need_libaio || package libaio libaio-dev ;;
         rocksdb) need_rocksdb || package RocksDB librocksdb-dev rocksdb-tools ;;
         binutils) has objdump && has nm || package binutils binutils ;;
+        mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
+        dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;
         deb) has dpkg-buildpackage && has dh || package dpkg-buildpackage dpkg-dev debhelper ;;
         *)
             echo "ringway: setup.sh does not know \"$need\"; add it to scripts/setup.sh" >&2

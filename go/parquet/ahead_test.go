@@ -28,7 +28,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 // row has what Parquet files are made of: dictionaries, encodings, compressions, what may be missing, and what repeats.
 type row struct {

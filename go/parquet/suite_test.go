@@ -53,7 +53,7 @@ func TestLibrarysOwn(t *testing.T) {
 					t.Error("these tests do not read by way of ringway")
 				}
 				// (KAIO has no buffered reads.)
-				if carried := backend == ringway.Uring || backend == ringway.KAIO && way == "direct"; carried != (r.Counts[2] > 0) {
+				if carried := backend == ringway.BackendURing || backend == ringway.BackendKAIO && way == "direct"; carried != (r.Counts[2] > 0) {
 					t.Error(r.Counts[2], "operations went through the engine's queues")
 				}
 			})

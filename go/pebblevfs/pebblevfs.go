@@ -147,12 +147,12 @@ func (f *file) Prefetch(offset, length int64) error {
 	if f.direct {
 		return nil
 	}
-	return f.Advise(offset, length, ringway.WillNeed)
+	return f.Advise(offset, length, ringway.AdviceWillNeed)
 }
 
 // call makes a system call on the descriptor, which is not closed meanwhile.
 func (f *file) call(op string, do func(fd int) error) error {
-	conn, err := f.File.File().SyscallConn()
+	conn, err := f.File.OSFile().SyscallConn()
 	if err == nil {
 		var inner error
 		err = conn.Control(func(fd uintptr) {

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 // each runs a test on every backend, with tables that are read buffered and direct. (What KAIO does not carry, and what threads
 // do with a direct file, is a plain call as any other.)
@@ -52,10 +52,10 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 		name    string
 		options []pebblevfs.Option
 	}{
-		{ringway.Uring, "buffered", nil},
-		{ringway.Uring, "direct", []pebblevfs.Option{pebblevfs.DirectTables()}},
-		{ringway.KAIO, "direct", []pebblevfs.Option{pebblevfs.DirectTables()}},
-		{ringway.Threads, "buffered", nil},
+		{ringway.BackendURing, "buffered", nil},
+		{ringway.BackendURing, "direct", []pebblevfs.Option{pebblevfs.DirectTables()}},
+		{ringway.BackendKAIO, "direct", []pebblevfs.Option{pebblevfs.DirectTables()}},
+		{ringway.BackendThreads, "buffered", nil},
 	} {
 		t.Run(string(c.backend)+"/"+c.name, func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: c.backend})
@@ -538,7 +538,7 @@ func TestCrash(t *testing.T) {
 			for round := range uint64(rounds) {
 				cmd := exec.Command(self)
 				cmd.Env = append(os.Environ(), "RINGWAY_TEST_FILL="+dir, fmt.Sprint("RINGWAY_TEST_START=", round*each),
-					ringway.Variable+"="+string(backend))
+					ringway.BackendEnv+"="+string(backend))
 				cmd.Stderr = os.Stderr
 				out, err := cmd.StdoutPipe()
 				if err != nil {

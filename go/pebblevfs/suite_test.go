@@ -79,7 +79,7 @@ func TestPebblesOwn(t *testing.T) {
 			t.Run("os/"+o.path, func(t *testing.T) { o.skip.Control(t, o.run(t, m, "os", o.long...)) })
 		}
 		for _, backend := range backends {
-			if !suite.Long() && (slices.Contains(o.slow, "*") || o.one && backend != ringway.Uring) {
+			if !suite.Long() && (slices.Contains(o.slow, "*") || o.one && backend != ringway.BackendURing) {
 				continue
 			}
 			t.Run(string(backend)+"/"+o.path, func(t *testing.T) { o.test(t, m, backend) })
@@ -117,7 +117,7 @@ func (o *own) test(t *testing.T, m *suite.Module, backend ringway.Backend) {
 	if files == 0 || reads == 0 || writes == 0 || syncs == 0 {
 		t.Error("these tests do not go through the file system")
 	}
-	if (operations == 0) != (backend == ringway.Threads) {
+	if (operations == 0) != (backend == ringway.BackendThreads) {
 		t.Error(operations, "operations went through the engine's queues")
 	}
 }

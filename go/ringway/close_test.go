@@ -64,14 +64,14 @@ func (s *scripted) push(r *request) {
 	s.queue.push(r)
 }
 
-func (s *scripted) submit(light bool) bool {
+func (s *scripted) submit(brief bool) bool {
 	s.mu.Lock()
 	gate := s.gate
 	s.mu.Unlock()
 	if gate != nil {
 		<-gate
 	}
-	return s.queue.submit(light)
+	return s.queue.submit(brief)
 }
 
 func (s *scripted) reap(done []*request) []*request {
@@ -108,7 +108,7 @@ func (s *scripted) wake() {
 	}
 	s.shard.mu.Lock()
 	s.shard.again = true
-	s.shard.turn()
+	s.shard.combine()
 }
 
 // release answers what was held back.
@@ -129,13 +129,13 @@ func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 		return s
 	}
 	if o.Backend == "" {
-		o.Backend = Uring
+		o.Backend = BackendURing
 	}
 	e, err := New(o)
 	if err != nil {
 		skip.Test(t, err)
 	}
-	if e.backend != Threads {
+	if e.backend != BackendThreads {
 		s.shard = e.shards[0]
 	}
 	return e, s
@@ -162,31 +162,31 @@ func openIn(t *testing.T, e *Engine, content []byte, flag int) *File {
 // failure once, and the data would be lost. What the kernel says was not done goes once more.
 func TestErrorsOfSyncs(t *testing.T) {
 	for _, c := range []struct {
-		kind  kind
+		op    opcode
 		errno syscall.Errno
 		again bool
 	}{
-		{fdatasync, syscall.EIO, false}, {fdatasync, syscall.ENOSPC, false}, {fdatasync, syscall.EDQUOT, false},
-		{fdatasync, syscall.EINTR, true}, {fdatasync, syscall.EAGAIN, true}, {fdatasync, syscall.ECANCELED, true},
-		{fsync, syscall.EIO, false}, {fsync, syscall.EINTR, true}, {fsync, syscall.ECANCELED, true},
-		{write, syscall.EIO, false}, {write, syscall.ENOSPC, false}, {write, syscall.EINTR, true}, {write, syscall.ECANCELED, true},
-		{writev, syscall.EIO, false}, {writev, syscall.ENOSPC, false}, {writev, syscall.EINTR, true}, {writev, syscall.EAGAIN, true},
+		{opFdatasync, syscall.EIO, false}, {opFdatasync, syscall.ENOSPC, false}, {opFdatasync, syscall.EDQUOT, false},
+		{opFdatasync, syscall.EINTR, true}, {opFdatasync, syscall.EAGAIN, true}, {opFdatasync, syscall.ECANCELED, true},
+		{opFsync, syscall.EIO, false}, {opFsync, syscall.EINTR, true}, {opFsync, syscall.ECANCELED, true},
+		{opWrite, syscall.EIO, false}, {opWrite, syscall.ENOSPC, false}, {opWrite, syscall.EINTR, true}, {opWrite, syscall.ECANCELED, true},
+		{opWritev, syscall.EIO, false}, {opWritev, syscall.ENOSPC, false}, {opWritev, syscall.EINTR, true}, {opWritev, syscall.EAGAIN, true},
 	} {
-		ways := map[kind][]string{ // By which there is such an operation.
-			fdatasync: {"range", "scattered", "alone"}, fsync: {"range", "scattered", "alone", "pieces"},
-			write: {"scattered", "alone", "pieces"}, writev: {"range"},
+		ways := map[opcode][]string{ // By which there is such an operation.
+			opFdatasync: {"range", "scattered", "alone"}, opFsync: {"range", "scattered", "alone", "pieces"},
+			opWrite: {"scattered", "alone", "pieces"}, opWritev: {"range"},
 		}
-		for _, how := range ways[c.kind] {
-			t.Run(fmt.Sprint(c.kind.name(), " ", c.errno, " ", how), func(t *testing.T) {
+		for _, how := range ways[c.op] {
+			t.Run(fmt.Sprint(opcodeName(c.op), " ", c.errno, " ", how), func(t *testing.T) {
 				e, s := scriptedEngine(t, Options{})
 				f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|syscall.O_DIRECT)
 				seen, after := 0, 0
 				s.mu.Lock()
 				s.answer = func(r *request) bool {
 					switch {
-					case seen > 0 && !r.chained && (r.kind == fsync || r.kind == fdatasync):
+					case seen > 0 && !r.chained && (r.opcode == opFsync || r.opcode == opFdatasync):
 						after++
-					case r.kind == c.kind && seen == 0:
+					case r.opcode == c.op && seen == 0:
 						seen++
 						r.result = -int32(c.errno)
 					}
@@ -195,7 +195,7 @@ func TestErrorsOfSyncs(t *testing.T) {
 				s.mu.Unlock()
 				var err error
 				end := DataSync
-				if c.kind == fsync {
+				if c.op == opFsync {
 					end = FullSync
 				}
 				batch := []Transfer{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(pageSize, pageSize), Off: pageSize}}
@@ -222,11 +222,11 @@ func TestErrorsOfSyncs(t *testing.T) {
 				if c.again && err != nil || !c.again && !errors.Is(err, c.errno) {
 					t.Errorf("%v (and %d syncs after it)", err, after)
 				}
-				if how != "alone" && how != "pieces" && (c.kind == write || c.kind == writev) && !c.again {
+				if how != "alone" && how != "pieces" && (c.op == opWrite || c.op == opWritev) && !c.again {
 					if after > 0 {
 						t.Error("a sync after a write that failed")
 					}
-					if !errors.Is(first(batch), c.errno) {
+					if !errors.Is(firstError(batch), c.errno) {
 						t.Error("none of the batch has the error")
 					}
 				}
@@ -238,7 +238,9 @@ func TestErrorsOfSyncs(t *testing.T) {
 	}
 }
 
-func (k kind) name() string { return [...]string{"read", "write", "writev", "fsync", "fdatasync"}[k] }
+func opcodeName(op opcode) string {
+	return [...]string{"read", "write", "writev", "fsync", "fdatasync"}[op]
+}
 
 // A buffered range that fails is an error too, for all that was not written, and nothing is synced.
 func TestErrorOfRange(t *testing.T) {
@@ -257,7 +259,7 @@ func TestErrorOfRange(t *testing.T) {
 // What the kernel never answers is told at the bound, of one engine and not of each shard; files close, and the memory is
 // nobody's any more.
 func TestCloseOfWhatNeverAnswers(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		t.Run(string(backend), func(t *testing.T) {
 			e, err := New(Options{Backend: backend, Rings: 4, AlwaysRing: true, closeWait: 200 * time.Millisecond, FixedBuffers: 1 << 20,
 				wrap: func(q queue) queue {
@@ -333,7 +335,7 @@ func TestCloseOfWhatNeverAnswers(t *testing.T) {
 
 // What the kernel can cancel is cancelled before the bound, and then nothing is lost.
 func TestCloseCancels(t *testing.T) {
-	e, err := New(Options{Backend: Uring, Rings: 2, AlwaysRing: true, closeWait: 2 * time.Second})
+	e, err := New(Options{Backend: BackendURing, Rings: 2, AlwaysRing: true, closeWait: 2 * time.Second})
 	if err != nil {
 		skip.Test(t, err)
 	}
@@ -351,7 +353,7 @@ func TestCloseCancels(t *testing.T) {
 	answers := make(chan error, readers)
 	for range readers {
 		go func() {
-			_, err := f.engine.fly(always, f.engine.shard(), f.request(read, make([]byte, 10), atCursor))
+			_, err := f.engine.do(background, f.engine.shard(), f.request(opRead, make([]byte, 10), atCurrent))
 			answers <- err
 		}()
 	}
@@ -414,7 +416,7 @@ func TestCloseBesideStuckSubmission(t *testing.T) {
 
 // Whoever waits for a place among the blocking calls is told when the engine ends.
 func TestCloseTellsThoseWithoutPlace(t *testing.T) {
-	e, err := New(Options{Backend: Threads, Threads: 4})
+	e, err := New(Options{Backend: BackendThreads, Threads: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -467,7 +469,7 @@ func blockingPipe(t *testing.T, e *Engine) (*File, *os.File) {
 
 // Close waits for nobody's reader, writer or pipe.
 func TestCloseOfFile(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO, Threads} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
 		for _, direct := range []int{0, syscall.O_DIRECT} {
 			e, err := New(Options{Backend: backend})
 			if err != nil {
@@ -640,7 +642,7 @@ func contextual(f *File, memory []byte) map[string]func(context.Context) error {
 // A context that ends is an end, whatever the kernel does: with the memory given to the function, it is done.
 func TestContextsEnd(t *testing.T) {
 	reason := errors.New("enough")
-	for _, backend := range []Backend{Uring, KAIO, Threads} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
 		for _, direct := range []int{0, syscall.O_DIRECT} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				var queues []*scripted
@@ -739,7 +741,7 @@ func TestContextsLast(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for _, o := range []Options{{Backend: Uring}, {Backend: Uring, AlwaysRing: true}, {Backend: KAIO}, {Backend: Threads}} {
+	for _, o := range []Options{{Backend: BackendURing}, {Backend: BackendURing, AlwaysRing: true}, {Backend: BackendKAIO}, {Backend: BackendThreads}} {
 		for _, direct := range []int{0, syscall.O_DIRECT} {
 			e, err := New(o)
 			if err != nil {
@@ -780,7 +782,7 @@ func TestContextsLast(t *testing.T) {
 
 // A batch whose file is closed in the middle is done as a whole; after that, not at all.
 func TestBatchAcrossClose(t *testing.T) {
-	for _, kind := range []kind{read, write} {
+	for _, op := range []opcode{opRead, opWrite} {
 		e, s := scriptedEngine(t, Options{})
 		f := openIn(t, e, make([]byte, 1<<20), os.O_RDWR|syscall.O_DIRECT)
 		closed := make(chan error, 1)
@@ -789,7 +791,7 @@ func TestBatchAcrossClose(t *testing.T) {
 		s.pushed = func(*request) bool {
 			once.Do(func() {
 				go func() { closed <- f.Close() }()
-				for f.hold.users.Load() >= 0 {
+				for f.refs.count.Load() >= 0 {
 					time.Sleep(100 * time.Microsecond)
 				}
 			})
@@ -799,22 +801,22 @@ func TestBatchAcrossClose(t *testing.T) {
 		var batch []Transfer
 		for i := range 20 { // Some go together, and some one by one.
 			batch = append(batch, Transfer{P: alignedSlice(pageSize+i%2*100, pageSize), Off: int64(i * 8192)})
-			if kind == write {
+			if op == opWrite {
 				batch[i].P = append([]byte{0}, make([]byte, pageSize)...)[1:]
 			}
 		}
 		do := func() error {
-			if kind == read {
+			if op == opRead {
 				return f.ReadBatch(batch)
 			}
 			return f.WriteBatch(batch, FullSync)
 		}
 		if err := do(); err != nil {
-			t.Errorf("%s: %v", kind.name(), err)
+			t.Errorf("%s: %v", opcodeName(op), err)
 		}
 		for i := range batch {
 			if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
-				t.Errorf("%s, %d: %d of %d, %v", kind.name(), i, batch[i].N, len(batch[i].P), batch[i].Err)
+				t.Errorf("%s, %d: %d of %d, %v", opcodeName(op), i, batch[i].N, len(batch[i].P), batch[i].Err)
 			}
 		}
 		returns(t, "Close", func() {

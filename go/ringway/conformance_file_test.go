@@ -93,7 +93,7 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 	if why := notByFile[c.name]; why != "" {
 		return why
 	}
-	if _, faults := c.option("faults"); faults && (d.backend == Threads || !d.always) {
+	if _, faults := c.option("faults"); faults && (d.backend == BackendThreads || !d.always) {
 		return "faults are injected between an engine and its rings or KAIO contexts"
 	}
 	for _, s := range c.steps {
@@ -209,7 +209,7 @@ func (d *fileDoor) openPath(name string, flags int) (*descriptor, error) {
 
 // descriptorOf without the effects of Fd.
 func descriptorOf(f *File) (n int) {
-	conn, err := f.File().SyscallConn()
+	conn, err := f.OSFile().SyscallConn()
 	if err == nil {
 		err = conn.Control(func(fd uintptr) { n = int(fd) })
 	}
@@ -335,13 +335,13 @@ func ofPackageOS(f *File, op *operation) int {
 	var err error
 	switch off := op.words.offset(); {
 	case op.kind == "read" && off == ring.CurrentPosition:
-		n, err = f.File().Read(op.buffers[0])
+		n, err = f.OSFile().Read(op.buffers[0])
 	case op.kind == "read":
-		n, err = f.File().ReadAt(op.buffers[0], off)
+		n, err = f.OSFile().ReadAt(op.buffers[0], off)
 	case off == ring.CurrentPosition:
-		n, err = f.File().Write(op.buffers[0])
+		n, err = f.OSFile().Write(op.buffers[0])
 	default:
-		n, err = f.File().WriteAt(op.buffers[0], off)
+		n, err = f.OSFile().WriteAt(op.buffers[0], off)
 	}
 	return outcome(f, op, n, err)
 }

@@ -39,8 +39,8 @@ func (f *faulty) push(r *request) {
 	f.queue.push(r)
 }
 
-func (f *faulty) submit(light bool) bool {
-	ok := f.queue.submit(light)
+func (f *faulty) submit(brief bool) bool {
+	ok := f.queue.submit(brief)
 	if f.random.IntN(10) == 0 {
 		f.faults++
 		return false
@@ -68,7 +68,7 @@ func (f *faulty) reap(done []*request) []*request {
 		time.AfterFunc(100*time.Microsecond, func() {
 			f.shard.mu.Lock()
 			f.shard.again = true
-			f.shard.turn()
+			f.shard.combine()
 		})
 	}
 	return done
@@ -77,7 +77,7 @@ func (f *faulty) reap(done []*request) []*request {
 // Bad days are not seen above: the same bytes, no error but the file's own, and nobody waits for ever.
 func TestFaults(t *testing.T) {
 	f := &faulty{random: rand.New(rand.NewPCG(3, 4))}
-	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(q queue) queue {
+	e, err := New(Options{Backend: BackendURing, AlwaysRing: true, Rings: 1, wrap: func(q queue) queue {
 		f.queue = q
 		return f
 	}})
@@ -131,7 +131,7 @@ func TestFaults(t *testing.T) {
 type refusing struct{ queue }
 
 func (c *refusing) push(r *request) {
-	r.result = cannotCarry
+	r.result = unsupported
 	switch q := c.queue.(type) {
 	case *uring:
 		q.refused = append(q.refused, r)
@@ -144,7 +144,7 @@ func (c *refusing) push(r *request) {
 }
 
 func TestRefusedLater(t *testing.T) {
-	e, err := New(Options{Backend: Uring, AlwaysRing: true, Rings: 1, wrap: func(q queue) queue {
+	e, err := New(Options{Backend: BackendURing, AlwaysRing: true, Rings: 1, wrap: func(q queue) queue {
 		return &refusing{q}
 	}})
 	if err != nil {
@@ -182,7 +182,7 @@ func TestRefusedLater(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	p := pace{cap: 256}
+	p := pace{limit: 256}
 	if !p.due(1, 0) || p.due(0, 0) {
 		t.Fatal("one alone is submitted at once, and nothing is not")
 	}
@@ -195,13 +195,13 @@ func TestPace(t *testing.T) {
 		t.Fatal("those who were woken gather too")
 	}
 	p.submitted(256)
-	if p.room() != 0 || p.due(1000, 0) {
+	if p.capacity() != 0 || p.due(1000, 0) {
 		t.Fatal("there is no room")
 	}
 	// Whatever is held back, it is never for want of completions.
 	for inFlight := range 300 {
 		for waiting := 1; waiting < 300; waiting++ {
-			p := pace{cap: 192, inFlight: inFlight}
+			p := pace{limit: 192, inFlight: inFlight}
 			if !p.due(waiting, 0) && inFlight == 0 {
 				t.Fatal("held back, and nobody is to come:", inFlight, waiting)
 			}
@@ -210,45 +210,45 @@ func TestPace(t *testing.T) {
 }
 
 func TestGuess(t *testing.T) {
-	var g guess
+	var c cachePredictor
 	ways := func(n int) (count [3]int) {
 		for range n {
-			w := g.way()
+			w := c.next()
 			count[w]++
-			if w == look {
-				g.miss()
+			if w == probe {
+				c.miss()
 			}
 		}
 		return count
 	}
-	if ways(3)[look] != 3 {
+	if ways(3)[probe] != 3 {
 		t.Fatal("a few misses say nothing")
 	}
-	if n := ways(10_000)[look]; n < 4 || n > 60 {
+	if n := ways(10_000)[probe]; n < 4 || n > 60 {
 		t.Fatal("many do:", n)
 	}
-	g.hit()
-	g.skip.Store(0)
-	if ways(3)[look] != 3 {
+	c.hit()
+	c.skip.Store(0)
+	if ways(3)[probe] != 3 {
 		t.Fatal("a hit makes up for them")
 	}
 
-	for range enough {
-		if g.way() == plain {
+	for range certainHits {
+		if c.next() == pread {
 			t.Fatal("too early to be certain")
 		}
-		g.skip.Store(0)
-		g.hit()
+		c.skip.Store(0)
+		c.hit()
 	}
 	var count [3]int
-	for range 100 * glance {
-		count[g.way()]++
+	for range 100 * probeInterval {
+		count[c.next()]++
 	}
-	if count[away] > 0 || count[look] < 50 || count[look] > 200 {
-		t.Fatalf("one read in %d looks: %v", glance, count)
+	if count[skipCache] > 0 || count[probe] < 50 || count[probe] > 200 {
+		t.Fatalf("one read in %d looks: %v", probeInterval, count)
 	}
-	g.miss()
-	if g.way() != look {
+	c.miss()
+	if c.next() != probe {
 		t.Fatal("a miss ends certainty")
 	}
 }
@@ -284,27 +284,27 @@ func TestEvicted(t *testing.T) {
 			}
 		}
 	}
-	all(2 * enough)
-	if f.cache.hits.Load() < enough {
+	all(2 * certainHits)
+	if f.cache.hits.Load() < certainHits {
 		skip.Test(t, "this file system does not tell what is cached")
 	}
-	for _, advice := range []Advice{Random, DontNeed} { // Random: no reading ahead.
+	for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no reading ahead.
 		if err := f.Advise(0, 0, advice); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, errno := readCached(f.fd, p, 2<<20); errno == 0 {
+	if _, ok := readCached(f.fd, p, 2<<20); ok {
 		skip.Test(t, "this file system has nothing but its page cache")
 	}
 	all(200)
-	if f.cache.hits.Load() >= enough {
+	if f.cache.hits.Load() >= certainHits {
 		t.Fatal("still certain")
 	}
 }
 
 // A batch that is one range is one submission with its sync, if it is one write too; and after the engine's end it is an error.
 func TestCommitOfOne(t *testing.T) {
-	e, err := New(Options{Backend: Uring, Rings: 1})
+	e, err := New(Options{Backend: BackendURing, Rings: 1})
 	if err != nil {
 		skip.Test(t, err)
 	}
@@ -405,9 +405,9 @@ func TestSendfile(t *testing.T) {
 	}
 }
 
-func TestHold(t *testing.T) {
+func TestRefs(t *testing.T) {
 	for range 200 {
-		var h hold
+		var r refs
 		var users, lasts atomic.Int32
 		var wg sync.WaitGroup
 		out := func(last bool) {
@@ -420,22 +420,22 @@ func TestHold(t *testing.T) {
 		}
 		for range 8 {
 			wg.Go(func() {
-				for h.begin() {
+				for r.acquire() {
 					users.Add(1)
-					h.again()
+					r.retain()
 					users.Add(-1)
-					out(h.end())
+					out(r.release())
 					users.Add(1)
 					users.Add(-1)
-					out(h.end())
+					out(r.release())
 				}
-				out(h.end())
+				out(r.release())
 			})
 		}
 		var firsts atomic.Int32
 		for range 2 {
 			wg.Go(func() {
-				first, last := h.close()
+				first, last := r.close()
 				if first {
 					firsts.Add(1)
 				}

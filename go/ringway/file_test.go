@@ -29,7 +29,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 func engine(t testing.TB, o ringway.Options) *ringway.Engine {
 	t.Helper()
@@ -204,7 +204,7 @@ func TestWrites(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		} else {
-			var misaligned *ringway.Misaligned
+			var misaligned *ringway.MisalignedError
 			if n != 0 || !errors.As(err, &misaligned) || !errors.Is(err, syscall.EINVAL) {
 				t.Fatal(n, err)
 			}
@@ -553,7 +553,7 @@ func TestPreallocateAndAdvise(t *testing.T) {
 		if info, _ := f.Stat(); info.Size() != 1<<20 {
 			t.Fatal(info.Size())
 		}
-		if err := f.Advise(0, 0, ringway.WillNeed); err != nil {
+		if err := f.Advise(0, 0, ringway.AdviceWillNeed); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Advise(0, 0, 99); !errors.Is(err, syscall.EINVAL) {
@@ -572,11 +572,11 @@ func TestExplain(t *testing.T) {
 	if _, err := ringway.New(ringway.Options{Backend: "smoke signals"}); err == nil || !strings.Contains(err.Error(), "smoke signals") {
 		t.Fatal(err)
 	}
-	t.Setenv(ringway.Variable, "threads")
-	if e := engine(t, ringway.Options{}); e.Backend() != ringway.Threads {
+	t.Setenv(ringway.BackendEnv, "threads")
+	if e := engine(t, ringway.Options{}); e.Backend() != ringway.BackendThreads {
 		t.Fatal(e.Explain())
 	}
-	if e := engine(t, ringway.Options{Backend: ringway.Uring}); e.Backend() != ringway.Uring {
+	if e := engine(t, ringway.Options{Backend: ringway.BackendURing}); e.Backend() != ringway.BackendURing {
 		t.Fatal("the program's word counts more than the environment's")
 	}
 }

@@ -53,7 +53,7 @@ func TestNoFileIsWritten(t *testing.T) {
 				if user != "" && os.Getuid() == 0 {
 					runAsNobody(t, t.TempDir(), cmd)
 				}
-			}, "IGNORED="+ignored, ringway.Variable+"=")
+			}, "IGNORED="+ignored, ringway.BackendEnv+"=")
 			if want := "uring\nkaio\nthreads\n"; !strings.HasSuffix(out, want) {
 				t.Errorf("SIGXFSZ ignored %q, user %q: %s", ignored, user, out)
 			}

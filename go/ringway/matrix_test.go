@@ -79,7 +79,7 @@ func apiCalls() (all []apiCall) {
 	for prefix, of := range map[string]func(*world) any{
 		"Engine": func(w *world) any { return w.e }, "File": func(w *world) any { return w.f },
 		"FS": func(w *world) any { return w.fs }, "Buffer": func(w *world) any { return w.b },
-		"Misaligned": func(*world) any { return &Misaligned{} },
+		"MisalignedError": func(*world) any { return &MisalignedError{} },
 	} {
 		kind := reflect.TypeOf(of(&world{}))
 		for i := range kind.NumMethod() {
@@ -254,7 +254,7 @@ func usual(c apiCall, w *world, err error) bool {
 		return err == nil || w.f.direct && errors.Is(err, syscall.EOPNOTSUPP)
 	case "FS.ReadLink":
 		return errors.Is(err, syscall.EINVAL)
-	case "Misaligned.Unwrap":
+	case "MisalignedError.Unwrap":
 		return err == syscall.EINVAL
 	}
 	return err == nil
@@ -361,7 +361,7 @@ var situations = []situation{
 	{name: "disk full", queue: true, before: func(t *testing.T, w *world) {
 		w.s.mu.Lock()
 		w.s.answer = func(r *request) bool {
-			if r.kind != read {
+			if r.opcode != opRead {
 				r.result = -int32(syscall.ENOSPC)
 			}
 			return false
@@ -433,8 +433,8 @@ func TestMatrix(t *testing.T) {
 			continue
 		}
 		for i := range 6 {
-			backend, direct := []Backend{Uring, KAIO, Threads}[i/2], i%2*syscall.O_DIRECT
-			if s.queue && backend == Threads || backend == KAIO && direct == 0 {
+			backend, direct := []Backend{BackendURing, BackendKAIO, BackendThreads}[i/2], i%2*syscall.O_DIRECT
+			if s.queue && backend == BackendThreads || backend == BackendKAIO && direct == 0 {
 				continue // There is no queue, or (KAIO) it carries nothing of such files.
 			}
 			t.Run(fmt.Sprint(s.name, ", ", backend, ", direct ", direct != 0), func(t *testing.T) {

@@ -31,7 +31,7 @@ type instant struct {
 	short  int    // So many submissions are not taken first.
 }
 
-func (q *instant) room() int       { return largest }
+func (q *instant) capacity() int       { return largestGroup }
 func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
 func (q *instant) cancel(*request) {}
 func (q *instant) submit(bool) bool {
@@ -47,8 +47,8 @@ func (q *instant) reap(done []*request) []*request {
 	q.pushed = q.pushed[:0]
 	return done
 }
-func (q *instant) why() syscall.Errno { return 0 }
-func (q *instant) ready(uintptr)      {}
+func (q *instant) refusedWith() syscall.Errno { return 0 }
+func (q *instant) readable(uintptr)      {}
 func (q *instant) close() error       { return nil }
 
 // Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, in which it
@@ -60,7 +60,7 @@ func TestRoundsAreBounded(t *testing.T) {
 		short       int // Submissions that the kernel does not take.
 	}{
 		{"one by one", 1, maxRounds, 0},
-		{"in large groups", largest, maxMoved / (2 * largest), 0}, // Each operation is submitted and reaped.
+		{"in large groups", largestGroup, maxMoved / (2 * largestGroup), 0}, // Each operation is submitted and reaped.
 		{"a kernel short of memory", 1, 1, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) { roundsAreBounded(t, c.group, c.most, c.short) })
@@ -77,7 +77,7 @@ func roundsAreBounded(t *testing.T, group, most, short int) {
 	submit := func() { // As another goroutine does meanwhile.
 		all := make([]*request, group)
 		for i := range all {
-			all[i] = newRequest(read, 0, nil, 0)
+			all[i] = newRequest(opRead, 0, nil, 0)
 		}
 		s.submit(true, all...)
 	}
@@ -128,16 +128,16 @@ type narrow struct {
 	submissions    atomic.Int64
 }
 
-func (q *narrow) room() int { return min(q.queue.room(), q.most-q.inFlight) }
+func (q *narrow) capacity() int { return min(q.queue.capacity(), q.most-q.inFlight) }
 
 func (q *narrow) push(r *request) {
 	q.inFlight += r.count()
 	q.queue.push(r)
 }
 
-func (q *narrow) submit(light bool) bool {
+func (q *narrow) submit(brief bool) bool {
 	q.submissions.Add(1)
-	return q.queue.submit(light)
+	return q.queue.submit(brief)
 }
 
 func (q *narrow) reap(done []*request) []*request {
@@ -149,7 +149,7 @@ func (q *narrow) reap(done []*request) []*request {
 
 // A queue smaller than the pace would have it: those that wait for room wait, and nobody spins.
 func TestNarrowQueue(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		q := &narrow{most: 32}
 		e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192, wrap: func(inner queue) queue {
 			q.queue = inner
@@ -193,26 +193,26 @@ func TestNarrowQueue(t *testing.T) {
 	}
 }
 
-func TestCrowdOfTransfers(t *testing.T) {
-	var c crowd
+func TestLoad(t *testing.T) {
+	var l load
 	rounds := func(n int) {
-		for i := range crowdRounds {
-			if i == crowdRounds/2 { // The others have just been woken, and have not asked for more yet.
-				c.seen(n)
+		for i := range loadRounds {
+			if i == loadRounds/2 { // The others have just been woken, and have not asked for more yet.
+				l.observe(n)
 			}
-			c.round()
+			l.endRound()
 		}
 	}
-	c.set(true)
+	l.set(true)
 	for range 3 {
-		if rounds(fewest + 1); !c.many.Load() {
+		if rounds(fewTransfers + 1); !l.high.Load() {
 			t.Fatal("they are many still")
 		}
 	}
-	if rounds(fewest); c.many.Load() {
+	if rounds(fewTransfers); l.high.Load() {
 		t.Fatal("they are few")
 	}
-	if rounds(fewest + 1); !c.many.Load() {
+	if rounds(fewTransfers + 1); !l.high.Load() {
 		t.Fatal("they are many")
 	}
 }
@@ -220,7 +220,7 @@ func TestCrowdOfTransfers(t *testing.T) {
 // A few transfers are plain calls, and no more of them than the bound, whether they end or hang. What is beyond goes by the
 // ring, and so does everything until there are few again.
 func TestFewArePlain(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		e, err := New(Options{Backend: backend, Rings: 1})
 		if err != nil {
 			skip.Test(t, err)
@@ -245,8 +245,8 @@ func TestFewArePlain(t *testing.T) {
 				t.Fatalf("%s: one alone: %d by the ring, %d under way", backend, n, e.plain.Load())
 			}
 		}
-		e.plain.Store(fewest) // They hang.
-		if n := pushed(); n != 1 || e.plain.Load() != fewest {
+		e.plain.Store(fewTransfers) // They hang.
+		if n := pushed(); n != 1 || e.plain.Load() != fewTransfers {
 			t.Fatalf("%s: beside a few that hang: %d by the ring, %d plain ones", backend, n, e.plain.Load())
 		}
 		e.plain.Store(0) // They have ended.
@@ -254,7 +254,7 @@ func TestFewArePlain(t *testing.T) {
 		if n != 2 {
 			t.Fatalf("%s: just after a crowd: %d by the ring", backend, n)
 		}
-		for range crowdRounds {
+		for range loadRounds {
 			n = pushed()
 		}
 		if again := pushed(); again != n {
@@ -275,7 +275,7 @@ type quietQueue struct {
 	inFlight []*request
 }
 
-func (q *quietQueue) room() int { return 4 - len(q.inFlight) - len(q.pushed) }
+func (q *quietQueue) capacity() int { return 4 - len(q.inFlight) - len(q.pushed) }
 
 func (q *quietQueue) submit(bool) bool { return true }
 
@@ -300,7 +300,7 @@ func TestLateReaper(t *testing.T) {
 	}
 	all := make([]*request, 40)
 	for i := range all {
-		all[i] = newRequest(read, 0, nil, 0)
+		all[i] = newRequest(opRead, 0, nil, 0)
 		all[i].own.left.Store(1)
 	}
 	s.submit(true, all...)
@@ -311,7 +311,7 @@ func TestLateReaper(t *testing.T) {
 			}
 		}
 		<-r.own.done
-		if r.result == cannotCarry {
+		if r.result == unsupported {
 			t.Fatalf("request %d was refused", i)
 		}
 	}

@@ -50,14 +50,14 @@ func (q *hostile) push(r *request) {
 	q.queue.push(r)
 }
 
-func (q *hostile) submit(light bool) bool { return q.queue.submit(light) && !q.hits(50) }
+func (q *hostile) submit(brief bool) bool { return q.queue.submit(brief) && !q.hits(50) }
 
 func (q *hostile) reap(done []*request) []*request {
 	before := len(done)
 	done = q.queue.reap(done)
 	keep := done[:before]
 	for _, r := range done[before:] {
-		if r.result != cannotCarry {
+		if r.result != unsupported {
 			q.disturb(r)
 			if q.hits(8) {
 				rounds := 1 + q.random.IntN(8)
@@ -86,7 +86,7 @@ func (q *hostile) reap(done []*request) []*request {
 
 // disturb changes an answer. What fails here was carried out all the same, which is the worse case.
 func (q *hostile) disturb(r *request) {
-	switch sync := r.kind == fsync || r.kind == fdatasync; {
+	switch sync := r.opcode == opFsync || r.opcode == opFdatasync; {
 	case r.linked() != nil:
 	case q.hits(10) && !sync:
 		q.faults.retryable.Add(1)
@@ -104,7 +104,7 @@ func (q *hostile) disturb(r *request) {
 func (q *hostile) poke() {
 	q.shard.mu.Lock()
 	q.shard.again = true
-	q.shard.turn()
+	q.shard.combine()
 }
 
 const (
@@ -231,7 +231,7 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		t.Run(string(backend), func(t *testing.T) { soak(t, backend, span) })
 	}
 }

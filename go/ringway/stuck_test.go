@@ -19,7 +19,7 @@ import (
 
 // However many reads of one file hang, those of another one are answered: one alone, several, and a batch.
 func TestStuckTransfers(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		for _, stuck := range []int{1, 15, 16, 50, 500} {
 			t.Run(fmt.Sprint(backend, ", ", stuck), func(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: backend})

@@ -288,7 +288,7 @@ func TestFilters(t *testing.T) {
 		"io_uring_setup io_submit": "backend threads",
 	} {
 		t.Run("without "+refused, func(t *testing.T) {
-			out := runChild(t, "filtered", nil, "REFUSED="+refused, "FILE="+name, ringway.Variable+"=")
+			out := runChild(t, "filtered", nil, "REFUSED="+refused, "FILE="+name, ringway.BackendEnv+"=")
 			if !strings.HasPrefix(out, want) {
 				t.Fatalf("wanted %s: %s", want, out)
 			}
@@ -320,7 +320,7 @@ func defaultRefused() error {
 // Queues of tests are no backends that a user's environment could ask for: with one of those, writes would vanish.
 func TestDefaultRefused(t *testing.T) {
 	for _, name := range []string{"nonsense", "null", "faulty", "Uring"} {
-		runChild(t, "default", nil, ringway.Variable+"="+name)
+		runChild(t, "default", nil, ringway.BackendEnv+"="+name)
 	}
 }
 
@@ -336,7 +336,7 @@ func crowd() error {
 		return err
 	}
 	fmt.Println(e.Explain())
-	if e.Backend() == ringway.Uring && !strings.Contains(e.Explain(), "fixed buffers refused: ENOMEM") {
+	if e.Backend() == ringway.BackendURing && !strings.Contains(e.Explain(), "fixed buffers refused: ENOMEM") {
 		return errors.New("1 MiB was registered, of 64 KiB that may be locked")
 	}
 	name := os.Getenv("FILE")

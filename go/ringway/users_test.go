@@ -600,7 +600,7 @@ func TestCopyErrors(t *testing.T) {
 			}
 		}
 		if direct != 0 {
-			var misaligned *ringway.Misaligned
+			var misaligned *ringway.MisalignedError
 			if _, err := f.ReadFrom(strings.NewReader("odd")); !errors.As(err, &misaligned) {
 				t.Error(err)
 			}
@@ -643,7 +643,7 @@ func TestSyncOfOthers(t *testing.T) {
 			if err := errors.Join(dir.Sync(), dir.Datasync()); err != nil {
 				t.Error(err)
 			}
-			if backend == ringway.Uring && e.Stats().Delivered != before+2 {
+			if backend == ringway.BackendURing && e.Stats().Delivered != before+2 {
 				t.Error("the ring did not have them")
 			}
 			for range 50 {
@@ -681,7 +681,7 @@ func TestSyncOfOthers(t *testing.T) {
 			if err := pipe.Preallocate(0, 10); !errors.Is(err, syscall.ESPIPE) {
 				t.Error(err)
 			}
-			if err := pipe.Advise(0, 0, ringway.WillNeed); !errors.Is(err, syscall.ESPIPE) {
+			if err := pipe.Advise(0, 0, ringway.AdviceWillNeed); !errors.Is(err, syscall.ESPIPE) {
 				t.Error(err)
 			}
 			if err := pipe.Close(); err != nil {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tests that `make dist` is reproducible: builds the last commit in two directories, whose names have
-# different lengths, and compares all files. It takes some minutes, so `make test` does not run it;
-# `make reproducible` does. Arguments are passed to scripts/dist.sh.
+# Tests that `make dist` is reproducible: builds the last commit in two directories, whose names
+# have different lengths, and compares all files. It takes some minutes, so `make test` does not run
+# it; `make reproducible` does. Arguments are passed to scripts/dist.sh.
 set -eu
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)

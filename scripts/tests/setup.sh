@@ -225,7 +225,7 @@ for target in $(sed -n 's/^\([a-z-]*\):.*## .*/\1/p' Makefile); do
         while read -r need; do
             case $listed in
                 *" $need "*) ;;
-                *) [ -z "$need" ] || fail "make $target needs $need, and the Makefile's list has not" ;;
+                *) [ -z "$need" ] || fail "make $target needs $need, which its list lacks" ;;
             esac
         done
 done

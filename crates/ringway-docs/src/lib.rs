@@ -8,5 +8,8 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+#[doc = include_str!("../../../docs/rust.md")]
+struct Rust;
+
 #[doc = include_str!("../../../docs/backends.md")]
 struct Backends;

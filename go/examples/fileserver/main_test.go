@@ -122,7 +122,7 @@ func TestSameAnswers(t *testing.T) {
 	defer reference.Close()
 	plain := httptest.NewServer(http.FileServer(http.FS(os.DirFS(dir))))
 	defer plain.Close()
-	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads} {
 		t.Run(string(backend), func(t *testing.T) {
 			if engine, err := ringway.New(ringway.Options{Backend: backend}); err != nil {
 				skip.Test(t, err)

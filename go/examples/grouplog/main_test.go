@@ -42,7 +42,7 @@ func command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 func each(t *testing.T, test func(t *testing.T, e *ringway.Engine)) {
 	for _, backend := range backends {

@@ -47,7 +47,7 @@ func TestScan(t *testing.T) {
 		names = append(names, name)
 		want += fmt.Sprintf("%d  %s\n", sum, name)
 	}
-	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads} {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
 			if err != nil {

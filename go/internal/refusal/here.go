@@ -13,8 +13,8 @@ import (
 //
 // It reads a few files below /proc; what cannot be read makes the explanation less exact, never an error.
 func New(feature string, errno syscall.Errno) *Refusal {
-	meaning, mend := explain(feature, errno, ofThisProcess())
-	return &Refusal{Feature: feature, Errno: errno, Meaning: meaning, Mend: mend}
+	meaning, fix := explain(feature, errno, ofThisProcess())
+	return &Refusal{Feature: feature, Errno: errno, Meaning: meaning, Fix: fix}
 }
 
 const rlimitMemlock = 8

@@ -37,15 +37,15 @@ type Refusal struct {
 	Errno syscall.Errno
 	// Meaning is what that answer means for this feature on this machine.
 	Meaning string
-	// Mend is what an operator can do about it; empty where nothing can be done.
-	Mend string
+	// Fix is what an operator can do about it; empty where nothing can be done.
+	Fix string
 }
 
 // Error has everything in one line.
 func (r *Refusal) Error() string {
 	text := fmt.Sprintf("%s refused: %s (%s): %s", r.Feature, errnoName(r.Errno), r.Errno.Error(), r.Meaning)
-	if r.Mend != "" {
-		text += "; mend: " + r.Mend
+	if r.Fix != "" {
+		text += "; fix: " + r.Fix
 	}
 	return text
 }
@@ -82,9 +82,9 @@ const (
 	capSysAdmin = 1 << 21
 )
 
-// explain says what errno means as the answer to asking for feature, and the mend. All knowledge of the machine is in
+// explain says what errno means as the answer to asking for feature, and the fix. All knowledge of the machine is in
 // the limits.
-func explain(feature string, errno syscall.Errno, l limits) (meaning, mend string) {
+func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string) {
 	uring := feature != KAIO && feature != Threads && feature != DirectIO
 	filtered := l.seccomp == "2"
 	allow := "allow " + systemCalls(feature) +
@@ -96,8 +96,8 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 				"check the mode and the attributes of the file (lsattr)"
 		}
 		if errno == syscall.EPERM && uring {
-			if meaning, mend := explainSysctl(l); meaning != "" {
-				return meaning, mend
+			if meaning, fix := explainSysctl(l); meaning != "" {
+				return meaning, fix
 			}
 		}
 		if filtered {
@@ -172,7 +172,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 }
 
 // explainSysctl accounts for EPERM by the sysctl that kernel 6.6 and newer have; empty when it is something else.
-func explainSysctl(l limits) (meaning, mend string) {
+func explainSysctl(l limits) (meaning, fix string) {
 	switch l.uringDisabled {
 	case "1":
 		if l.capabilities&capSysAdmin != 0 {

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// The same errno has different causes, and each has its own mend.
+// The same errno has different causes, and each has its own fix.
 func TestOneErrnoManyCauses(t *testing.T) {
 	for _, c := range []struct {
 		feature string
 		errno   syscall.Errno
 		limits  limits
 		meaning string
-		mend    string
+		fix    string
 	}{
 		{Uring, syscall.EPERM, limits{seccomp: "2", uringDisabled: "0"}, "seccomp filter", "io_uring_setup"},
 		{Uring, syscall.EPERM, limits{uringDisabled: "2"}, "kernel.io_uring_disabled is 2", "sysctl"},
@@ -33,16 +33,16 @@ func TestOneErrnoManyCauses(t *testing.T) {
 		{Uring, syscall.EMFILE, limits{nofile: 1024}, "1024", "ulimit -n"},
 		{DirectIO, syscall.EINVAL, limits{}, "no direct I/O", "ext4"},
 	} {
-		meaning, mend := explain(c.feature, c.errno, c.limits)
-		if !strings.Contains(meaning, c.meaning) || !strings.Contains(mend, c.mend) {
-			t.Errorf("%s, %v, %+v: %q, %q", c.feature, c.errno, c.limits, meaning, mend)
+		meaning, fix := explain(c.feature, c.errno, c.limits)
+		if !strings.Contains(meaning, c.meaning) || !strings.Contains(fix, c.fix) {
+			t.Errorf("%s, %v, %+v: %q, %q", c.feature, c.errno, c.limits, meaning, fix)
 		}
 	}
 }
 
 func TestErrorHasEverything(t *testing.T) {
 	r := New(Uring, syscall.ENOSYS)
-	for _, part := range []string{"io_uring refused", "ENOSYS", "function not implemented", "mend: "} {
+	for _, part := range []string{"io_uring refused", "ENOSYS", "function not implemented", "fix: "} {
 		if !strings.Contains(r.Error(), part) {
 			t.Errorf("%q lacks %q", r.Error(), part)
 		}

@@ -40,7 +40,7 @@ func init() {
 			panic(err)
 		}
 		var options []pebblevfs.Option
-		if name == string(ringway.KAIO) {
+		if name == string(ringway.BackendKAIO) {
 			options = append(options, pebblevfs.DirectTables())
 		}
 		under.FS = pebblevfs.New(engine, options...)
