@@ -143,7 +143,8 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 			if feature == FixedBuffers {
 				kind, reduce = "registered", "register fewer buffers"
 			}
-			return kind + " memory counts against RLIMIT_MEMLOCK, which is " + bytesText(l.memlock) +
+			return kind + " memory counts against RLIMIT_MEMLOCK, which is " +
+					bytesText(l.memlock) +
 					" for all processes of this user together",
 				reduce + ", or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; " +
 					"docker run --ulimit memlock=-1)"
