@@ -1,4 +1,5 @@
-//! A process for each measurement, so that what `getrusage` tells is that measurement's and nobody else's.
+//! A process for each measurement, so that what `getrusage` tells is that measurement's and nobody
+//! else's.
 
 use crate::contestants;
 use crate::figures::Figures;
@@ -24,9 +25,13 @@ pub fn run(assignment: &str) -> anyhow::Result<()> {
     }));
     let assignment: Assignment = serde_json::from_str(assignment).context("what to measure")?;
     let name = assignment.contestant.clone();
-    let contestant = contestants::by_name(&name).with_context(|| format!("there is no contestant {name}"))?;
+    let contestant =
+        contestants::by_name(&name).with_context(|| format!("there is no contestant {name}"))?;
     let built_for_it = cfg!(all(tokio_unstable, feature = "tokio-io-uring"));
-    ensure!(contestant.needs_tokio_io_uring() == built_for_it, "{name} wants another build of this program");
+    ensure!(
+        contestant.needs_tokio_io_uring() == built_for_it,
+        "{name} wants another build of this program"
+    );
     let figures = contestant.run(Job::new(assignment))?;
     println!("{}", serde_json::to_string(&figures)?);
     process::exit(0);

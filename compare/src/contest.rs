@@ -19,7 +19,8 @@ use std::time::Duration;
 /// What is written to; small, for no more of it is written than the disk takes.
 const WRITE_SIZE: u64 = 256 << 20;
 const NULL_SIZE: u64 = 1 << 20;
-/// What is measured at least for each reader, and for each KiB that it reads, so that most have their turn.
+/// What is measured at least for each reader, and for each KiB that it reads, so that most have
+/// their turn.
 const A_READER: Duration = Duration::from_micros(20);
 const A_KIB: Duration = Duration::from_nanos(500);
 /// What is measured where there is a read every 20 ms only.
@@ -49,8 +50,8 @@ impl Row {
         self.entries.iter().find(|entry| entry.contestant == contestant)
     }
 
-    /// The median of the ratios of two contestants' turns that followed each other, so that a disk that changes its pace
-    /// changes it for both.
+    /// The median of the ratios of two contestants' turns that followed each other, so that a disk
+    /// that changes its pace changes it for both.
     pub fn ratio(&self, of: &str, to: &str, metric: Metric) -> Option<Median> {
         self.compared(of, to, metric, |of, to| of / to)
     }
@@ -60,9 +61,19 @@ impl Row {
         self.compared(of, to, metric, |of, to| of - to)
     }
 
-    fn compared(&self, of: &str, to: &str, metric: Metric, how: fn(f64, f64) -> f64) -> Option<Median> {
+    fn compared(
+        &self,
+        of: &str,
+        to: &str,
+        metric: Metric,
+        how: fn(f64, f64) -> f64,
+    ) -> Option<Median> {
         let (of, to) = (self.entry(of)?, self.entry(to)?);
-        let compared = of.turns.iter().zip(&to.turns).map(|(of, to)| Some(how(metric.of(of)?, metric.of(to)?)));
+        let compared = of
+            .turns
+            .iter()
+            .zip(&to.turns)
+            .map(|(of, to)| Some(how(metric.of(of)?, metric.of(to)?)));
         Median::of(compared.collect::<Option<Vec<f64>>>()?)
     }
 }
@@ -89,15 +100,23 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Does so many operations of one row with one contestant, in this process.
-pub fn count(options: &Options, contestant: &str, row: &str, operations: u64) -> anyhow::Result<()> {
-    let contestant =
-        contestants::by_name(contestant).with_context(|| format!("there is no contestant {contestant}"))?;
+pub fn count(
+    options: &Options,
+    contestant: &str,
+    row: &str,
+    operations: u64,
+) -> anyhow::Result<()> {
+    let contestant = contestants::by_name(contestant)
+        .with_context(|| format!("there is no contestant {contestant}"))?;
     let shape = suite::row(row)?;
     let mut arena = Arena::new(options, &[shape])?;
     let scratch = arena.scratch(shape.work)?;
     scratch.prepare(shape.is_cached())?;
     let (file, size) = (scratch.path(), scratch.size());
-    let assignment = Assignment { operations: Some(operations), ..arena.assignment(contestant, shape, &file, size) };
+    let assignment = Assignment {
+        operations: Some(operations),
+        ..arena.assignment(contestant, shape, &file, size)
+    };
     let figures = contestant.run(Job::new(assignment))?;
     println!("{} operations, {:?}", figures.operations, figures.usage);
     // What is still in flight goes with the process.
@@ -108,7 +127,9 @@ fn contestants(names: &[String]) -> anyhow::Result<Vec<&'static dyn Contestant>>
     if names.is_empty() {
         return Ok(contestants::ALL.to_vec());
     }
-    let find = |name: &String| contestants::by_name(name).with_context(|| format!("there is no contestant {name}"));
+    let find = |name: &String| {
+        contestants::by_name(name).with_context(|| format!("there is no contestant {name}"))
+    };
     names.iter().map(find).collect()
 }
 
@@ -125,7 +146,12 @@ enum Use {
 impl Use {
     fn of(work: Work) -> Self {
         match work {
-            Work::Read | Work::Ranges | Work::Cold | Work::Busy | Work::BlockOn | Work::Submitted => Self::Read,
+            Work::Read
+            | Work::Ranges
+            | Work::Cold
+            | Work::Busy
+            | Work::BlockOn
+            | Work::Submitted => Self::Read,
             Work::Write | Work::Puts => Self::Write,
             Work::Null { .. } | Work::Polls => Self::Null,
             Work::Sum | Work::Timer | Work::Small => Self::Sum,
@@ -167,7 +193,9 @@ impl<'a> Arena<'a> {
         eprintln!("{shape}");
         let mut left_out = Vec::new();
         let mut part = Vec::new();
-        for contestant in wanted.iter().filter(|contestant| contestants::concerns(&shape, contestant.name())) {
+        for contestant in
+            wanted.iter().filter(|contestant| contestants::concerns(&shape, contestant.name()))
+        {
             match self.leaves_out(*contestant, &shape) {
                 Some(why) => left_out.push((contestant.name(), why)),
                 None => part.push((*contestant, Vec::new())),
@@ -181,7 +209,10 @@ impl<'a> Arena<'a> {
             eprint!("  round {round} of {rounds}:");
             part.retain_mut(|(contestant, turns)| {
                 eprint!(" {}", contestant.name());
-                match child::measure(self.program(*contestant), &self.assignment(*contestant, shape, &file, size)) {
+                match child::measure(
+                    self.program(*contestant),
+                    &self.assignment(*contestant, shape, &file, size),
+                ) {
                     Ok(figures) => turns.push(figures),
                     Err(error) => left_out.push((contestant.name(), format!("failed: {error:#}"))),
                 }
@@ -189,7 +220,10 @@ impl<'a> Arena<'a> {
             });
             eprintln!();
         }
-        let entry = |(contestant, turns): (&'static dyn Contestant, _)| Entry { contestant: contestant.name(), turns };
+        let entry = |(contestant, turns): (&'static dyn Contestant, _)| Entry {
+            contestant: contestant.name(),
+            turns,
+        };
         Ok(Row { shape, entries: part.into_iter().map(entry).collect(), left_out })
     }
 
@@ -220,16 +254,24 @@ impl<'a> Arena<'a> {
 
     fn time(&self, shape: Shape) -> Duration {
         let each = A_READER + A_KIB * (shape.block >> 10) as u32;
-        let least = if shape.work == Work::Submitted { FEW_READS } else { each * shape.readers as u32 };
+        let least =
+            if shape.work == Work::Submitted { FEW_READS } else { each * shape.readers as u32 };
         self.options.time.max(least)
     }
 
     fn rounds(&self, shape: Shape) -> u32 {
-        let most = if self.time(shape) > self.options.time.max(LONG) { LONG_ROUNDS } else { u32::MAX };
+        let most =
+            if self.time(shape) > self.options.time.max(LONG) { LONG_ROUNDS } else { u32::MAX };
         self.options.rounds.min(most)
     }
 
-    fn assignment(&self, contestant: &dyn Contestant, shape: Shape, file: &Path, size: u64) -> Assignment {
+    fn assignment(
+        &self,
+        contestant: &dyn Contestant,
+        shape: Shape,
+        file: &Path,
+        size: u64,
+    ) -> Assignment {
         Assignment {
             contestant: contestant.name().into(),
             shape,

@@ -61,7 +61,9 @@ impl Metric {
             Self::CpuPerOp => (usage.user + usage.system) * 1e6 / operations,
             Self::P50 => figures.latency?.p50,
             Self::P99 => figures.latency?.p99,
-            Self::SwitchesPerOp => (usage.voluntary_switches + usage.involuntary_switches) as f64 / operations,
+            Self::SwitchesPerOp => {
+                (usage.voluntary_switches + usage.involuntary_switches) as f64 / operations
+            }
             Self::LongPolls => figures.polls?.cpu[1],
             Self::VoluntarySwitchesPerOp => usage.voluntary_switches as f64 / operations,
         })

@@ -1,4 +1,5 @@
-//! One measurement, in the process that does nothing else: its phases, its readers, and what came of it.
+//! One measurement, in the process that does nothing else: its phases, its readers, and what came
+//! of it.
 
 use crate::figures::Figures;
 use crate::offsets::Offsets;
@@ -68,7 +69,9 @@ impl Job {
             warm_up,
             time,
             phase: AtomicU8::new(if operations.is_some() { MEASURING } else { WARMING_UP }),
-            tallies: (0..shape.readers + usize::from(shape.work.is_stream())).map(|_| Tally::default()).collect(),
+            tallies: (0..shape.readers + usize::from(shape.work.is_stream()))
+                .map(|_| Tally::default())
+                .collect(),
             handed_out: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
@@ -99,9 +102,12 @@ impl Job {
         let readers = self.shape.readers.min(most);
         self.handed_out.store(readers, Ordering::Relaxed);
         let block = self.shape.block as u64;
-        let offsets = |index| Offsets::new(self.shape.order, block, self.size / block, index, readers);
+        let offsets =
+            |index| Offsets::new(self.shape.order, block, self.size / block, index, readers);
         let each = self.counted.map_or(u64::MAX, |operations| operations.div_ceil(readers as u64));
-        (0..readers).map(|index| Reader::new(self, &self.tallies[index], offsets(index), each)).collect()
+        (0..readers)
+            .map(|index| Reader::new(self, &self.tallies[index], offsets(index), each))
+            .collect()
     }
 
     /// Where the next record of a log goes, which begins again where its file ends.
@@ -119,7 +125,8 @@ impl Job {
         }
     }
 
-    /// Ends it: nothing that is measured after a failure would mean anything. The first one is told.
+    /// Ends it: nothing that is measured after a failure would mean anything. The first one is
+    /// told.
     pub fn fail(&self, why: String) {
         let _ = self.failure.set(why);
         self.phase.store(OVER, Ordering::Relaxed);
@@ -145,8 +152,8 @@ impl Job {
         self.phase.load(Ordering::Relaxed) == OVER
     }
 
-    /// Waits until all readers are at work, lets them warm up, and measures. They have been handed out and started; the
-    /// calling thread does nothing else.
+    /// Waits until all readers are at work, lets them warm up, and measures. They have been handed
+    /// out and started; the calling thread does nothing else.
     pub fn measure(&self) -> anyhow::Result<Figures> {
         if self.counted.is_some() {
             return self.count();
@@ -156,7 +163,12 @@ impl Job {
         thread::sleep(self.warm_up);
         let (machine, usage, opened) = (usage::of_machine(), Usage::now(), Instant::now());
         // Unless a reader has failed.
-        let _ = self.phase.compare_exchange(WARMING_UP, MEASURING, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.phase.compare_exchange(
+            WARMING_UP,
+            MEASURING,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
         thread::sleep(self.time / 2);
         let first_half = self.operations();
         thread::sleep(self.time / 2);
@@ -188,7 +200,8 @@ impl Job {
         ensure!(operations > 0, "no operation was completed within {:?}", self.time);
         let readers = self.handed_out.load(Ordering::Relaxed);
         let mean = operations as f64 / readers as f64;
-        // Where not each reader had its turn twice, those that wait longest are not among the latencies yet.
+        // Where not each reader had its turn twice, those that wait longest are not among the
+        // latencies yet.
         let turns = since_begun / seconds * mean;
         let latency = if turns < 2.0 { None } else { tally::latency(&self.tallies)? };
         let least = self.tallies[..readers].iter().map(Tally::operations).min().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Runs the same file I/O on ringway, on its peers and without any of them, in turn, and prints how they compare.
+//! Runs the same file I/O on ringway, on its peers and without any of them, in turn, and prints how
+//! they compare.
 
 mod buffer;
 mod child;
@@ -28,7 +29,9 @@ fn main() {
             report::list(options.tokio_io_uring.is_some());
             Ok(())
         }
-        Some(Command::Count { contestant, row, operations }) => contest::count(&options, contestant, row, *operations),
+        Some(Command::Count { contestant, row, operations }) => {
+            contest::count(&options, contestant, row, *operations)
+        }
         None => contest::run(&options),
     };
     if let Err(error) = done {

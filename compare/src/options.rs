@@ -113,6 +113,8 @@ mod tests {
     fn sizes_are_whole_mebibytes() {
         assert_eq!(bytes("64MiB").unwrap(), 64 << 20);
         assert_eq!(bytes("2 GiB").unwrap(), 2 << 30);
-        assert!(["64", "0MiB", "1.5GiB", "99999999999GiB"].iter().all(|wrong| bytes(wrong).is_err()));
+        assert!(
+            ["64", "0MiB", "1.5GiB", "99999999999GiB"].iter().all(|wrong| bytes(wrong).is_err())
+        );
     }
 }

@@ -41,7 +41,8 @@ impl Reader {
 
     /// Begins an operation, unless it is time to stop.
     pub fn begin(&mut self) -> bool {
-        // Without a disk, a read takes hardly longer than two looks at the clock: one in eight is timed.
+        // Without a disk, a read takes hardly longer than two looks at the clock: one in eight is
+        // timed.
         let shape = self.job.shape;
         let waits = shape.direct && !shape.work.is_null();
         let timed = !shape.work.is_stream() && (waits || self.offsets.draw().is_multiple_of(8));
@@ -82,7 +83,9 @@ impl Reader {
     pub fn end(&mut self, result: io::Result<usize>) {
         match result {
             Ok(bytes) if bytes == self.job.shape.block => self.count(),
-            Ok(bytes) => self.job.fail(format!("{bytes} bytes instead of {}", self.job.shape.block)),
+            Ok(bytes) => {
+                self.job.fail(format!("{bytes} bytes instead of {}", self.job.shape.block))
+            }
             Err(error) => self.job.fail(error.to_string()),
         }
     }

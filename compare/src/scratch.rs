@@ -10,7 +10,8 @@ use std::process;
 /// What is written at a time.
 const PIECE: usize = 1 << 20;
 
-/// A file without a name, really written: one of holes, or of zeros, is not always read from the device.
+/// A file without a name, really written: one of holes, or of zeros, is not always read from the
+/// device.
 pub struct Scratch {
     file: File,
     size: u64,
@@ -51,7 +52,9 @@ fn fill(mut file: File, size: u64) -> io::Result<File> {
     for number in 0..size / PIECE as u64 {
         // No two blocks are alike, and none is zeros.
         for (index, word) in piece.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *word = ((number << 32 | index as u64) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+            *word = ((number << 32 | index as u64) + 1)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .to_le_bytes();
         }
         file.write_all(&piece)?;
     }

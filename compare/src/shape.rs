@@ -22,7 +22,8 @@ pub enum Work {
     Ranges,
     /// The next block of a file that is read from its beginning to its end, and its bytes summed.
     Sum,
-    /// The next block of a cached file that each task streams over and over. Latencies are those of a timer beside them.
+    /// The next block of a cached file that each task streams over and over. Latencies are those of
+    /// a timer beside them.
     Timer,
     /// As `Timer`, but latencies are those of small reads beside them.
     Small,
@@ -97,7 +98,13 @@ impl Shape {
     }
 
     pub const fn sum() -> Self {
-        Self { work: Work::Sum, block: SUM_BLOCK, direct: false, readers: 1, order: Order::Sequential }
+        Self {
+            work: Work::Sum,
+            block: SUM_BLOCK,
+            direct: false,
+            readers: 1,
+            order: Order::Sequential,
+        }
     }
 
     /// So many tasks that stream a file.
@@ -148,7 +155,9 @@ impl Shape {
             Work::Busy => return vec!["busy".into(), "task".into()],
             Work::BlockOn => return vec!["busy".into(), "block_on".into()],
             Work::Submitted => return vec!["busy".into(), "submitted".into()],
-            Work::Null { workers } => return vec!["null".into(), self.readers.to_string(), format!("{workers}w")],
+            Work::Null { workers } => {
+                return vec!["null".into(), self.readers.to_string(), format!("{workers}w")];
+            }
             Work::Polls => return vec!["polls".into()],
             Work::Puts => return vec!["puts".into()],
         };
@@ -157,7 +166,9 @@ impl Shape {
             Order::Sequential => "sequential",
         };
         let cache = if self.direct { "direct" } else { "cached" };
-        [work, &short_size(self.block), cache, order, &self.readers.to_string()].map(String::from).into()
+        [work, &short_size(self.block), cache, order, &self.readers.to_string()]
+            .map(String::from)
+            .into()
     }
 }
 
@@ -171,13 +182,29 @@ impl fmt::Display for Shape {
         let work = match self.work {
             Work::Read => "reads",
             Work::Write => "writes with fdatasync",
-            Work::Ranges => return write!(f, "{RANGES} scattered 4 KiB direct reads as one request"),
-            Work::Sum => return write!(f, "Sum of a cached file's bytes, read in {} KiB blocks", SUM_BLOCK >> 10),
-            Work::Timer => return write!(f, "Lateness of a 2 ms timer beside {} cached streams", self.readers),
-            Work::Small => return write!(f, "Cached 4 KiB reads beside {} cached streams", self.readers),
-            Work::Cold => return write!(f, "Lateness of a 2 ms timer beside {} cold streams", self.readers),
+            Work::Ranges => {
+                return write!(f, "{RANGES} scattered 4 KiB direct reads as one request");
+            }
+            Work::Sum => {
+                return write!(
+                    f,
+                    "Sum of a cached file's bytes, read in {} KiB blocks",
+                    SUM_BLOCK >> 10
+                );
+            }
+            Work::Timer => {
+                return write!(f, "Lateness of a 2 ms timer beside {} cached streams", self.readers);
+            }
+            Work::Small => {
+                return write!(f, "Cached 4 KiB reads beside {} cached streams", self.readers);
+            }
+            Work::Cold => {
+                return write!(f, "Lateness of a 2 ms timer beside {} cold streams", self.readers);
+            }
             Work::Busy => return write!(f, "4 KiB direct reads in a task beside a busy worker"),
-            Work::BlockOn => return write!(f, "4 KiB direct reads in block_on beside a busy worker"),
+            Work::BlockOn => {
+                return write!(f, "4 KiB direct reads in block_on beside a busy worker");
+            }
             Work::Submitted => return write!(f, "4 KiB direct reads submitted by a busy worker"),
             Work::Null { workers } => {
                 let (tasks, workers) = (counted(self.readers, "task"), counted(workers, "worker"));
@@ -185,16 +212,30 @@ impl fmt::Display for Shape {
             }
             Work::Polls => {
                 let tasks = counted(self.readers, "task");
-                return write!(f, "Longest polls on the null backend, {tasks}, {POLLS_WORKERS} workers");
+                return write!(
+                    f,
+                    "Longest polls on the null backend, {tasks}, {POLLS_WORKERS} workers"
+                );
             }
-            Work::Puts => return write!(f, "Durable puts of 4 KiB records, {}", counted(self.readers, "task")),
+            Work::Puts => {
+                return write!(
+                    f,
+                    "Durable puts of 4 KiB records, {}",
+                    counted(self.readers, "task")
+                );
+            }
         };
         let cache = match (self.direct, self.work) {
             (true, _) => "direct",
             (false, Work::Write) => "buffered",
             (false, _) => "cached",
         };
-        write!(f, "{} {order} {work}, {cache}, {}", size(self.block as u64), counted(self.readers, "task"))
+        write!(
+            f,
+            "{} {order} {work}, {cache}, {}",
+            size(self.block as u64),
+            counted(self.readers, "task")
+        )
     }
 }
 

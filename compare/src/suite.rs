@@ -19,9 +19,15 @@ pub type Rows = (Vec<Shape>, Vec<(Shape, String)>);
 /// The rows that were asked for.
 pub fn chosen(options: &Options) -> anyhow::Result<Rows> {
     let all = if options.all || !options.only.is_empty() { every() } else { main_rows() };
-    let (rows, too_large): (Vec<_>, Vec<_>) =
-        all.into_iter().filter(|shape| matches(shape, &options.only)).partition(|row| row.buffers() <= MOST_BUFFERS);
-    ensure!(!rows.is_empty() || !too_large.is_empty(), "no row has these words: {}", options.only.join(" or "));
+    let (rows, too_large): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .filter(|shape| matches(shape, &options.only))
+        .partition(|row| row.buffers() <= MOST_BUFFERS);
+    ensure!(
+        !rows.is_empty() || !too_large.is_empty(),
+        "no row has these words: {}",
+        options.only.join(" or ")
+    );
     let why = |row: Shape| (row, format!("its buffers would take {}", size(row.buffers() as u64)));
     Ok((rows, too_large.into_iter().map(why).collect()))
 }
@@ -57,7 +63,9 @@ fn mixed() -> Vec<Shape> {
 
 /// The null backend: what is left is what the engine and the runtime cost.
 pub fn null() -> impl Iterator<Item = Shape> {
-    [2, 1].into_iter().flat_map(|workers| [1, 32, 128, 1000].map(|readers| Shape::null(workers, readers)))
+    [2, 1]
+        .into_iter()
+        .flat_map(|workers| [1, 32, 128, 1000].map(|readers| Shape::null(workers, readers)))
 }
 
 /// Readers beside a worker that computes.
@@ -81,7 +89,12 @@ fn every() -> Vec<Shape> {
                 rows.extend(READERS.map(row));
             }
         }
-        rows.extend(WRITERS.map(|readers| Shape { work: Work::Write, ..Shape::reads(4 * KIB, direct, readers) }));
+        rows.extend(
+            WRITERS.map(|readers| Shape {
+                work: Work::Write,
+                ..Shape::reads(4 * KIB, direct, readers)
+            }),
+        );
     }
     rows.extend(mixed());
     rows
@@ -90,7 +103,9 @@ fn every() -> Vec<Shape> {
 /// Whether a row has all words of one of the choices; without a choice, each has.
 fn matches(shape: &Shape, choices: &[String]) -> bool {
     let words = shape.words();
-    let has = |choice: &String| choice.split([',', ' ']).all(|word| words.iter().any(|of_row| of_row == word));
+    let has = |choice: &String| {
+        choice.split([',', ' ']).all(|word| words.iter().any(|of_row| of_row == word))
+    };
     choices.is_empty() || choices.iter().any(has)
 }
 

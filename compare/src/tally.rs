@@ -75,5 +75,6 @@ pub fn polls(tallies: &[Tally]) -> anyhow::Result<Option<Polls>> {
 }
 
 fn longest(polls: &Histogram<u64>) -> [f64; 3] {
-    [polls.value_at_quantile(0.999), polls.value_at_quantile(0.9999), polls.max()].map(|poll| poll as f64 / 1000.0)
+    [polls.value_at_quantile(0.999), polls.value_at_quantile(0.9999), polls.max()]
+        .map(|poll| poll as f64 / 1000.0)
 }

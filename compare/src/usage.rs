@@ -1,4 +1,5 @@
-//! What this process has cost so far: all its threads, and the kernel's io_uring workers, which are threads of it too.
+//! What this process has cost so far: all its threads, and the kernel's io_uring workers, which are
+//! threads of it too.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -17,7 +18,8 @@ pub struct Usage {
 impl Usage {
     pub fn now() -> Self {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: the kernel writes one `rusage` into the live value, of which every bit pattern is valid.
+        // SAFETY: the kernel writes one `rusage` into the live value, of which every bit pattern is
+        // valid.
         let usage = unsafe {
             libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
             usage.assume_init()
@@ -45,11 +47,18 @@ impl Sub for Usage {
     }
 }
 
-/// Seconds of processor time that the whole machine has spent, or lost to others beside it; none where it does not tell.
+/// Seconds of processor time that the whole machine has spent, or lost to others beside it; none
+/// where it does not tell.
 pub fn of_machine() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     // user, nice, system, idle, iowait, irq, softirq, steal
-    let times: Vec<f64> = stat.lines().next()?.split_whitespace().skip(1).map_while(|time| time.parse().ok()).collect();
+    let times: Vec<f64> = stat
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .map_while(|time| time.parse().ok())
+        .collect();
     let busy: f64 = times.iter().take(8).sum::<f64>() - times.get(3)? - times.get(4)?;
     // SAFETY: sysconf reads a constant of the system.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

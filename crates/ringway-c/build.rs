@@ -1,4 +1,5 @@
-//! Gives the shared library its soname: programs that link it want this version's interface, whatever file has it.
+//! Gives the shared library its soname: programs that link it want this version's interface,
+//! whatever file has it.
 
 fn main() {
     // The first number that changes when the interface breaks: see "ABI" in include/ringway.h.

@@ -1,11 +1,11 @@
-//! Whatever a program does with a queue, its files and its completions must be as the model says: the fuzzer looks for the
-//! sequence of operations, cancels and faults for which they are not.
+//! Whatever a program does with a queue, its files and its completions must be as the model says:
+//! the fuzzer looks for the sequence of operations, cancels and faults for which they are not.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ringway_core::BackendKind;
-use ringway_trial::{Conditions, Faults, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Script, run, watchdog};
 
 /// Bytes before the script.
 const HEAD: usize = 8;
@@ -21,7 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
         retryable: rate(head[5]),
         delay: rate(head[6]),
         reorder: rate(head[7]),
-        // Of the bits that the backend and the file leave free, so that the corpus keeps its meaning.
+        // Of the bits that the backend and the file leave free, so that the corpus keeps its
+        // meaning.
         starve: rate(head[0] >> 2),
         sync_errors: rate(head[1] >> 2),
     };

@@ -53,7 +53,7 @@ AsyncRead::~AsyncRead()
 
 void AsyncRead::OnCompletion(ringway_queue*, const ringway_completion* completion)
 {
-	AsyncRead* read = static_cast<AsyncRead*>(completion->arg);
+	AsyncRead* read = static_cast<AsyncRead*>(completion->user_data);
 
 	if (completion->result < 0)
 		read->status_ =
@@ -69,7 +69,7 @@ bool AsyncRead::Submit(ThreadQueue* queue, const std::shared_ptr<Queues>& queues
 		return false;
 
 	ringway_operation operation =
-	    ringway_read(file_->fd, scratch_, length_, offset_, OnCompletion, this);
+	    ringway_prep_read(file_->fd, scratch_, length_, offset_, OnCompletion, this);
 	operation.flags = RINGWAY_EXACT;
 
 	ThreadQueue::Guard guard(queue);

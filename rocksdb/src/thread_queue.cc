@@ -168,8 +168,9 @@ Queues::~Queues()
 
 Status Queues::Create(std::unique_ptr<ThreadQueue>* created)
 {
-	struct ringway_options options = ringway_options();
+	ringway_options options;
 
+	ringway_options_init(&options);
 	options.entries = options_.entries != 0 ? options_.entries : kEntries;
 	options.in_flight = options_.in_flight != 0 ? options_.in_flight : kInFlight;
 	options.threads = options_.threads;

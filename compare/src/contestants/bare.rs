@@ -7,7 +7,9 @@ use crate::job::Job;
 use crate::reader::Reader;
 use crate::shape::{RANGES, Shape, Work};
 use io_uring::squeue::Flags;
-use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types};
+use io_uring::{
+    CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types,
+};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -30,8 +32,11 @@ pub const TEXTBOOK: Bare = Bare {
     grouped: false,
 };
 
-pub const GROUPED: Bare =
-    Bare { name: "bare-grouped", about: "the same, but waits for an eighth of what is in flight", grouped: true };
+pub const GROUPED: Bare = Bare {
+    name: "bare-grouped",
+    about: "the same, but waits for an eighth of what is in flight",
+    grouped: true,
+};
 
 impl Contestant for Bare {
     fn name(&self) -> &'static str {
@@ -45,7 +50,9 @@ impl Contestant for Bare {
     fn leaves_out(&self, shape: &Shape) -> Option<String> {
         match shape.work {
             Work::Sum => Some("this row compares readers of a whole file".into()),
-            _ if self.grouped && shape.readers < 16 => Some("fewer in flight than make groups".into()),
+            _ if self.grouped && shape.readers < 16 => {
+                Some("fewer in flight than make groups".into())
+            }
             _ => None,
         }
     }
@@ -90,7 +97,8 @@ fn blocks(file: &File, shape: Shape, readers: Vec<Reader>, grouped: bool) -> io:
         for completion in completions.by_ref() {
             let index = completion.user_data() as usize;
             let slot = &mut slots[index];
-            // An fdatasync says 0; the write before it was whole, or this one would not have been done.
+            // An fdatasync says 0; the write before it was whole, or this one would not have been
+            // done.
             let bytes = if shape.work == Work::Write { shape.block } else { 0 };
             slot.reader.end(result(&completion).map(|result| bytes + result));
             if slot.reader.begin() {
@@ -118,8 +126,13 @@ impl Slot {
             return push(submitter, queue, &[read]);
         }
         let fd = types::Fd(file.as_raw_fd());
-        let write = opcode::Write::new(fd, self.buffer.as_ptr(), self.buffer.len() as u32).offset(offset).build();
-        let sync = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build().user_data(index as u64);
+        let write = opcode::Write::new(fd, self.buffer.as_ptr(), self.buffer.len() as u32)
+            .offset(offset)
+            .build();
+        let sync = opcode::Fsync::new(fd)
+            .flags(types::FsyncFlags::DATASYNC)
+            .build()
+            .user_data(index as u64);
         push(submitter, queue, &[write.flags(Flags::IO_LINK | Flags::SKIP_SUCCESS), sync])
     }
 }
@@ -155,17 +168,25 @@ fn ring(in_flight: usize) -> io::Result<IoUring> {
 
 fn read(file: &File, buffer: &mut Buffer, offset: u64, user_data: u64) -> squeue::Entry {
     let fd = types::Fd(file.as_raw_fd());
-    opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32).offset(offset).build().user_data(user_data)
+    opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32)
+        .offset(offset)
+        .build()
+        .user_data(user_data)
 }
 
 /// Makes room first where there is none.
-fn push(submitter: &Submitter<'_>, queue: &mut SubmissionQueue<'_>, entries: &[squeue::Entry]) -> io::Result<()> {
+fn push(
+    submitter: &Submitter<'_>,
+    queue: &mut SubmissionQueue<'_>,
+    entries: &[squeue::Entry],
+) -> io::Result<()> {
     if queue.capacity() - queue.len() < entries.len() {
         queue.sync();
         submitter.submit()?;
         queue.sync();
     }
-    // SAFETY: the entries point to buffers that are never freed, and the kernel keeps the file itself.
+    // SAFETY: the entries point to buffers that are never freed, and the kernel keeps the file
+    // itself.
     unsafe { queue.push_multiple(entries) }.map_err(io::Error::other)
 }
 
@@ -183,5 +204,6 @@ fn wait(
 }
 
 fn result(completion: &cqueue::Entry) -> io::Result<usize> {
-    usize::try_from(completion.result()).map_err(|_| io::Error::from_raw_os_error(-completion.result()))
+    usize::try_from(completion.result())
+        .map_err(|_| io::Error::from_raw_os_error(-completion.result()))
 }

@@ -33,7 +33,10 @@ impl Contestant for Compio {
             let runtime = Runtime::new().expect("a ring is granted");
             runtime.block_on(async {
                 let mut options = OpenOptions::new();
-                options.read(true).write(job.shape.work == Work::Write).custom_flags(job.open_flags());
+                options
+                    .read(true)
+                    .write(job.shape.work == Work::Write)
+                    .custom_flags(job.open_flags());
                 let file = options.open(&job.file).await.expect("the scratch file can be opened");
                 let work = job.shape.work;
                 let mut tasks = Vec::new();
@@ -42,13 +45,16 @@ impl Contestant for Compio {
                     if work == Work::Ranges {
                         let start = move |buffer, offset| {
                             let mut file = file.clone();
-                            let task =
-                                compio::runtime::spawn(async move { operate(&mut file, work, buffer, offset).await });
+                            let task = compio::runtime::spawn(async move {
+                                operate(&mut file, work, buffer, offset).await
+                            });
                             async { task.await.ok() }
                         };
                         tasks.push(compio::runtime::spawn(tasks::ranges(reader, start)));
                     } else {
-                        let operate = async move |buffer, offset| Some(operate(&mut file, work, buffer, offset).await);
+                        let operate = async move |buffer, offset| {
+                            Some(operate(&mut file, work, buffer, offset).await)
+                        };
                         tasks.push(compio::runtime::spawn(tasks::blocks(
                             reader,
                             Buffer::new(job.shape.block),
@@ -68,7 +74,12 @@ impl Contestant for Compio {
     }
 }
 
-async fn operate(file: &mut File, work: Work, buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
+async fn operate(
+    file: &mut File,
+    work: Work,
+    buffer: Buffer,
+    offset: u64,
+) -> (io::Result<usize>, Buffer) {
     if work != Work::Write {
         let BufResult(result, buffer) = file.read_at(buffer, offset).await;
         return (result, buffer);
@@ -90,7 +101,8 @@ impl SetLen for Buffer {
 impl IoBufMut for Buffer {
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let (bytes, len) = (self.as_mut_ptr(), self.len());
-        // SAFETY: initialised bytes are possibly uninitialised ones, and nobody makes them so: a read only fills them.
+        // SAFETY: initialised bytes are possibly uninitialised ones, and nobody makes them so: a
+        // read only fills them.
         unsafe { slice::from_raw_parts_mut(bytes.cast(), len) }
     }
 }

@@ -51,7 +51,8 @@ fn commit(job: &Job, file: &File, puts: &mpsc::Receiver<Put>) {
         let group: Vec<Put> = [first].into_iter().chain(puts.try_iter()).collect();
         log.clear();
         group.iter().for_each(|(record, _)| log.extend_from_slice(record));
-        let written = file.write_all_at(&log, job.append(group.len())).and_then(|()| file.sync_data());
+        let written =
+            file.write_all_at(&log, job.append(group.len())).and_then(|()| file.sync_data());
         let result = written.map_err(|error| error.kind());
         for (record, tell) in group {
             let _ = tell.send((result, record));

@@ -28,7 +28,8 @@ impl Contestant for Monoio {
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         per_core::measure(job, |_, job, readers| {
-            let mut runtime = RuntimeBuilder::<IoUringDriver>::new().build().expect("a ring is granted");
+            let mut runtime =
+                RuntimeBuilder::<IoUringDriver>::new().build().expect("a ring is granted");
             runtime.block_on(async {
                 let file = job.open().and_then(File::from_std).expect("it was opened before");
                 let file = Rc::new(file);
@@ -39,13 +40,22 @@ impl Contestant for Monoio {
                     if work == Work::Ranges {
                         let start = move |buffer, offset| {
                             let file = file.clone();
-                            let task = monoio::spawn(async move { operate(&file, work, buffer, offset).await });
+                            let task =
+                                monoio::spawn(
+                                    async move { operate(&file, work, buffer, offset).await },
+                                );
                             async { Some(task.await) }
                         };
                         tasks.push(monoio::spawn(tasks::ranges(reader, start)));
                     } else {
-                        let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                        tasks.push(monoio::spawn(tasks::blocks(reader, Buffer::new(job.shape.block), operate)));
+                        let operate = async move |buffer, offset| {
+                            Some(operate(&file, work, buffer, offset).await)
+                        };
+                        tasks.push(monoio::spawn(tasks::blocks(
+                            reader,
+                            Buffer::new(job.shape.block),
+                            operate,
+                        )));
                     }
                 }
                 for task in tasks {
@@ -60,7 +70,12 @@ impl Contestant for Monoio {
     }
 }
 
-async fn operate(file: &File, work: Work, buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
+async fn operate(
+    file: &File,
+    work: Work,
+    buffer: Buffer,
+    offset: u64,
+) -> (io::Result<usize>, Buffer) {
     if work != Work::Write {
         return file.read_at(buffer, offset).await;
     }
@@ -68,7 +83,8 @@ async fn operate(file: &File, work: Work, buffer: Buffer, offset: u64) -> (io::R
     (file.sync_data().await.and(result), buffer)
 }
 
-// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised, always.
+// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised,
+// always.
 unsafe impl IoBuf for Buffer {
     fn read_ptr(&self) -> *const u8 {
         self.as_ptr()

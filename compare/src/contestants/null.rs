@@ -31,7 +31,11 @@ impl Contestant for Floor {
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let runtime = tasks::runtime(job)?;
         let Shape { work, block, readers, .. } = job.shape;
-        let group = Arc::new(Mutex::new(Group { asleep: Vec::new(), size: (readers / 8).max(1), tasks: readers }));
+        let group = Arc::new(Mutex::new(Group {
+            asleep: Vec::new(),
+            size: (readers / 8).max(1),
+            tasks: readers,
+        }));
         for reader in job.readers() {
             let (member, tally) = (Member(group.clone()), reader.tally());
             let operate = async move |buffer, _| {
@@ -130,9 +134,15 @@ impl Contestant for Alone {
 }
 
 /// One reader's tally counts them all, a batch at a time.
-fn push_and_reap(mut queue: Queue, file: &File, depth: usize, mut reader: Reader) -> io::Result<()> {
+fn push_and_reap(
+    mut queue: Queue,
+    file: &File,
+    depth: usize,
+    mut reader: Reader,
+) -> io::Result<()> {
     let block = reader.job().shape.block;
-    let mut buffers: Vec<ringway_core::Buffer> = (0..depth).map(|_| vec![0u8; block].into()).collect();
+    let mut buffers: Vec<ringway_core::Buffer> =
+        (0..depth).map(|_| vec![0u8; block].into()).collect();
     while reader.begin_many(depth as u64) {
         for buffer in buffers.drain(..) {
             queue.push(op::read(file, buffer, reader.offset()))?;
@@ -166,7 +176,10 @@ mod tests {
                 })
             };
             for task in (0..TASKS).map(task).collect::<Vec<_>>() {
-                tokio::time::timeout(Duration::from_secs(60), task).await.expect("a task sleeps for ever").unwrap();
+                tokio::time::timeout(Duration::from_secs(60), task)
+                    .await
+                    .expect("a task sleeps for ever")
+                    .unwrap();
             }
         });
         assert_eq!(group.lock().unwrap().tasks, 0);

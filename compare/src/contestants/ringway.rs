@@ -18,13 +18,20 @@ pub struct Ringway {
     backend: Option<BackendKind>,
 }
 
-pub const BEST: Ringway = Ringway { name: RINGWAY, about: "multi-thread tokio; ringway::fs::File", backend: None };
+pub const BEST: Ringway =
+    Ringway { name: RINGWAY, about: "multi-thread tokio; ringway::fs::File", backend: None };
 
-pub const KAIO: Ringway =
-    Ringway { name: RINGWAY_KAIO, about: "the same on the kaio backend", backend: Some(BackendKind::Kaio) };
+pub const KAIO: Ringway = Ringway {
+    name: RINGWAY_KAIO,
+    about: "the same on the kaio backend",
+    backend: Some(BackendKind::Kaio),
+};
 
-pub const THREADS: Ringway =
-    Ringway { name: RINGWAY_THREADS, about: "the same on the threads backend", backend: Some(BackendKind::Threads) };
+pub const THREADS: Ringway = Ringway {
+    name: RINGWAY_THREADS,
+    about: "the same on the threads backend",
+    backend: Some(BackendKind::Threads),
+};
 
 impl Contestant for Ringway {
     fn name(&self) -> &'static str {
@@ -58,7 +65,9 @@ impl Contestant for Ringway {
             match work {
                 Work::Timer | Work::Small | Work::Cold => drop(runtime.spawn(stream(reader, file))),
                 Work::Ranges => drop(runtime.spawn(ranges(reader, file))),
-                Work::Sum => drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?))),
+                Work::Sum => {
+                    drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)))
+                }
                 Work::Submitted => {
                     let start = move |buffer, offset| {
                         let file = file.clone();
@@ -75,8 +84,14 @@ impl Contestant for Ringway {
                     runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate));
                 }
                 _ => {
-                    let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                    tasks::start(runtime, job, tasks::blocks(reader, buffer(job.shape.block), operate));
+                    let operate = async move |buffer, offset| {
+                        Some(operate(&file, work, buffer, offset).await)
+                    };
+                    tasks::start(
+                        runtime,
+                        job,
+                        tasks::blocks(reader, buffer(job.shape.block), operate),
+                    );
                 }
             }
         }
@@ -91,7 +106,12 @@ fn buffer(len: usize) -> AlignedBuffer {
     buffer
 }
 
-async fn operate(file: &File, work: Work, buffer: AlignedBuffer, offset: u64) -> (io::Result<usize>, AlignedBuffer) {
+async fn operate(
+    file: &File,
+    work: Work,
+    buffer: AlignedBuffer,
+    offset: u64,
+) -> (io::Result<usize>, AlignedBuffer) {
     if work != Work::Write {
         return file.read_at(buffer, offset).await;
     }

@@ -60,7 +60,8 @@ impl Contestant for SpawnBlocking {
             if self.once {
                 runtime.spawn(ranges_at_once(reader, file));
             } else if work == Work::Puts {
-                let operate = async move |buffer, _| call(&file, work, buffer, job.append(1)).await.ok();
+                let operate =
+                    async move |buffer, _| call(&file, work, buffer, job.append(1)).await.ok();
                 runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
             } else if work == Work::Submitted {
                 let start = move |buffer, offset| {
@@ -74,7 +75,8 @@ impl Contestant for SpawnBlocking {
                     async { call.await.ok() }
                 }));
             } else {
-                let operate = async move |buffer, offset| call(&file, work, buffer, offset).await.ok();
+                let operate =
+                    async move |buffer, offset| call(&file, work, buffer, offset).await.ok();
                 tasks::start(&runtime, job, tasks::blocks(reader, Buffer::new(block), operate));
             }
         }
@@ -82,7 +84,12 @@ impl Contestant for SpawnBlocking {
     }
 }
 
-fn call(file: &Arc<File>, work: Work, mut buffer: Buffer, offset: u64) -> JoinHandle<(io::Result<usize>, Buffer)> {
+fn call(
+    file: &Arc<File>,
+    work: Work,
+    mut buffer: Buffer,
+    offset: u64,
+) -> JoinHandle<(io::Result<usize>, Buffer)> {
     let file = file.clone();
     spawn_blocking(move || (blocking::operate(&file, work, &mut buffer, offset), buffer))
 }

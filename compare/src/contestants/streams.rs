@@ -1,4 +1,5 @@
-//! What the rows of streams have in common: a timer or small reads beside them, and when a pass through the file ends.
+//! What the rows of streams have in common: a timer or small reads beside them, and when a pass
+//! through the file ends.
 
 use crate::job::Job;
 use crate::offsets::Offsets;
@@ -20,7 +21,8 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// True where the file is to be read from its beginning. It is not cached then, if it is to be cold.
+    /// True where the file is to be read from its beginning. It is not cached then, if it is to be
+    /// cold.
     pub async fn begins(&self, job: &'static Job) -> bool {
         if self.at == 0 && job.shape.work == Work::Cold {
             let dropped = tokio::task::spawn_blocking(|| drop_cached(job)).await;
@@ -42,7 +44,8 @@ impl Pass {
 
 fn drop_cached(job: &Job) -> io::Result<()> {
     let file = job.open()?;
-    // SAFETY: the descriptor is open for the length of the call, which touches no memory of this process.
+    // SAFETY: the descriptor is open for the length of the call, which touches no memory of this
+    // process.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),

@@ -49,7 +49,11 @@ impl Check {
 }
 
 /// Pass after pass through what speaks tokio's traits.
-pub async fn passes(mut reader: Reader, mut file: impl AsyncRead + AsyncSeek + Unpin, mut check: Check) {
+pub async fn passes(
+    mut reader: Reader,
+    mut file: impl AsyncRead + AsyncSeek + Unpin,
+    mut check: Check,
+) {
     let mut buffer = vec![0; reader.job().shape.block];
     while reader.begin() {
         let result = file.read_exact(&mut buffer).await;

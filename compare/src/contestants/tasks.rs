@@ -1,4 +1,5 @@
-//! What a task does, whoever runs it. Where an operation's future says None, the runtime is going, and the task ends.
+//! What a task does, whoever runs it. Where an operation's future says None, the runtime is going,
+//! and the task ends.
 
 use crate::buffer::Buffer;
 use crate::job::Job;
@@ -47,7 +48,11 @@ pub async fn timed<F: Future>(tally: &Tally, future: F) -> F::Output {
 }
 
 /// One block after the other.
-pub async fn blocks<B>(mut reader: Reader, mut buffer: B, mut operate: impl AsyncFnMut(B, u64) -> Done<B>) {
+pub async fn blocks<B>(
+    mut reader: Reader,
+    mut buffer: B,
+    mut operate: impl AsyncFnMut(B, u64) -> Done<B>,
+) {
     while reader.begin() {
         let Some((result, back)) = operate(buffer, reader.offset()).await else { return };
         buffer = back;
@@ -55,7 +60,8 @@ pub async fn blocks<B>(mut reader: Reader, mut buffer: B, mut operate: impl Asyn
     }
 }
 
-/// One request for many ranges after the other, of as many tasks: `start` begins a read at once, and its future waits for it.
+/// One request for many ranges after the other, of as many tasks: `start` begins a read at once,
+/// and its future waits for it.
 pub async fn ranges<T>(mut reader: Reader, mut start: impl FnMut(Buffer, u64) -> T)
 where
     T: Future<Output = Done<Buffer>>,
@@ -63,7 +69,8 @@ where
     let block = reader.job().shape.block;
     let mut buffers: Vec<Buffer> = (0..RANGES).map(|_| Buffer::new(block)).collect();
     while reader.begin() {
-        let reads: Vec<T> = buffers.drain(..).map(|buffer| start(buffer, reader.offset())).collect();
+        let reads: Vec<T> =
+            buffers.drain(..).map(|buffer| start(buffer, reader.offset())).collect();
         let mut result = Ok(block);
         for read in reads {
             let Some((of_one, buffer)) = read.await else { return };
@@ -75,7 +82,11 @@ where
 }
 
 /// Starts a reader, where the row has it run.
-pub fn start(runtime: &Runtime, job: &'static Job, reader: impl Future<Output = ()> + Send + 'static) {
+pub fn start(
+    runtime: &Runtime,
+    job: &'static Job,
+    reader: impl Future<Output = ()> + Send + 'static,
+) {
     if job.shape.work.is_busy() {
         runtime.spawn(compute(job));
     }
@@ -89,8 +100,12 @@ pub fn start(runtime: &Runtime, job: &'static Job, reader: impl Future<Output = 
 
 /// A reader of which each read is submitted by a task that computes next, and awaited by a task
 /// on another worker.
-pub fn submitted<B, F>(runtime: &Runtime, reader: Reader, buffer: B, start: impl FnMut(B, u64) -> F + Send + 'static)
-where
+pub fn submitted<B, F>(
+    runtime: &Runtime,
+    reader: Reader,
+    buffer: B,
+    start: impl FnMut(B, u64) -> F + Send + 'static,
+) where
     B: Send + 'static,
     F: Future<Output = Done<B>> + Send + 'static,
 {

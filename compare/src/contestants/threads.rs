@@ -29,7 +29,9 @@ impl Contestant for Threads {
     fn leaves_out(&self, shape: &Shape) -> Option<String> {
         match shape.work {
             Work::Ranges => Some("64 threads for one request are what spawn_blocking does".into()),
-            _ if shape.readers >= 10_000 => Some(format!("{} threads are no program", shape.readers)),
+            _ if shape.readers >= 10_000 => {
+                Some(format!("{} threads are no program", shape.readers))
+            }
             _ => None,
         }
     }

@@ -1,4 +1,5 @@
-//! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the same.
+//! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the
+//! same.
 
 use super::sum::{self, Check};
 use super::{Contestant, TOKIO_FS, streams};
@@ -39,10 +40,13 @@ impl Contestant for TokioFs {
         match shape.work {
             Work::Ranges => Some("has no reads at an offset".into()),
             Work::Write if self.io_uring => Some("its writes do not use io_uring".into()),
-            _ if shape.direct => Some("it reads into a buffer of its own, which is not aligned for direct I/O".into()),
-            _ if shape.readers as u64 + OTHER_FILES > most_files() => {
-                Some(format!("needs a file for each task, and this process may open {}", most_files()))
-            }
+            _ if shape.direct => Some(
+                "it reads into a buffer of its own, which is not aligned for direct I/O".into(),
+            ),
+            _ if shape.readers as u64 + OTHER_FILES > most_files() => Some(format!(
+                "needs a file for each task, and this process may open {}",
+                most_files()
+            )),
             _ => None,
         }
     }
@@ -52,7 +56,8 @@ impl Contestant for TokioFs {
         if job.shape.work == Work::Small {
             let mut file = File::from_std(job.open()?);
             let mut buffer = vec![0; streams::SMALL];
-            let read = async move |offset| operate(&mut file, Work::Read, &mut buffer, offset).await;
+            let read =
+                async move |offset| operate(&mut file, Work::Read, &mut buffer, offset).await;
             runtime.spawn(streams::small_reads(job, read));
         } else if job.shape.work.is_stream() {
             runtime.spawn(streams::timer(job));

@@ -36,13 +36,21 @@ impl Contestant for TokioUring {
                     if work == Work::Ranges {
                         let start = move |buffer, offset| {
                             let file = file.clone();
-                            let task = tokio_uring::spawn(async move { operate(&file, work, buffer, offset).await });
+                            let task = tokio_uring::spawn(async move {
+                                operate(&file, work, buffer, offset).await
+                            });
                             async { task.await.ok() }
                         };
                         tasks.push(tokio_uring::spawn(tasks::ranges(reader, start)));
                     } else {
-                        let operate = async move |buffer, offset| Some(operate(&file, work, buffer, offset).await);
-                        tasks.push(tokio_uring::spawn(tasks::blocks(reader, Buffer::new(job.shape.block), operate)));
+                        let operate = async move |buffer, offset| {
+                            Some(operate(&file, work, buffer, offset).await)
+                        };
+                        tasks.push(tokio_uring::spawn(tasks::blocks(
+                            reader,
+                            Buffer::new(job.shape.block),
+                            operate,
+                        )));
                     }
                 }
                 for task in tasks {
@@ -57,7 +65,12 @@ impl Contestant for TokioUring {
     }
 }
 
-async fn operate(file: &File, work: Work, buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
+async fn operate(
+    file: &File,
+    work: Work,
+    buffer: Buffer,
+    offset: u64,
+) -> (io::Result<usize>, Buffer) {
     if work != Work::Write {
         return file.read_at(buffer, offset).await;
     }
@@ -65,7 +78,8 @@ async fn operate(file: &File, work: Work, buffer: Buffer, offset: u64) -> (io::R
     (file.sync_data().await.and(result), buffer)
 }
 
-// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised, always.
+// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised,
+// always.
 unsafe impl IoBuf for Buffer {
     fn stable_ptr(&self) -> *const u8 {
         self.as_ptr()

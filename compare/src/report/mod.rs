@@ -28,12 +28,17 @@ pub fn opening(options: &Options) {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     println!("Linux {}, {processors} processors", kernel.trim());
-    println!("{} rounds, contestants in turn; {:?} measured of each turn", options.rounds, options.time);
+    println!(
+        "{} rounds, contestants in turn; {:?} measured of each turn",
+        options.rounds, options.time
+    );
     println!("(with very many readers: longer, so that most have their turn, and fewer rounds)");
     println!(
         "Figures are medians, ratios those of turns that follow each other; ± is half the way from the least to the"
     );
-    println!("greatest. CPU is user and system time of all threads, the kernel's io_uring workers included.");
+    println!(
+        "greatest. CPU is user and system time of all threads, the kernel's io_uring workers included."
+    );
 }
 
 /// A row, as soon as it is there.
@@ -42,14 +47,19 @@ pub fn row(row: &Row, options: &Options) {
 }
 
 /// What can only be said of all rows.
-pub fn closing(rows: &[Row], too_large: &[(Shape, String)], options: &Options) -> anyhow::Result<()> {
+pub fn closing(
+    rows: &[Row],
+    too_large: &[(Shape, String)],
+    options: &Options,
+) -> anyhow::Result<()> {
     if !too_large.is_empty() {
         println!("\nRows left out:");
         too_large.iter().for_each(|(shape, why)| println!("  {shape}: {why}"));
     }
     print!("\n{}", targets::table(rows));
     if let Some(path) = &options.json {
-        fs::write(path, serde_json::to_string_pretty(rows)?).with_context(|| path.display().to_string())?;
+        fs::write(path, serde_json::to_string_pretty(rows)?)
+            .with_context(|| path.display().to_string())?;
     }
     let plotted = plotted(rows);
     if let Some(path) = &options.svg {

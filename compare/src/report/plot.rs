@@ -33,7 +33,8 @@ pub fn svg(path: &Path, rows: &[&Row]) -> Result<()> {
 pub fn png(path: &Path, rows: &[&Row]) -> Result<()> {
     // A picture has its letters drawn here, so they come along with the program.
     let font = epaint_default_fonts::UBUNTU_LIGHT;
-    plotters::style::register_font(FONT, FontStyle::Normal, font).map_err(|_| anyhow!("the font cannot be read"))?;
+    plotters::style::register_font(FONT, FontStyle::Normal, font)
+        .map_err(|_| anyhow!("the font cannot be read"))?;
     draw(&BitMapBackend::new(path, size(rows)).into_drawing_area(), rows)
 }
 
@@ -66,7 +67,8 @@ where
 {
     let title = (FONT, 17).into_font().color(&INK);
     area.draw_text(&row.shape.to_string(), &title, (MARGIN, top))?;
-    let metrics = [(Metric::OpsPerSecond, "operations a second"), (Metric::CpuPerOp, "CPU µs an operation")];
+    let metrics =
+        [(Metric::OpsPerSecond, "operations a second"), (Metric::CpuPerOp, "CPU µs an operation")];
     for ((metric, name), begin) in metrics.into_iter().zip(BEGIN) {
         area.draw_text(name, &text(HPos::Right), (begin + LENGTH as i32, top + 4))?;
         let figure = |entry: &Entry| entry.median(metric).map_or(0.0, |median| median.value);
@@ -75,7 +77,11 @@ where
             let end = begin + (LENGTH * figure(entry) / most) as i32;
             let colour = if entry.contestant == RINGWAY { OURS } else { OTHERS };
             area.draw(&Rectangle::new([(begin, y), (end, y + BAR - 4)], colour.filled()))?;
-            area.draw_text(&value(entry.median(metric), significant), &text(HPos::Left), (end + 6, y + BAR / 2 - 2))?;
+            area.draw_text(
+                &value(entry.median(metric), significant),
+                &text(HPos::Left),
+                (end + 6, y + BAR / 2 - 2),
+            )?;
         }
     }
     for (entry, y) in row.entries.iter().zip((top + TITLE..).step_by(BAR as usize)) {

@@ -10,7 +10,8 @@ use std::fmt::Write;
 
 /// A reader that has less than this of what the others have on average starves.
 const STARVING: f64 = 0.1;
-/// With more than this in one half of a turn, it depends on chance how much of a burst, or of a stall, the turn has seen.
+/// With more than this in one half of a turn, it depends on chance how much of a burst, or of a
+/// stall, the turn has seen.
 const UNEVEN: f64 = 0.65;
 /// With more of this machine's processors busy with something else, little can be told.
 const BUSY: f64 = 0.15;
@@ -20,10 +21,15 @@ const ENOUGH: f64 = 20.0;
 const BASELINES: [&str; 3] = [SPAWN_BLOCKING, BARE, FLOOR];
 
 pub fn table(row: &Row, options: &Options) -> String {
-    let baselines: Vec<&str> = BASELINES.into_iter().filter(|name| row.entry(name).is_some()).collect();
+    let baselines: Vec<&str> =
+        BASELINES.into_iter().filter(|name| row.entry(name).is_some()).collect();
     let mut heading: Vec<String> =
-        ["contestant", "ops/s", "±", "CPU µs/op", "±", "p50 µs", "p99 µs", "ctx/op"].map(String::from).into();
-    heading.extend(baselines.iter().flat_map(|name| [format!("ops/s vs {name}"), format!("CPU vs {name}")]));
+        ["contestant", "ops/s", "±", "CPU µs/op", "±", "p50 µs", "p99 µs", "ctx/op"]
+            .map(String::from)
+            .into();
+    heading.extend(
+        baselines.iter().flat_map(|name| [format!("ops/s vs {name}"), format!("CPU vs {name}")]),
+    );
     let lines: Vec<_> = row.entries.iter().map(|entry| line(row, entry, &baselines)).collect();
     let mut text = format!("### {}\n\n{}", row.shape, markdown::table(&heading, 1, &lines));
     let notes = notes(row, options);
@@ -54,13 +60,18 @@ fn line(row: &Row, entry: &Entry, baselines: &[&str]) -> Vec<String> {
 }
 
 fn notes(row: &Row, options: &Options) -> Vec<String> {
-    let mut notes: Vec<String> = row.entries.iter().flat_map(|entry| notes_on(row, entry, options)).collect();
+    let mut notes: Vec<String> =
+        row.entries.iter().flat_map(|entry| notes_on(row, entry, options)).collect();
     let others = row.entries.iter().flat_map(|entry| &entry.turns).map(|turn| turn.others);
     if let Some(others) = Median::of(others).filter(|others| others.value > BUSY) {
-        notes.push(format!("the machine is busy: other programs took {:.1} processors meanwhile", others.value));
+        notes.push(format!(
+            "the machine is busy: other programs took {:.1} processors meanwhile",
+            others.value
+        ));
     }
     if row.entries.iter().any(|entry| entry.median(Metric::P50).is_none()) {
-        notes.push("no latencies: nothing was timed, or not every reader had its turn twice".into());
+        notes
+            .push("no latencies: nothing was timed, or not every reader had its turn twice".into());
     }
     notes.extend(row.left_out.iter().map(|(name, why)| format!("{name}: left out; {why}")));
     notes
@@ -79,9 +90,13 @@ fn notes_on(row: &Row, entry: &Entry, options: &Options) -> Vec<String> {
     if let Some(longest) = longest_polls(turns) {
         notes.push(format!("{name}: {longest}"));
     }
-    let least = Median::of(turns.iter().filter(|turn| is_enough(turn)).map(|turn| turn.least_share));
+    let least =
+        Median::of(turns.iter().filter(|turn| is_enough(turn)).map(|turn| turn.least_share));
     if let Some(least) = least.filter(|least| least.value < STARVING) {
-        notes.push(format!("{name}: starves readers; one had {:.1} % of the mean", 100.0 * least.value));
+        notes.push(format!(
+            "{name}: starves readers; one had {:.1} % of the mean",
+            100.0 * least.value
+        ));
     }
     let is_uneven = |turn: &&Figures| turn.first_half > UNEVEN || turn.first_half < 1.0 - UNEVEN;
     if 2 * turns.iter().filter(is_uneven).count() > turns.len() {
@@ -102,7 +117,11 @@ fn longest_polls(turns: &[Figures]) -> Option<String> {
     };
     let three = |of| format!("{}, {} and {} µs", median(0, of), median(1, of), median(2, of));
     let text = || {
-        format!("polls of {} CPU time, of {} wall time (p99.9, p99.99, longest)", three(|p| p.cpu), three(|p| p.wall))
+        format!(
+            "polls of {} CPU time, of {} wall time (p99.9, p99.99, longest)",
+            three(|p| p.cpu),
+            three(|p| p.wall)
+        )
     };
     (!polls.is_empty()).then(text)
 }
@@ -110,8 +129,10 @@ fn longest_polls(turns: &[Figures]) -> Option<String> {
 /// What a reader of a whole file wants to know.
 fn whole_file(entry: &Entry, bytes: u64) -> String {
     let blocks = bytes as f64 / SUM_BLOCK as f64;
-    let time = value(entry.median(Metric::OpsPerSecond), |ops| format!("{:.1} ms", 1000.0 * blocks / ops));
-    let switches = value(entry.median(Metric::VoluntarySwitchesPerOp), |each| grouped((blocks * each) as u64));
+    let time =
+        value(entry.median(Metric::OpsPerSecond), |ops| format!("{:.1} ms", 1000.0 * blocks / ops));
+    let switches =
+        value(entry.median(Metric::VoluntarySwitchesPerOp), |each| grouped((blocks * each) as u64));
     format!("{} in {time}, with {switches} voluntary context switches", size(bytes))
 }
 

@@ -4,7 +4,8 @@ use super::markdown;
 use super::table::{factor, significant, switches, value, value_spread};
 use crate::contest::Row;
 use crate::contestants::{
-    self, BARE, COMPIO, GROUP_COMMIT, QUEUE, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING, TOKIO_FS,
+    self, BARE, COMPIO, GROUP_COMMIT, QUEUE, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS,
+    SPAWN_BLOCKING, TOKIO_FS,
 };
 use crate::figures::{Median, Metric};
 use crate::shape::{Shape, Work};
@@ -63,7 +64,8 @@ fn targets() -> Vec<Target> {
     use Metric::{CpuPerOp, LongPolls, OpsPerSecond, P50, P99, SwitchesPerOp};
     let mut targets = Vec::new();
     let mut want_of = |contestant, shape, wanted: &[Wanted]| {
-        let target = |&(metric, measure, bound)| Target { shape, contestant, metric, measure, bound };
+        let target =
+            |&(metric, measure, bound)| Target { shape, contestant, metric, measure, bound };
         targets.extend(wanted.iter().map(target));
     };
     for shape in suite::null() {
@@ -86,19 +88,31 @@ fn targets() -> Vec<Target> {
     let direct = |readers| Shape::reads(4 * KIB, true, readers);
     want(
         direct(128),
-        &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)), (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.0))],
+        &[
+            (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)),
+            (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.0)),
+        ],
     );
     for readers in [1000, 100_000] {
         want(
             direct(readers),
-            &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.5)), (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25))],
+            &[
+                (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.5)),
+                (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.25)),
+            ],
         );
     }
     want(direct(100_000), &[(CpuPerOp, Ratio(BARE), AtMost(1.4))]);
     for readers in [128, 1000] {
-        want(direct(readers), &[(CpuPerOp, Above(BARE), AtMost(0.5)), (CpuPerOp, Ratio(COMPIO), AtMost(1.0))]);
+        want(
+            direct(readers),
+            &[(CpuPerOp, Above(BARE), AtMost(0.5)), (CpuPerOp, Ratio(COMPIO), AtMost(1.0))],
+        );
     }
-    want(direct(32), &[(SwitchesPerOp, Value, AtMost(0.05)), (CpuPerOp, Ratio(COMPIO), AtMost(1.0))]);
+    want(
+        direct(32),
+        &[(SwitchesPerOp, Value, AtMost(0.05)), (CpuPerOp, Ratio(COMPIO), AtMost(1.0))],
+    );
     want(
         direct(1),
         &[
@@ -112,18 +126,27 @@ fn targets() -> Vec<Target> {
     let cached = |block, readers| Shape::reads(block, false, readers);
     want(
         cached(4 * KIB, 1),
-        &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(12.0)), (CpuPerOp, Ratio(BARE), AtMost(1.17))],
+        &[
+            (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(12.0)),
+            (CpuPerOp, Ratio(BARE), AtMost(1.17)),
+        ],
     );
     want(
         cached(4 * KIB, 32),
-        &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(7.0)), (OpsPerSecond, Ratio(BARE), AtLeast(1.6))],
+        &[
+            (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(7.0)),
+            (OpsPerSecond, Ratio(BARE), AtLeast(1.6)),
+        ],
     );
     for block in [64 * KIB, MIB] {
         for readers in [1, 32] {
             want(cached(block, readers), &[(OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.3))]);
         }
     }
-    want(Shape::ranges(), &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.2)), (CpuPerOp, Ratio(BARE), AtMost(1.3))]);
+    want(
+        Shape::ranges(),
+        &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.2)), (CpuPerOp, Ratio(BARE), AtMost(1.3))],
+    );
     for shape in suite::streams() {
         want(
             shape,
@@ -159,7 +182,10 @@ pub fn table(rows: &[Row]) -> String {
         if let Some(runtime) = fastest_runtime(row) {
             let (metric, measure) = (Metric::OpsPerSecond, Ratio(runtime));
             let bound = AtLeast(SLOWEST);
-            lines.push(line(&Target { shape: row.shape, contestant: RINGWAY, metric, measure, bound }, row));
+            lines.push(line(
+                &Target { shape: row.shape, contestant: RINGWAY, metric, measure, bound },
+                row,
+            ));
         }
     }
     format!("### Targets of ringway\n\n{}", markdown::table(&heading, 3, &lines))
@@ -197,8 +223,19 @@ fn line(target: &Target, row: &Row) -> Vec<String> {
         Ratio(to) => format!("{who}{name} vs {to}"),
         Above(to) => format!("{who}{name} above {to}"),
     };
-    let spread = if let Above(_) = measure { value(measured.map(spread_of), number) } else { value_spread(measured) };
-    vec![shape.to_string(), figure, verdict.into(), bound.text(number), value(measured, number), spread]
+    let spread = if let Above(_) = measure {
+        value(measured.map(spread_of), number)
+    } else {
+        value_spread(measured)
+    };
+    vec![
+        shape.to_string(),
+        figure,
+        verdict.into(),
+        bound.text(number),
+        value(measured, number),
+        spread,
+    ]
 }
 
 /// The spread of a difference, as an absolute number.
@@ -210,8 +247,9 @@ fn spread_of(median: Median) -> Median {
 fn fastest_runtime(row: &Row) -> Option<&'static str> {
     let runtimes = contestants::ALL.iter().filter(|contestant| contestant.is_runtime());
     let ratio = |name| Some((name, row.ratio(RINGWAY, name, Metric::OpsPerSecond)?));
-    let slowest =
-        runtimes.filter_map(|runtime| ratio(runtime.name())).min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
+    let slowest = runtimes
+        .filter_map(|runtime| ratio(runtime.name()))
+        .min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
     slowest.map(|(name, _)| name)
 }
 
@@ -230,7 +268,8 @@ mod tests {
             };
             for name in [contestant].into_iter().chain(against) {
                 let takes_part = contestants::concerns(&shape, name)
-                    && contestants::by_name(name).is_some_and(|contestant| contestant.leaves_out(&shape).is_none());
+                    && contestants::by_name(name)
+                        .is_some_and(|contestant| contestant.leaves_out(&shape).is_none());
                 assert!(takes_part, "{name} takes no part in: {shape}");
             }
         }

@@ -1,4 +1,5 @@
-//! `pthread_cancel`: a thread inside of this library cannot be cancelled, since it would unwind through what is not made for it.
+//! `pthread_cancel`: a thread inside of this library cannot be cancelled, since it would unwind
+//! through what is not made for it.
 
 use libc::c_int;
 

@@ -1,8 +1,8 @@
 //! What is known of the caller's descriptors, for as long as it must be true.
 //!
-//! A caller keeps a descriptor open while an operation on it is in flight. So whatever is learnt of one (is it open for direct
-//! I/O, what does its device take) holds as long as that, and is asked for again when the last operation on it is over: by then the
-//! number may be another file's.
+//! A caller keeps a descriptor open while an operation on it is in flight. So whatever is learnt of
+//! one (is it open for direct I/O, what does its device take) holds as long as that, and is asked
+//! for again when the last operation on it is over: by then the number may be another file's.
 
 use crate::cancellation::Uncancellable;
 use ringway_core::{File, WeakFile};
@@ -32,9 +32,10 @@ impl Files {
 
     #[cold]
     fn learn(&mut self, fd: RawFd, index: usize) -> Option<File> {
-        let _whole = Uncancellable::new();
-        // SAFETY: whoever calls `ringway_push` keeps the descriptor as it is until the operation's completion; nothing
-        // holds the file for longer than that, but a registration, which the caller ends before closing it.
+        let _guard = Uncancellable::new();
+        // SAFETY: whoever calls `ringway_push` keeps the descriptor as it is until the operation's
+        // completion; nothing holds the file for longer than that, but a registration, which the
+        // caller ends before closing it.
         let file = unsafe { File::borrow_raw(fd) }?;
         if index < MOST {
             if self.known.len() <= index {
@@ -88,7 +89,10 @@ mod tests {
         assert!(weak.upgrade().is_none(), "what was learnt goes with the last operation");
         assert!(files.get(fd).is_some());
         assert!(files.get(-1).is_none());
-        assert!(files.get(i32::MAX).is_some(), "a number that no descriptor has is the kernel's to refuse");
+        assert!(
+            files.get(i32::MAX).is_some(),
+            "a number that no descriptor has is the kernel's to refuse"
+        );
         assert!(files.known.len() <= MOST);
     }
 

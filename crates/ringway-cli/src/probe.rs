@@ -37,7 +37,8 @@ pub struct Probe {
 ///
 /// # Errors
 ///
-/// A path that cannot be looked at, or an output that cannot be written to. What is refused is part of the report.
+/// A path that cannot be looked at, or an output that cannot be written to. What is refused is part
+/// of the report.
 pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
     // The path first: a mistyped one should be told at once.
     let path = match &args.path {

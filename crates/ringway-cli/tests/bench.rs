@@ -1,4 +1,5 @@
-//! `ringway bench` as a user runs it: the whole command, in tiny runs. How fast anything is, is never asserted.
+//! `ringway bench` as a user runs it: the whole command, in tiny runs. How fast anything is, is
+//! never asserted.
 
 use serde_json::Value;
 use std::fs;
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 /// Ends after requests, not after a time in which a busy machine may complete none.
 const SHORT: [&str; 6] = ["--requests", "50", "--ramp", "0", "--repeat", "1"];
 
-/// The longest test takes a minute, and several on a machine that is busy; one that hangs never ends.
+/// The longest test takes a minute, and several on a machine that is busy; one that hangs never
+/// ends.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn ringway(folder: &Path) -> Command {
@@ -52,7 +54,8 @@ fn finish(child: Child) -> Output {
     // A run that hangs should fail its own test, not stop all of them.
     let watch = std::thread::spawn(move || {
         if is_done.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // SAFETY: the call takes numbers; the child has not been waited for to its end, so the id is its own.
+            // SAFETY: the call takes numbers; the child has not been waited for to its end, so the
+            // id is its own.
             unsafe { libc::kill(id, libc::SIGKILL) };
         }
     });
@@ -67,7 +70,13 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -108,7 +117,11 @@ fn check_sums(report: &Value, block_size: u64) {
     for job in jobs(report) {
         for direction in ["read", "write"] {
             let direction = &job[direction];
-            assert_eq!(number(&direction["total_ios"]) * block_size, number(&direction["io_bytes"]), "{job}");
+            assert_eq!(
+                number(&direction["total_ios"]) * block_size,
+                number(&direction["io_bytes"]),
+                "{job}"
+            );
         }
         let ops = number(&job["read"]["total_ios"]) + number(&job["write"]["total_ios"]);
         assert!(ops > 0, "{job}");
@@ -118,9 +131,20 @@ fn check_sums(report: &Value, block_size: u64) {
 #[test]
 fn every_backend_reads_and_writes_on_every_file_system() {
     for folder in folders() {
-        let args = ["--size", "2m", "--rw", "randread,randwrite,read,write,randrw,rw", "--depth", "1,8", "--json", "-"];
-        let output =
-            bench(folder.path(), &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat());
+        let args = [
+            "--size",
+            "2m",
+            "--rw",
+            "randread,randwrite,read,write,randrw,rw",
+            "--depth",
+            "1,8",
+            "--json",
+            "-",
+        ];
+        let output = bench(
+            folder.path(),
+            &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat(),
+        );
         let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
         // Null has no direct I/O, and so as many cells as any other.
         assert_eq!(jobs(&report).len(), 6 * 2 * 4);
@@ -136,17 +160,33 @@ fn every_backend_reads_and_writes_on_every_file_system() {
 #[test]
 fn options_of_the_ring_run_or_say_why_not() {
     let folder = folder();
-    let args = ["--size", "2m", "--backend", "uring,kaio", "--depth", "4", "--sqpoll", "0,1", "--fixed-buffers"];
+    let args = [
+        "--size",
+        "2m",
+        "--backend",
+        "uring,kaio",
+        "--depth",
+        "4",
+        "--sqpoll",
+        "0,1",
+        "--fixed-buffers",
+    ];
     let more = ["--fixed-files", "--iopoll", "0,1", "--batch", "2", "--jobs", "2", "--json", "-"];
-    let report: Value =
-        serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more, &SHORT].concat()))).unwrap();
+    let report: Value = serde_json::from_str(&succeeded(&bench(
+        folder.path(),
+        &[&args[..], &more, &SHORT].concat(),
+    )))
+    .unwrap();
     check_sums(&report, 4096);
 }
 
 #[test]
 fn all_reports_are_written() {
     let folder = folder();
-    let args = ["--size", "2m", "--depth", "1,4", "--json", "out.json", "--csv", "out.csv", "--html", "out.html"];
+    let args = [
+        "--size", "2m", "--depth", "1,4", "--json", "out.json", "--csv", "out.csv", "--html",
+        "out.html",
+    ];
     let table = succeeded(&bench(folder.path(), &[&args[..], &SHORT].concat()));
     assert!(table.contains("uring") || table.contains("refused"), "{table}");
 
@@ -164,12 +204,18 @@ fn what_was_there_is_not_written_to_without_leave() {
     let content = vec![0x5a; 1 << 20];
     fs::write(&path, &content).unwrap();
     for args in [&["--rw", "randwrite"][..], &["--rw", "randrw", "--size", "1m"], &["--fill"]] {
-        failed(&bench(folder.path(), &[args, &SHORT, &["precious"]].concat()), 1, &["precious", "--overwrite"]);
+        failed(
+            &bench(folder.path(), &[args, &SHORT, &["precious"]].concat()),
+            1,
+            &["precious", "--overwrite"],
+        );
         assert!(fs::read(&path).unwrap() == content);
     }
     // Reading is no matter, also where nobody may write, and every byte can be checked.
     let read = ["--verify", "--depth", "4", "--json", "-", "precious"];
-    let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &[&SHORT[..], &read].concat()))).unwrap();
+    let report: Value =
+        serde_json::from_str(&succeeded(&bench(folder.path(), &[&SHORT[..], &read].concat())))
+            .unwrap();
     check_sums(&report, 4096);
     assert!(fs::read(&path).unwrap() == content);
     succeeded(&bench(
@@ -186,7 +232,8 @@ fn reading_writes_nothing_whatever_is_allowed() {
     let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 7) as u8).collect();
     fs::write(&path, &content).unwrap();
     let before = fs::metadata(&path).unwrap().modified().unwrap();
-    let job = "[job]\nfilename=precious\nrw=randread\nsize=1m\n[other]\nstonewall\nfilename=precious\n";
+    let job =
+        "[job]\nfilename=precious\nrw=randread\nsize=1m\n[other]\nstonewall\nfilename=precious\n";
     fs::write(folder.path().join("job.fio"), job).unwrap();
     let read = ["--overwrite", "--verify", "--rw", "randread,read", "--depth", "4"];
     for (target, args) in [
@@ -199,7 +246,11 @@ fn reading_writes_nothing_whatever_is_allowed() {
         assert!(fs::read(&path).unwrap() == content, "{args:?}");
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before, "{args:?}");
     }
-    failed(&bench(folder.path(), &[&read[..], &SHORT, &["--size", "2m", "precious"]].concat()), 1, &["--fill"]);
+    failed(
+        &bench(folder.path(), &[&read[..], &SHORT, &["--size", "2m", "precious"]].concat()),
+        1,
+        &["--fill"],
+    );
     assert!(fs::read(&path).unwrap() == content);
 }
 
@@ -208,7 +259,18 @@ fn reading_verifies_what_an_earlier_run_has_written() {
     let folder = folder();
     let path = folder.path().join("file");
     for lay in [&["--rw", "write", "--verify", "--size", "1m"][..], &["--rw", "read", "--fill"]] {
-        let whole = ["--requests", "256", "--ramp", "0", "--repeat", "1", "--depth", "4", "--backend", "threads"];
+        let whole = [
+            "--requests",
+            "256",
+            "--ramp",
+            "0",
+            "--repeat",
+            "1",
+            "--depth",
+            "4",
+            "--backend",
+            "threads",
+        ];
         succeeded(&bench(folder.path(), &[lay, &whole, &["--overwrite", "file"]].concat()));
         let read = [&["--rw", "read", "--verify", "file"][..], &whole].concat();
         let output = bench(folder.path(), &read);
@@ -246,7 +308,8 @@ fn a_report_does_not_replace_what_is_measured_on() {
 #[test]
 fn failed_requests_give_a_status_of_their_own() {
     // The limit is what stands for a device with bad places: every second request is beyond it.
-    let job = |more: &str| format!("[job]\nrw=write\nsize=1m\nfallocate=none\nioengine=psync\n{more}\n");
+    let job =
+        |more: &str| format!("[job]\nrw=write\nsize=1m\nfallocate=none\nioengine=psync\n{more}\n");
     for (more, told) in [
         // As in fio, the first error ends a job.
         ("", "1 of 129 requests failed (0.775 %)"),
@@ -265,7 +328,9 @@ fn failed_requests_give_a_status_of_their_own() {
 fn that_only_the_harness_could_be_run_is_an_error() {
     let folder = folder();
     fs::write(folder.path().join("file"), [7; 100]).unwrap();
-    let run = |args: &[&str]| bench(folder.path(), &[&SHORT[..], &["--depth", "1"], args, &["file"]].concat());
+    let run = |args: &[&str]| {
+        bench(folder.path(), &[&SHORT[..], &["--depth", "1"], args, &["file"]].concat())
+    };
     failed(&run(&[]), 1, &["none of this could be run here"]);
     failed(&run(&["--backend", "null,uring"]), 1, &["none of this could be run here"]);
     assert_eq!(run(&["--backend", "null"]).status.code(), Some(0));
@@ -278,7 +343,18 @@ fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
         let path = folder.path().join("file");
         fs::write(&path, vec![7; 1 << 20]).unwrap();
         let mut command = ringway(folder.path());
-        command.args(["bench", "--verify", "--depth", "2", "--backend", backend, "--runtime", "1s", "--repeat", "1"]);
+        command.args([
+            "bench",
+            "--verify",
+            "--depth",
+            "2",
+            "--backend",
+            backend,
+            "--runtime",
+            "1s",
+            "--repeat",
+            "1",
+        ]);
         command.args(["--direct", "0", "file"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
@@ -291,8 +367,12 @@ fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 18).unwrap();
         stderr.read_to_end(&mut said).unwrap();
         let output = finish(child);
-        if output.status.code() == Some(1) && text(&said).contains("none of this could be run here") {
-            eprintln!("{backend} is refused here: nothing of it is tested\n{}", text(&output.stdout));
+        if output.status.code() == Some(1) && text(&said).contains("none of this could be run here")
+        {
+            eprintln!(
+                "{backend} is refused here: nothing of it is tested\n{}",
+                text(&output.stdout)
+            );
             continue;
         }
         assert_eq!(output.status.code(), Some(4), "{backend}: {}", text(&said));
@@ -303,13 +383,32 @@ fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
 #[test]
 fn psync_makes_one_system_call_for_each_request() {
     let folder = folder();
-    let args = ["--size", "1m", "--backend", "psync", "--depth", "8", "--rw", "randread,randwrite", "--jobs", "2"];
+    let args = [
+        "--size",
+        "1m",
+        "--backend",
+        "psync",
+        "--depth",
+        "8",
+        "--rw",
+        "randread,randwrite",
+        "--jobs",
+        "2",
+    ];
     let more = ["--requests", "100", "--ramp", "0", "--repeat", "1", "--json", "-"];
-    let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat()))).unwrap();
+    let report: Value =
+        serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
+            .unwrap();
     assert_eq!(jobs(&report).len(), 2);
     for job in jobs(&report) {
-        assert_eq!((number(&job["ringway"]["system_calls"]), number(&job["ringway"]["ops"])), (200, 200));
-        assert_eq!(job["job options"].get("iodepth").or(report["global options"].get("iodepth")), Some(&"1".into()));
+        assert_eq!(
+            (number(&job["ringway"]["system_calls"]), number(&job["ringway"]["ops"])),
+            (200, 200)
+        );
+        assert_eq!(
+            job["job options"].get("iodepth").or(report["global options"].get("iodepth")),
+            Some(&"1".into())
+        );
     }
 }
 
@@ -347,21 +446,35 @@ fn job_files_move_what_fio_moves() {
         assert_eq!(jobs(&report).len(), theirs.len(), "{case}");
         let moved = |of: &Value| number(&of[0]);
         for (ours, theirs) in jobs(&report).iter().zip(theirs) {
-            let options = ours["job options"].get("ioengine").unwrap_or(&report["global options"]["ioengine"]);
+            let options = ours["job options"]
+                .get("ioengine")
+                .unwrap_or(&report["global options"]["ioengine"]);
             assert_eq!(options, &theirs["ioengine"], "{case}");
             if case["random"].is_null() {
                 for direction in ["read", "write"] {
-                    assert_eq!(number(&ours[direction]["total_ios"]), moved(&theirs[direction]), "{case}");
+                    assert_eq!(
+                        number(&ours[direction]["total_ios"]),
+                        moved(&theirs[direction]),
+                        "{case}"
+                    );
                 }
             }
         }
         let bytes = |of: &Value| number(&of["read"]["io_bytes"]) + number(&of["write"]["io_bytes"]);
         let their_bytes = |of: &Value| number(&of["read"][1]) + number(&of["write"][1]);
-        assert_eq!(jobs(&report).iter().map(bytes).sum::<u64>(), theirs.iter().map(their_bytes).sum::<u64>(), "{case}");
+        assert_eq!(
+            jobs(&report).iter().map(bytes).sum::<u64>(),
+            theirs.iter().map(their_bytes).sum::<u64>(),
+            "{case}"
+        );
         let syncs: u64 = jobs(&report).iter().map(|job| number(&job["sync"]["total_ios"])).sum();
         assert_eq!(syncs, number(&case["fio"]["syncs"]), "{case}");
         for (name, size) in case["fio"]["files"].as_object().unwrap() {
-            assert_eq!(fs::metadata(folder.path().join(name)).unwrap().len(), number(size), "{name} of {case}");
+            assert_eq!(
+                fs::metadata(folder.path().join(name)).unwrap().len(),
+                number(size),
+                "{name} of {case}"
+            );
         }
     }
 }
@@ -369,7 +482,11 @@ fn job_files_move_what_fio_moves() {
 #[test]
 fn what_is_no_file_is_refused() {
     let folder = folder();
-    failed(&bench(folder.path(), &["/dev/null"]), 1, &["/dev/null", "neither a file nor a block device"]);
+    failed(
+        &bench(folder.path(), &["/dev/null"]),
+        1,
+        &["/dev/null", "neither a file nor a block device"],
+    );
     failed(&bench(folder.path(), &["--overwrite", "."]), 1, &["is a directory"]);
     failed(&bench(folder.path(), &["missing"]), 1, &["missing does not exist"]);
     failed(&bench(folder.path(), &["--size", "4000t"]), 1, &["nothing was written", "--scratch"]);
@@ -379,9 +496,29 @@ fn what_is_no_file_is_refused() {
 #[test]
 fn verify_checks_every_backend_and_finds_nothing_wrong() {
     for folder in folders() {
-        let args = ["--size", "1m", "--rw", "randread,write,randwrite,randrw", "--depth", "1,8", "--jobs", "2"];
-        let more =
-            ["--bs", "4k,16k", "--verify", "--direct", "0,1", "--csv", "-", "--requests", "100", "--repeat", "2"];
+        let args = [
+            "--size",
+            "1m",
+            "--rw",
+            "randread,write,randwrite,randrw",
+            "--depth",
+            "1,8",
+            "--jobs",
+            "2",
+        ];
+        let more = [
+            "--bs",
+            "4k,16k",
+            "--verify",
+            "--direct",
+            "0,1",
+            "--csv",
+            "-",
+            "--requests",
+            "100",
+            "--repeat",
+            "2",
+        ];
         let csv = succeeded(&bench(folder.path(), &[&args[..], &more].concat()));
         let mut csv = csv::Reader::from_reader(csv.as_bytes());
         let headers = csv.headers().unwrap().clone();
@@ -392,7 +529,10 @@ fn verify_checks_every_backend_and_finds_nothing_wrong() {
                 assert!(!row[at("notes")].is_empty(), "{row:?}");
                 continue;
             }
-            assert!(row[at("verified_blocks")].parse::<u64>().is_ok_and(|blocks| blocks > 0), "{row:?}");
+            assert!(
+                row[at("verified_blocks")].parse::<u64>().is_ok_and(|blocks| blocks > 0),
+                "{row:?}"
+            );
             assert_eq!(&row[at("verified_wrong_blocks")], "0", "{row:?}");
         }
     }
@@ -403,7 +543,18 @@ fn verify_finds_bytes_that_somebody_else_changed() {
     let folder = folder();
     let path = folder.path().join("file");
     let mut child = ringway(folder.path())
-        .args(["bench", "--verify", "--size", "64k", "--direct", "0", "--depth", "2", "--backend", "threads"])
+        .args([
+            "bench",
+            "--verify",
+            "--size",
+            "64k",
+            "--direct",
+            "0",
+            "--depth",
+            "2",
+            "--backend",
+            "threads",
+        ])
         .args(["--runtime", "500ms", "--repeat", "1", "file"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -421,11 +572,12 @@ fn verify_finds_bytes_that_somebody_else_changed() {
     failed(&child.wait_with_output().unwrap(), 3, &["were not what they should have been"]);
 }
 
-/// Starts the command with SIGINT as a shell would have it, also where this suite itself ignores or blocks it: a child
-/// inherits both.
+/// Starts the command with SIGINT as a shell would have it, also where this suite itself ignores or
+/// blocks it: a child inherits both.
 fn start_interruptible(mut command: Command) -> Child {
     let restore = || {
-        // SAFETY: all three calls are async-signal-safe, and write one `sigset_t` that lives meanwhile.
+        // SAFETY: all three calls are async-signal-safe, and write one `sigset_t` that lives
+        // meanwhile.
         unsafe {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
             let mut none = std::mem::MaybeUninit::uninit();
@@ -439,7 +591,8 @@ fn start_interruptible(mut command: Command) -> Child {
     command.spawn().expect("the command starts")
 }
 
-/// Sends a signal when the command has said `when`, and gives what it said from then on and its status.
+/// Sends a signal when the command has said `when`, and gives what it said from then on and its
+/// status.
 fn stop(mut child: Child, when: &str, signal: i32) -> Output {
     let mut stderr = child.stderr.take().unwrap();
     let mut said = Vec::new();
@@ -448,7 +601,8 @@ fn stop(mut child: Child, when: &str, signal: i32) -> Output {
         assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&said));
         said.push(byte[0]);
     }
-    // SAFETY: the call takes numbers; the child has not been waited for, so the id is still its own.
+    // SAFETY: the call takes numbers; the child has not been waited for, so the id is still its
+    // own.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
     finish(child)
 }
@@ -472,7 +626,20 @@ fn nothing_is_left_behind_when_it_is_stopped() {
 #[test]
 fn a_fixed_rate_is_kept() {
     let folder = folder();
-    let args = ["--size", "1m", "--rate", "500", "--depth", "16", "--runtime", "400ms", "--repeat", "1", "--json", "-"];
+    let args = [
+        "--size",
+        "1m",
+        "--rate",
+        "500",
+        "--depth",
+        "16",
+        "--runtime",
+        "400ms",
+        "--repeat",
+        "1",
+        "--json",
+        "-",
+    ];
     let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &args))).unwrap();
     for job in jobs(&report) {
         let ops = number(&job["read"]["total_ios"]);
@@ -484,9 +651,22 @@ fn a_fixed_rate_is_kept() {
 #[test]
 fn syncs_are_no_part_of_the_rate() {
     let folder = folder();
-    let args = ["--size", "1m", "--rw", "write", "--rate", "400", "--fdatasync", "1", "--runtime", "500ms"];
+    let args = [
+        "--size",
+        "1m",
+        "--rw",
+        "write",
+        "--rate",
+        "400",
+        "--fdatasync",
+        "1",
+        "--runtime",
+        "500ms",
+    ];
     let more = ["--ramp", "0", "--depth", "1,4", "--repeat", "1", "--json", "-"];
-    let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat()))).unwrap();
+    let report: Value =
+        serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
+            .unwrap();
     for job in jobs(&report) {
         // However slow the device is: 200 writes were due.
         let due = number(&job["write"]["total_ios"]) + number(&job["ringway"]["not_started"]);
@@ -497,8 +677,20 @@ fn syncs_are_no_part_of_the_rate() {
 #[test]
 fn syncs_follow_writes() {
     let folder = folder();
-    let args =
-        ["--size", "1m", "--rw", "write", "--depth", "1,4", "--fdatasync", "4", "--requests", "40", "--ramp", "0"];
+    let args = [
+        "--size",
+        "1m",
+        "--rw",
+        "write",
+        "--depth",
+        "1,4",
+        "--fdatasync",
+        "4",
+        "--requests",
+        "40",
+        "--ramp",
+        "0",
+    ];
     let output = bench(folder.path(), &[&args[..], &["--repeat", "1", "--json", "-"]].concat());
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     check_sums(&report, 4096);
@@ -509,7 +701,8 @@ fn syncs_follow_writes() {
     }
 }
 
-/// The two job files of a published comparison of Linux AIO with io_uring, but for time, size and place.
+/// The two job files of a published comparison of Linux AIO with io_uring, but for time, size and
+/// place.
 const ARTICLE: [&str; 2] = [
     "[global]\nioengine=libaio\ndirect=0\nrandrepeat=1\nthreads=8\nruntime=1\ntime_based\nsize=1M\n\
      directory=test-data\ngroup_reporting\n[read256B-rand]\nbs=4096\nrw=randread\nnumjobs=1\niodepth=128\n",
@@ -530,7 +723,10 @@ fn job_files_run() {
     assert_eq!(jobs(&report).len(), 2);
     assert!(jobs(&report).iter().all(|job| job["jobname"] == "read256B-rand"));
     // Kept, and named as fio names it.
-    assert_eq!(fs::metadata(folder.path().join("test-data/read256B-rand.0.0")).unwrap().len(), 1 << 20);
+    assert_eq!(
+        fs::metadata(folder.path().join("test-data/read256B-rand.0.0")).unwrap().len(),
+        1 << 20
+    );
 }
 
 #[test]
@@ -539,11 +735,15 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
     let job = "[global]\nsize=256k\nioengine=io_uring\n[fill]\nrw=write\nnumjobs=2\nbs=16k\n[fill]\nrw=randread\n\
                filename=named\n[again]\nrw=randrw\nfilename=named\n";
     fs::write(folder.path().join("job"), job).unwrap();
-    let report: Value =
-        serde_json::from_str(&succeeded(&bench(folder.path(), &["job", "--json", "-", "--verify"]))).unwrap();
+    let report: Value = serde_json::from_str(&succeeded(&bench(
+        folder.path(),
+        &["job", "--json", "-", "--verify"],
+    )))
+    .unwrap();
     let bytes = |job: &Value| number(&job["read"]["io_bytes"]) + number(&job["write"]["io_bytes"]);
     assert_eq!(jobs(&report).iter().map(bytes).collect::<Vec<_>>(), [256 << 10; 4]);
-    let mut names: Vec<_> = entries(folder.path()).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+    let mut names: Vec<_> =
+        entries(folder.path()).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     names.sort();
     assert_eq!(names, ["fill.0.0", "fill.1.0", "job", "named"]);
     // They are there now, and to be written to again only with leave.
@@ -557,7 +757,11 @@ fn mistakes_in_job_files_are_told_with_line_and_key() {
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\niodpeth=32\n").unwrap();
     failed(&bench(folder.path(), &["job.fio"]), 1, &["job.fio", "line 3", "`iodpeth`"]);
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\n").unwrap();
-    failed(&bench(folder.path(), &["job.fio", "--depth", "4"]), 1, &["--depth cannot be used with a job file"]);
+    failed(
+        &bench(folder.path(), &["job.fio", "--depth", "4"]),
+        1,
+        &["--depth cannot be used with a job file"],
+    );
     assert_eq!(entries(folder.path()).len(), 1);
 }
 
@@ -565,11 +769,24 @@ fn mistakes_in_job_files_are_told_with_line_and_key() {
 fn a_backend_that_is_refused_has_a_reason_and_the_others_run() {
     let folder = folder();
     // A block size that direct I/O does not take stands for any refusal.
-    let args =
-        ["--size", "1m", "--bs", "4k,1000", "--direct", "1", "--depth", "2", "--backend", "threads", "--csv", "-"];
+    let args = [
+        "--size",
+        "1m",
+        "--bs",
+        "4k,1000",
+        "--direct",
+        "1",
+        "--depth",
+        "2",
+        "--backend",
+        "threads",
+        "--csv",
+        "-",
+    ];
     let output = bench(folder.path(), &[&args[..], &SHORT].concat());
     let csv = succeeded(&output);
-    let buffered = text(&output.stderr).contains("there is no direct I/O") || !csv.contains(",true,");
+    let buffered =
+        text(&output.stderr).contains("there is no direct I/O") || !csv.contains(",true,");
     assert!(buffered || csv.contains("direct I/O on this file takes multiples of"), "{csv}");
 }
 

@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 /// The default block, around which sizes matter.
 const BLOCK: usize = 512 << 10;
-/// Hashes of nothing, as published with each digest, and that of "123456789", the usual check of a CRC.
+/// Hashes of nothing, as published with each digest, and that of "123456789", the usual check of a
+/// CRC.
 const KNOWN: [(&str, &[u8], &str); 7] = [
     ("blake3", b"", "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
     ("blake3", b"abc", "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"),
@@ -61,7 +62,13 @@ fn says(output: &Output, status: i32, stdout: &str, stderr: &[&str]) {
 
 #[track_caller]
 fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     assert_eq!(text(&output.stderr), "");
     text(&output.stdout)
 }
@@ -73,7 +80,10 @@ fn bytes(len: usize) -> Vec<u8> {
 /// Files of all the sizes at which something begins or ends.
 fn sized_files(folder: &Path) -> Vec<String> {
     let blocks = [0, 1, 2, 3, 9].map(|blocks| blocks * BLOCK);
-    let sizes = blocks.iter().flat_map(|size| [size.saturating_sub(1), *size, size + 1]).chain([1024, 4096, 5000]);
+    let sizes = blocks
+        .iter()
+        .flat_map(|size| [size.saturating_sub(1), *size, size + 1])
+        .chain([1024, 4096, 5000]);
     let write = |size: usize| {
         let name = format!("size-{size:08}");
         fs::write(folder.join(&name), bytes(size)).unwrap();
@@ -91,8 +101,18 @@ fn known_hashes() {
     let folder = folder();
     for (algorithm, content, hash) in KNOWN {
         fs::write(folder.path().join("file"), content).unwrap();
-        says(&sum(folder.path(), &["--algo", algorithm, "file"]), 0, &format!("{hash}  file\n"), &[]);
-        says(&sum_of(folder.path(), &["--algo", algorithm], content), 0, &format!("{hash}  -\n"), &[]);
+        says(
+            &sum(folder.path(), &["--algo", algorithm, "file"]),
+            0,
+            &format!("{hash}  file\n"),
+            &[],
+        );
+        says(
+            &sum_of(folder.path(), &["--algo", algorithm], content),
+            0,
+            &format!("{hash}  -\n"),
+            &[],
+        );
     }
 }
 
@@ -102,9 +122,13 @@ fn sha256_is_that_of_sha256sum_whatever_the_size_and_the_way_of_reading() {
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     let expected = succeeded(&run("sha256sum", folder.path(), &names, b""));
-    for way in
-        [&[][..], &["--direct"], &["--files", "1", "--depth", "1"], &["--block", "64k"], &["--direct", "--block", "4m"]]
-    {
+    for way in [
+        &[][..],
+        &["--direct"],
+        &["--files", "1", "--depth", "1"],
+        &["--block", "64k"],
+        &["--direct", "--block", "4m"],
+    ] {
         let args = [&["--algo", "sha256"], way, &names].concat();
         assert_eq!(succeeded(&sum(folder.path(), &args)), expected, "{way:?}");
     }
@@ -116,15 +140,23 @@ fn every_way_of_reading_gives_the_same() {
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     for algorithm in ["blake3", "crc32c", "xxh3"] {
-        let of = |way: &[&str]| succeeded(&sum(folder.path(), &[&["--algo", algorithm], way, &names].concat()));
+        let of = |way: &[&str]| {
+            succeeded(&sum(folder.path(), &[&["--algo", algorithm], way, &names].concat()))
+        };
         let expected = of(&[]);
-        for way in [&["--direct"][..], &["--block", "64k", "--depth", "3"], &["--block", "4m", "--direct"]] {
+        for way in
+            [&["--direct"][..], &["--block", "64k", "--depth", "3"], &["--block", "4m", "--direct"]]
+        {
             assert_eq!(of(way), expected, "{algorithm} {way:?}");
         }
         for (name, line) in names.iter().zip(expected.lines()) {
             let content = fs::read(folder.path().join(name)).unwrap();
             let piped = succeeded(&sum_of(folder.path(), &["--algo", algorithm, "-"], &content));
-            assert_eq!(piped.split_whitespace().next(), line.split_whitespace().next(), "{algorithm} {name}");
+            assert_eq!(
+                piped.split_whitespace().next(),
+                line.split_whitespace().next(),
+                "{algorithm} {name}"
+            );
         }
     }
 }
@@ -137,7 +169,12 @@ fn every_backend_gives_the_same() {
     for backend in ["uring", "kaio", "threads"] {
         for direct in [&[][..], &["--direct"]] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
-            command.arg("sum").args(direct).args(&names).current_dir(folder.path()).env("RINGWAY_BACKEND", backend);
+            command
+                .arg("sum")
+                .args(direct)
+                .args(&names)
+                .current_dir(folder.path())
+                .env("RINGWAY_BACKEND", backend);
             let output = command.output().unwrap();
             if !output.status.success() && text(&output.stderr).contains(backend) {
                 println!("skipped: {backend} is refused: {}", text(&output.stderr));
@@ -157,7 +194,10 @@ fn b3sum_says_and_reads_the_same() {
         println!("skipped: there is no b3sum");
         return;
     }
-    assert_eq!(succeeded(&sum(folder.path(), &names)), succeeded(&run("b3sum", folder.path(), &names, b"")));
+    assert_eq!(
+        succeeded(&sum(folder.path(), &names)),
+        succeeded(&run("b3sum", folder.path(), &names, b""))
+    );
     for tag in [&[][..], &["--tag"]] {
         let ours = sum(folder.path(), &[tag, &names].concat()).stdout;
         succeeded(&run("b3sum", folder.path(), &["--check", "-"], &ours));
@@ -168,8 +208,17 @@ fn b3sum_says_and_reads_the_same() {
 
 /// Names that need care, and one that is not UTF-8.
 fn odd_names(folder: &Path) -> Vec<OsString> {
-    let names: [&[u8]; 9] =
-        [b"new\nline", b"back\\slash", b"car\rret", b" space ", b"*star", b"a) = b", b"\\", b"latin\xe9", b"#comment"];
+    let names: [&[u8]; 9] = [
+        b"new\nline",
+        b"back\\slash",
+        b"car\rret",
+        b" space ",
+        b"*star",
+        b"a) = b",
+        b"\\",
+        b"latin\xe9",
+        b"#comment",
+    ];
     let names = names.map(|name| OsString::from_vec(name.to_vec()));
     for name in &names {
         fs::write(folder.join(name), name.as_encoded_bytes()).unwrap();
@@ -183,7 +232,12 @@ fn odd_names_go_to_sha256sum_and_back() {
     let names = odd_names(folder.path());
     let ours = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
-        command.current_dir(folder.path()).args(["sum", "--algo", "sha256"]).args(args).arg("--").args(&names);
+        command
+            .current_dir(folder.path())
+            .args(["sum", "--algo", "sha256"])
+            .args(args)
+            .arg("--")
+            .args(&names);
         command.output().unwrap()
     };
     let theirs = |args: &[&str]| {
@@ -192,7 +246,11 @@ fn odd_names_go_to_sha256sum_and_back() {
     };
     for form in [&[][..], &["--tag"], &["--zero"], &["--zero", "--tag"]] {
         let (ours, theirs) = (ours(form), theirs(form));
-        assert!(ours.status.success() && theirs.status.success(), "{form:?}: {}", text(&theirs.stderr));
+        assert!(
+            ours.status.success() && theirs.status.success(),
+            "{form:?}: {}",
+            text(&theirs.stderr)
+        );
         assert_eq!(text(&ours.stdout), text(&theirs.stdout), "{form:?}");
     }
     for form in [&[][..], &["--tag"]] {
@@ -200,9 +258,14 @@ fn odd_names_go_to_sha256sum_and_back() {
         succeeded(&run("sha256sum", folder.path(), &["--check"], &lines));
         let told = succeeded(&sum_of(folder.path(), &["--check", "--algo", "sha256"], &lines));
         // On a line each, so that nothing can be taken for something else.
-        assert_eq!(told.lines().filter(|line| line.ends_with(": OK")).count(), names.len(), "{told}");
+        assert_eq!(
+            told.lines().filter(|line| line.ends_with(": OK")).count(),
+            names.len(),
+            "{told}"
+        );
     }
-    let read = sum_of(folder.path(), &["-cz", "--algo", "sha256", "--quiet"], &ours(&["-z"]).stdout);
+    let read =
+        sum_of(folder.path(), &["-cz", "--algo", "sha256", "--quiet"], &ours(&["-z"]).stdout);
     says(&read, 0, "", &[]);
     let binary = theirs(&["--binary"]).stdout;
     says(&sum_of(folder.path(), &["-c", "--algo", "sha256", "--quiet"], &binary), 0, "", &[]);
@@ -224,9 +287,13 @@ fn trees_are_sorted_and_links_left_out() {
     assert_eq!(names, ["tree/z", "tree/a", "tree/b/a", "tree/b/deep/1", "tree/b/deep/2", "tree/z"]);
 
     let output = sum(folder.path(), &["-rv", "tree"]);
-    let left_out = ["tree/b/loop: left out: a symbolic link", "tree/dangling: left out: a symbolic link"];
+    let left_out =
+        ["tree/b/loop: left out: a symbolic link", "tree/dangling: left out: a symbolic link"];
     let left_out = [&left_out[..], &["tree/fifo: left out: no regular file"]].concat();
-    assert_eq!(text(&output.stderr), left_out.iter().map(|line| format!("ringway: {line}\n")).collect::<String>());
+    assert_eq!(
+        text(&output.stderr),
+        left_out.iter().map(|line| format!("ringway: {line}\n")).collect::<String>()
+    );
     assert_eq!(output.status.code(), Some(0));
 
     // A link is followed where it is named.
@@ -270,7 +337,12 @@ fn each_error_is_named_and_the_rest_is_done() {
 fn a_read_error_is_told() {
     let folder = folder();
     // Reading where nothing is mapped fails with EIO.
-    says(&sum(folder.path(), &["/proc/self/mem"]), 1, "", &["ringway: /proc/self/mem: EIO (Input/output error)"]);
+    says(
+        &sum(folder.path(), &["/proc/self/mem"]),
+        1,
+        "",
+        &["ringway: /proc/self/mem: EIO (Input/output error)"],
+    );
 }
 
 #[test]
@@ -284,7 +356,8 @@ fn what_a_user_may_not_read_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("ringway");
     fs::copy(env!("CARGO_BIN_EXE_ringway"), &program).unwrap();
-    for (path, mode) in [("tree/secret/file", 0o644), ("tree/closed", 0o600), ("tree/open", 0o644)] {
+    for (path, mode) in [("tree/secret/file", 0o644), ("tree/closed", 0o600), ("tree/open", 0o644)]
+    {
         let path = folder.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "123456789").unwrap();
@@ -293,11 +366,18 @@ fn what_a_user_may_not_read_is_told() {
     for (path, mode) in [("", 0o755), ("tree/secret", 0o700)] {
         fs::set_permissions(folder.path().join(path), Permissions::from_mode(mode)).unwrap();
     }
-    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "--", program.to_str().unwrap()];
+    let user =
+        ["--reuid=65534", "--regid=65534", "--clear-groups", "--", program.to_str().unwrap()];
     for direct in [&[][..], &["--direct"]] {
         let args = [&user[..], &["sum", "-r", "--algo", "crc32c", "tree"], direct].concat();
-        let errors = ["tree/closed", "tree/secret"].map(|name| format!("ringway: {name}: EACCES (Permission denied)"));
-        says(&run("setpriv", folder.path(), &args, b""), 1, "e3069283  tree/open\n", &as_strs(&errors));
+        let errors = ["tree/closed", "tree/secret"]
+            .map(|name| format!("ringway: {name}: EACCES (Permission denied)"));
+        says(
+            &run("setpriv", folder.path(), &args, b""),
+            1,
+            "e3069283  tree/open\n",
+            &as_strs(&errors),
+        );
     }
 }
 
@@ -333,7 +413,8 @@ fn standard_input_is_read_from_where_it_is_and_once() {
     let (all, rest) = (bytes(2 * BLOCK), &bytes(2 * BLOCK)[1000..]);
     fs::write(folder.path().join("file"), &all).unwrap();
     fs::write(folder.path().join("rest"), rest).unwrap();
-    let script = format!("(head -c 1000 > /dev/null; {} sum - -) < file", env!("CARGO_BIN_EXE_ringway"));
+    let script =
+        format!("(head -c 1000 > /dev/null; {} sum - -) < file", env!("CARGO_BIN_EXE_ringway"));
     let output = run("sh", folder.path(), &["-c", &script], b"");
     let rest = succeeded(&sum(folder.path(), &["rest", "/dev/null"]));
     let expected = rest.replace("rest", "-").replace("/dev/null", "-");
@@ -367,10 +448,13 @@ fn a_file_that_changes_its_length_is_hashed_as_read() {
 
 /// A file that is right, one that is not, one that is not there, and one that nobody may read.
 fn checked(folder: &Path) -> String {
-    for (name, content) in [("good", "good"), ("bad", "bad"), ("gone", "gone"), ("closed", "closed")] {
+    for (name, content) in
+        [("good", "good"), ("bad", "bad"), ("gone", "gone"), ("closed", "closed")]
+    {
         fs::write(folder.join(name), content).unwrap();
     }
-    let lines = succeeded(&sum(folder, &["--algo", "sha256", "--tag", "good", "bad", "gone", "closed"]));
+    let lines =
+        succeeded(&sum(folder, &["--algo", "sha256", "--tag", "good", "bad", "gone", "closed"]));
     fs::write(folder.join("bad"), "worse").unwrap();
     fs::remove_file(folder.join("gone")).unwrap();
     fs::remove_file(folder.join("closed")).unwrap();
@@ -409,15 +493,21 @@ fn a_check_tells_what_sha256sum_tells() {
         fs::write(folder.path().join("list"), list).unwrap();
         for options in options {
             let args = [&["--check", "list"], options].concat();
-            let (ours, theirs) = (sum(folder.path(), &args), run("sha256sum", folder.path(), &args, b""));
+            let (ours, theirs) =
+                (sum(folder.path(), &args), run("sha256sum", folder.path(), &args, b""));
             assert_eq!(text(&ours.stdout), text(&theirs.stdout), "{options:?} {list}");
             assert_eq!(ours.status.code(), theirs.status.code(), "{options:?} {list}");
-            assert_eq!(in_the_words_of_sha256sum(&ours), text(&theirs.stderr), "{options:?} {list}");
+            assert_eq!(
+                in_the_words_of_sha256sum(&ours),
+                text(&theirs.stderr),
+                "{options:?} {list}"
+            );
         }
     }
 }
 
-/// What was told on standard error, but for the name of the program, that of an errno and that of the digest.
+/// What was told on standard error, but for the name of the program, that of an errno and that of
+/// the digest.
 fn in_the_words_of_sha256sum(output: &Output) -> String {
     let line = |line: &str| {
         let line = line
@@ -446,7 +536,12 @@ fn a_digest_that_was_guessed_wrong_is_pointed_at() {
         "ringway: hashes of 64 digits were taken for BLAKE3; --algo sha256 takes them for SHA-256",
     ];
     says(&output, 1, "a: FAILED\n", &told);
-    says(&sum_of(folder.path(), &["--check", "--algo", "sha256"], lines.as_bytes()), 0, "a: OK\n", &[]);
+    says(
+        &sum_of(folder.path(), &["--check", "--algo", "sha256"], lines.as_bytes()),
+        0,
+        "a: OK\n",
+        &[],
+    );
 }
 
 #[test]
@@ -455,7 +550,8 @@ fn our_own_lines_of_every_digest_and_form_are_checked() {
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     for form in [&[][..], &["--tag"]] {
-        let of = |algorithm| sum(folder.path(), &[form, &["--algo", algorithm], &names].concat()).stdout;
+        let of =
+            |algorithm| sum(folder.path(), &[form, &["--algo", algorithm], &names].concat()).stdout;
         // Each line tells which digest it is.
         let list = ["blake3", "crc32c", "xxh3"].map(of).concat();
         let checked = succeeded(&sum_of(folder.path(), &["--check", "--direct"], &list));
@@ -470,8 +566,10 @@ fn lists_are_checked_one_after_the_other() {
     fs::write(folder.path().join("list"), "e3069283  a\n").unwrap();
     fs::write(folder.path().join("wrong"), "00000000  a\n").unwrap();
     let output = sum_of(folder.path(), &["-c", "list", "none", "wrong", "-"], b"e3069283  a\n");
-    let told =
-        ["ringway: none: ENOENT (No such file or directory)", "ringway: WARNING: 1 computed checksum did NOT match"];
+    let told = [
+        "ringway: none: ENOENT (No such file or directory)",
+        "ringway: WARNING: 1 computed checksum did NOT match",
+    ];
     says(&output, 1, "a: OK\na: FAILED\na: OK\n", &told);
     // A line may name standard input, when no list comes from there.
     fs::write(folder.path().join("list"), "e3069283  -\n").unwrap();
@@ -489,7 +587,9 @@ fn a_list_of_any_bytes_is_refused_in_peace() {
 #[test]
 fn mistakes_in_the_command_line_have_their_own_status() {
     let folder = folder();
-    for args in [&["--algo", "md5"][..], &["--quiet", "a"], &["--block", "3k", "a"], &["--files", "0", "a"]] {
+    for args in
+        [&["--algo", "md5"][..], &["--quiet", "a"], &["--block", "3k", "a"], &["--files", "0", "a"]]
+    {
         assert_eq!(sum(folder.path(), args).status.code(), Some(2), "{args:?}");
     }
 }
@@ -497,8 +597,12 @@ fn mistakes_in_the_command_line_have_their_own_status() {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let folder = folder();
-    let paths: Vec<PathBuf> = (0..2000).map(|number| folder.path().join(number.to_string())).collect();
+    let paths: Vec<PathBuf> =
+        (0..2000).map(|number| folder.path().join(number.to_string())).collect();
     paths.iter().for_each(|path| fs::write(path, "x").unwrap());
-    let script = format!("{} sum -r . | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_ringway"));
+    let script = format!(
+        "{} sum -r . | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_ringway")
+    );
     assert_eq!(text(&run("bash", folder.path(), &["-c", &script], b"").stdout), "0\n");
 }

@@ -1,6 +1,8 @@
-//! A bare loop on the `io-uring` crate, to compare the queue with: random 4 KiB direct reads, nothing but the ring.
+//! A bare loop on the `io-uring` crate, to compare the queue with: random 4 KiB direct reads,
+//! nothing but the ring.
 //!
-//! `bare_ring FILE DEPTH SECONDS [BATCH]` prints operations a second and processor microseconds an operation.
+//! `bare_ring FILE DEPTH SECONDS [BATCH]` prints operations a second and processor microseconds an
+//! operation.
 
 use io_uring::{IoUring, opcode, types};
 use std::alloc::{Layout, alloc_zeroed};
@@ -37,10 +39,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         random ^= random >> 7;
         random ^= random << 17;
         let addr = memory.wrapping_add((slot * BLOCK) as usize);
-        opcode::Read::new(fd, addr, BLOCK as u32).offset(random % blocks * BLOCK).build().user_data(slot)
+        opcode::Read::new(fd, addr, BLOCK as u32)
+            .offset(random % blocks * BLOCK)
+            .build()
+            .user_data(slot)
     };
     for slot in 0..u64::from(depth) {
-        // SAFETY: each slot's part of the memory is read into by one request at a time, and outlives the ring.
+        // SAFETY: each slot's part of the memory is read into by one request at a time, and
+        // outlives the ring.
         unsafe { ring.submission().push(&read(slot))? };
     }
 

@@ -1,7 +1,8 @@
-//! `cp FROM TO` on the queue: eight blocks are on their way at any time, each read and then written.
+//! `cp FROM TO` on the queue: eight blocks are on their way at any time, each read and then
+//! written.
 //!
-//! Shows the loop that most programs need: push while there is work and a buffer, reap what has completed, go on from
-//! there. It copies a file's content alone, and TO must not exist yet.
+//! Shows the loop that most programs need: push while there is work and a buffer, reap what has
+//! completed, go on from there. It copies a file's content alone, and TO must not exist yet.
 
 use ringway_core::{Buffer, File, OpenOptions, Options, op};
 use std::error::Error;
@@ -26,16 +27,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             next += BLOCK;
         }
         for done in queue.reap(1)? {
-            let (kind, at, len) = (done.kind, done.user_data, done.result? as usize);
-            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes hand it back")).expect("a Vec");
+            let (kind, at, len) = (done.opcode, done.user_data, done.result? as usize);
+            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes hand it back"))
+                .expect("a Vec");
             match kind {
-                op::Kind::Read if len > 0 => read.push((buffer, at, len)),
-                op::Kind::Read => at_end = true,
+                op::Opcode::Read if len > 0 => read.push((buffer, at, len)),
+                op::Opcode::Read => at_end = true,
                 _ => buffers.push(buffer),
             }
         }
         for (buffer, at, len) in read.drain(..) {
-            queue.push(op::write(&to, Buffer::from(buffer).slice(..len), at).exact().user_data(at))?;
+            queue.push(
+                op::write(&to, Buffer::from(buffer).slice(..len), at).exact().user_data(at),
+            )?;
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! What the queue itself costs: push, submit and reap of reads on the null backend, nanoseconds an operation.
+//! What the queue itself costs: push, submit and reap of reads on the null backend, nanoseconds an
+//! operation.
 //!
 //! `own_cost [DEPTH [OPERATIONS]]`; the median of nine runs, and their range.
 

@@ -1,5 +1,5 @@
-//! `read_file FILE` reads a whole file in blocks of 4 KiB with direct I/O, four at a time, and says how many operations
-//! were submitted and completed, and how many bytes they brought.
+//! `read_file FILE` reads a whole file in blocks of 4 KiB with direct I/O, four at a time, and says
+//! how many operations were submitted and completed, and how many bytes they brought.
 //!
 //! Shows direct I/O: buffers that are aligned as the device wants them, made once and used again.
 

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the next read is worth a try in the page cache ([`File::read_now`](crate::File::read_now)), for one file or for
-/// reads that are likely to share their luck.
+/// Whether the next read is worth a try in the page cache
+/// ([`File::read_now`](crate::File::read_now)), for one file or for reads that are likely to share
+/// their luck.
 ///
-/// A hit costs one system call and no waiting; a miss costs one for nothing. So after some misses in a row fewer and fewer
-/// reads are tried, until there is a hit again.
+/// A hit costs one system call and no waiting; a miss costs one for nothing. So after some misses
+/// in a row fewer and fewer reads are tried, until there is a hit again.
 ///
 /// ```
 /// # use ringway_core::{CacheHint, File};
@@ -31,8 +32,8 @@ pub struct CacheHint {
 const MOST: u32 = 12;
 
 impl CacheHint {
-    /// Whether to try; to be asked once for each read. Several threads may ask at once, and miss one another: it is a guess
-    /// in any case.
+    /// Whether to try; to be asked once for each read. Several threads may ask at once, and miss
+    /// one another: it is a guess in any case.
     #[inline]
     pub fn is_worth_a_try(&self) -> bool {
         match self.skip.load(Ordering::Relaxed) {

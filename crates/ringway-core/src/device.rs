@@ -1,5 +1,6 @@
-//! Facts about a file and the device below it: what direct I/O must be aligned to, and how large and how many requests
-//! the device takes. Queues and benchmarks ask rather than assume, since a wrong guess is EINVAL or a slow path.
+//! Facts about a file and the device below it: what direct I/O must be aligned to, and how large
+//! and how many requests the device takes. Queues and benchmarks ask rather than assume, since a
+//! wrong guess is EINVAL or a slow path.
 
 mod block;
 mod mounts;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 /// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StorageKind {
     /// A regular file.
     Regular,
     /// A block device.
@@ -38,7 +39,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl StorageKind {
     fn of_mode(mode: libc::mode_t) -> Self {
         match mode & libc::S_IFMT {
             libc::S_IFREG => Self::Regular,
@@ -52,7 +53,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for StorageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Regular => "regular file",
@@ -69,7 +70,8 @@ impl fmt::Display for Kind {
 /// Where an alignment was learnt from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlignmentSource {
-    /// The kernel tells it for this very file: `STATX_DIOALIGN`, kernel 6.1 and file systems that answer.
+    /// The kernel tells it for this very file: `STATX_DIOALIGN`, kernel 6.1 and file systems that
+    /// answer.
     Statx,
     /// The block size of the device below.
     BlockDevice,
@@ -106,11 +108,11 @@ pub struct PathFacts {
     /// `ext4`, `xfs`, `tmpfs`, `overlay`; `0x1234` for a magic number without a name.
     pub file_system: String,
     /// File, device, pipe and so on.
-    pub kind: Kind,
+    pub kind: StorageKind,
     /// Alignment of direct I/O.
     pub direct: DirectIo,
-    /// The block device that holds it, or that it is; `None` where there is none (tmpfs) or it cannot be seen
-    /// (overlay).
+    /// The block device that holds it, or that it is; `None` where there is none (tmpfs) or it
+    /// cannot be seen (overlay).
     pub device: Option<DeviceFacts>,
 }
 
@@ -119,8 +121,9 @@ impl PathFacts {
     ///
     /// # Errors
     ///
-    /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs no permission on the
-    /// file itself. Does not block on pipes and devices; it does on a network file system that does not answer.
+    /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs
+    /// no permission on the file itself. Does not block on pipes and devices; it does on a network
+    /// file system that does not answer.
     pub fn of_path(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         Self::of_fd(file.as_fd())
@@ -136,10 +139,13 @@ impl PathFacts {
         let magic = file_system_magic(fd);
         let statx = statx(fd);
         let mounts = Mounts::of_this_process();
-        let mount_id = statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0).map(|statx| statx.stx_mnt_id);
+        let mount_id = statx
+            .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
+            .map(|statx| statx.stx_mnt_id);
         let mounted = mounts.of_file(mount_id, number(stat.st_dev));
         let node = Node::of(&stat);
-        let device = node.holding_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+        let device =
+            node.holding_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
         let block_size = device.as_ref().and_then(|device| device.logical_block_size);
         Ok(Self {
             file_system: match mounted {
@@ -147,27 +153,29 @@ impl PathFacts {
                 None => magic_name(magic),
             },
             kind: node.kind,
-            direct: told_alignment(statx.as_ref()).unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size)),
+            direct: told_alignment(statx.as_ref())
+                .unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size)),
             device,
         })
     }
 }
 
-/// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and newer, most file
-/// systems), a file of sysfs and a few calls otherwise. A descriptor that cannot be asked gets an assumption that says
-/// `supported: false`.
+/// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and
+/// newer, most file systems), a file of sysfs and a few calls otherwise. A descriptor that cannot
+/// be asked gets an assumption that says `supported: false`.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
     FileFacts::of(fd).direct
 }
 
-/// Bytes of the largest request that the device below a regular file or block device takes undivided
-/// (`max_sectors_kb`). `None` where there is no such device: tmpfs, overlay, network file systems, pipes. Opens one file
-/// of sysfs.
+/// Bytes of the largest request that the device below a regular file or block device takes
+/// undivided (`max_sectors_kb`). `None` where there is no such device: tmpfs, overlay, network file
+/// systems, pipes. Opens one file of sysfs.
 pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
     FileFacts::of(fd).device?.largest_request()
 }
 
-/// What a queue asks of a file. What belongs to its device is shared with all files that are open there.
+/// What a queue asks of a file. What belongs to its device is shared with all files that are open
+/// there.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
@@ -180,22 +188,30 @@ impl FileFacts {
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = statx(fd);
         let told = told_alignment(statx.as_ref());
-        let node =
-            statx.and_then(|statx| Node::of_statx(&statx)).map_or_else(|| fstat(fd).map(|stat| Node::of(&stat)), Ok);
+        let node = statx
+            .and_then(|statx| Node::of_statx(&statx))
+            .map_or_else(|| fstat(fd).map(|stat| Node::of(&stat)), Ok);
         let Ok(node) = node else {
-            return Self { direct: told.unwrap_or(DirectIo { supported: false, ..ASSUMED }), device: None };
+            return Self {
+                direct: told.unwrap_or(DirectIo { supported: false, ..ASSUMED }),
+                device: None,
+            };
         };
         let device = node.number().map(|number| Device::of(number, || node.holding_device(fd)));
         let block_size = || device.as_ref().and_then(|device| device.block_size());
         let direct = told.unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size()));
         // (One that holds a directory is of use for its alignment alone.)
-        Self { direct, device: device.filter(|_| node.kind != Kind::Directory) }
+        Self { direct, device: device.filter(|_| node.kind != StorageKind::Directory) }
     }
 }
 
 /// A multiple of every block size in use.
-const ASSUMED: DirectIo =
-    DirectIo { supported: true, memory_align: 4096, offset_align: 4096, source: AlignmentSource::Assumed };
+const ASSUMED: DirectIo = DirectIo {
+    supported: true,
+    memory_align: 4096,
+    offset_align: 4096,
+    source: AlignmentSource::Assumed,
+};
 
 /// The alignment that the kernel tells for this file, if it does.
 fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
@@ -214,26 +230,32 @@ fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
     })
 }
 
-/// The alignment where the kernel does not tell it: the device's logical block, which has been enough for offset,
-/// length and memory since Linux 2.6. `block` is `None` where there is no device.
-fn worked_out_alignment(fd: BorrowedFd<'_>, kind: Kind, block: Option<u32>) -> DirectIo {
+/// The alignment where the kernel does not tell it: the device's logical block, which has been
+/// enough for offset, length and memory since Linux 2.6. `block` is `None` where there is no
+/// device.
+fn worked_out_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) -> DirectIo {
     let aligned = match block {
-        Some(block) => {
-            DirectIo { memory_align: block, offset_align: block, source: AlignmentSource::BlockDevice, ..ASSUMED }
-        }
+        Some(block) => DirectIo {
+            memory_align: block,
+            offset_align: block,
+            source: AlignmentSource::BlockDevice,
+            ..ASSUMED
+        },
         None => ASSUMED,
     };
     let supported = match kind {
-        Kind::Regular => opens_direct(fd).unwrap_or(block.is_some()),
-        Kind::Block => true,
-        Kind::Directory => block.is_some(),
-        Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => false,
+        StorageKind::Regular => opens_direct(fd).unwrap_or(block.is_some()),
+        StorageKind::Block => true,
+        StorageKind::Directory => block.is_some(),
+        StorageKind::Character | StorageKind::Fifo | StorageKind::Socket | StorageKind::Other => {
+            false
+        }
     };
     DirectIo { supported, ..aligned }
 }
 
-/// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` where trying tells nothing (no read
-/// permission, no `/proc`).
+/// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` where trying tells
+/// nothing (no read permission, no `/proc`).
 fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
     // SAFETY: F_GETFL reads flags of a descriptor that the borrow keeps open.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
@@ -257,7 +279,7 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
 /// What an inode is, and where.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    kind: Kind,
+    kind: StorageKind,
     /// Of the device that the file is on.
     device: Number,
     /// Of the device that the file is.
@@ -267,13 +289,13 @@ struct Node {
 impl Node {
     fn of(stat: &libc::stat) -> Self {
         let (device, special) = (number(stat.st_dev), number(stat.st_rdev));
-        Self { kind: Kind::of_mode(stat.st_mode), device, special }
+        Self { kind: StorageKind::of_mode(stat.st_mode), device, special }
     }
 
     /// `None` where its kind was not told.
     fn of_statx(statx: &libc::statx) -> Option<Self> {
         (statx.stx_mask & libc::STATX_TYPE != 0).then(|| Self {
-            kind: Kind::of_mode(statx.stx_mode.into()),
+            kind: StorageKind::of_mode(statx.stx_mode.into()),
             device: (statx.stx_dev_major, statx.stx_dev_minor),
             special: (statx.stx_rdev_major, statx.stx_rdev_minor),
         })
@@ -282,9 +304,12 @@ impl Node {
     /// The number that those on one device have in common; `None` for what is on none.
     fn number(&self) -> Option<Number> {
         match self.kind {
-            Kind::Block => Some(self.special),
-            Kind::Regular | Kind::Directory => Some(self.device),
-            Kind::Character | Kind::Fifo | Kind::Socket | Kind::Other => None,
+            StorageKind::Block => Some(self.special),
+            StorageKind::Regular | StorageKind::Directory => Some(self.device),
+            StorageKind::Character
+            | StorageKind::Fifo
+            | StorageKind::Socket
+            | StorageKind::Other => None,
         }
     }
 
@@ -294,7 +319,8 @@ impl Node {
         if number.0 != 0 {
             return Some(number);
         }
-        // A file system over several devices gives its files an anonymous number; the mount names one of the devices.
+        // A file system over several devices gives its files an anonymous number; the mount names
+        // one of the devices.
         if [BTRFS_MAGIC, BCACHEFS_MAGIC].contains(&file_system_magic(fd)) {
             let mounts = Mounts::of_this_process();
             return block::number_of_path(Path::new(&mounts.of_file(None, number)?.source));
@@ -309,7 +335,8 @@ fn number(device: libc::dev_t) -> Number {
 
 fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     let mut stat = MaybeUninit::uninit();
-    // SAFETY: fstat writes a whole `stat` into the live value on success and nothing else; the borrow keeps `fd` open.
+    // SAFETY: fstat writes a whole `stat` into the live value on success and nothing else; the
+    // borrow keeps `fd` open.
     if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -317,13 +344,13 @@ fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// `statx(2)` for kind, alignment and mount; `None` where the system call is missing or refused (kernels before 4.11,
-/// seccomp).
+/// `statx(2)` for kind, alignment and mount; `None` where the system call is missing or refused
+/// (kernels before 4.11, seccomp).
 fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
     const EMPTY: &CStr = c"";
     let mut statx = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into the live value; the borrow keeps
-    // `fd` open.
+    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into the live
+    // value; the borrow keeps `fd` open.
     let result = unsafe {
         libc::statx(
             fd.as_raw_fd(),
@@ -343,7 +370,8 @@ const BCACHEFS_MAGIC: u32 = 0xca45_1a4e;
 /// The file system's magic number; 0 where it cannot be asked.
 fn file_system_magic(fd: BorrowedFd<'_>) -> u32 {
     let mut statfs = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: fstatfs writes a whole `statfs` into the live value on success; the borrow keeps `fd` open.
+    // SAFETY: fstatfs writes a whole `statfs` into the live value on success; the borrow keeps `fd`
+    // open.
     if unsafe { libc::fstatfs(fd.as_raw_fd(), statfs.as_mut_ptr()) } != 0 {
         return 0;
     }
@@ -397,7 +425,7 @@ mod tests {
     fn a_regular_file_has_a_file_system_and_an_alignment() {
         let file = tempfile::tempfile().unwrap();
         let facts = PathFacts::of_fd(file.as_fd()).unwrap();
-        assert_eq!(facts.kind, Kind::Regular);
+        assert_eq!(facts.kind, StorageKind::Regular);
         assert!(!facts.file_system.is_empty());
         assert!(facts.direct.memory_align.is_power_of_two());
         assert!(facts.direct.offset_align.is_power_of_two());
@@ -411,13 +439,13 @@ mod tests {
     #[test]
     fn what_is_no_file_has_no_direct_io() {
         let null = PathFacts::of_path(Path::new("/dev/null")).unwrap();
-        assert_eq!(null.kind, Kind::Character);
+        assert_eq!(null.kind, StorageKind::Character);
         assert!(!null.direct.supported);
         assert_eq!(null.device, None);
 
         let (reader, _writer) = io::pipe().unwrap();
         let pipe = PathFacts::of_fd(reader.as_fd()).unwrap();
-        assert_eq!((pipe.kind, pipe.file_system.as_str()), (Kind::Fifo, "pipefs"));
+        assert_eq!((pipe.kind, pipe.file_system.as_str()), (StorageKind::Fifo, "pipefs"));
         assert_eq!(largest_request(reader.as_fd()), None);
     }
 
@@ -447,7 +475,12 @@ mod tests {
         (told.stx_dio_mem_align, told.stx_dio_offset_align) = (4, 512);
         assert_eq!(
             told_alignment(Some(&told)),
-            Some(DirectIo { supported: true, memory_align: 4, offset_align: 512, source: AlignmentSource::Statx })
+            Some(DirectIo {
+                supported: true,
+                memory_align: 4,
+                offset_align: 512,
+                source: AlignmentSource::Statx
+            })
         );
     }
 

@@ -1,7 +1,7 @@
 //! Errors: of one operation, of a push, and of making a queue.
 
 use crate::Refusal;
-use crate::op::{Kind, Operation};
+use crate::op::{Opcode, Operation};
 use crate::refusal::errno_name;
 use std::fmt;
 use std::io;
@@ -10,11 +10,11 @@ use std::io;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Error {
     errno: i32,
-    operation: Kind,
+    operation: Opcode,
 }
 
 impl Error {
-    pub(crate) fn new(errno: i32, operation: Kind) -> Self {
+    pub(crate) fn new(errno: i32, operation: Opcode) -> Self {
         Self { errno, operation }
     }
 
@@ -24,7 +24,7 @@ impl Error {
     }
 
     /// Which operation failed.
-    pub fn operation(&self) -> Kind {
+    pub fn operation(&self) -> Opcode {
         self.operation
     }
 
@@ -62,7 +62,8 @@ impl From<Error> for io::Error {
 #[non_exhaustive]
 pub enum Reason {
     /// As many operations are in flight as the queue allows, or, for a chain, too many for all of
-    /// it: reap, and push again. (For a chain that is longer than the queue there never is room: that is invalid.)
+    /// it: reap, and push again. (For a chain that is longer than the queue there never is room:
+    /// that is invalid.)
     Full,
     /// The queue has been closed.
     Closed,
@@ -90,7 +91,9 @@ impl fmt::Display for Reason {
             Self::Full => f.write_str("the queue is full: reap completions, then push again"),
             Self::Closed => f.write_str("the queue is closed"),
             Self::Invalid(text) => f.write_str(text),
-            Self::Forked => f.write_str("the queue belongs to the parent process: make one in the child"),
+            Self::Forked => {
+                f.write_str("the queue belongs to the parent process: make one in the child")
+            }
         }
     }
 }
@@ -126,7 +129,7 @@ impl PushError {
 impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.operations.first() {
-            Some(first) => write!(f, "{}: {}", first.kind(), self.reason),
+            Some(first) => write!(f, "{}: {}", first.opcode(), self.reason),
             None => write!(f, "{}", self.reason),
         }
     }

@@ -4,11 +4,12 @@ use crate::device::{DirectIo, FileFacts};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// An open file. Clones share the descriptor, and every operation in flight holds one, so that the number
-/// cannot become another file's under it; the descriptor is closed when the last is gone.
+/// An open file. Clones share the descriptor, and every operation in flight holds one, so that the
+/// number cannot become another file's under it; the descriptor is closed when the last is gone.
 ///
-/// What is learnt about the file (is it open for direct I/O, what does the device take) is kept from the first time
-/// it is needed: do not change `O_DIRECT` with `fcntl` on a file that is in use here.
+/// What is learnt about the file (is it open for direct I/O, what does the device take) is kept
+/// from the first time it is needed: do not change `O_DIRECT` with `fcntl` on a file that is in use
+/// here.
 #[derive(Clone, Debug)]
 pub struct File {
     inner: Arc<Inner>,
@@ -27,7 +28,8 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: an owned descriptor was taken out of its `OwnedFd`, and this is the end of its only owner.
+            // SAFETY: an owned descriptor was taken out of its `OwnedFd`, and this is the end of
+            // its only owner.
             drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
         }
     }
@@ -52,8 +54,8 @@ pub(crate) enum FileKind {
     Storage,
     /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
     Stream,
-    /// A character device, a terminal for example: as a stream; and a write may wait although it is not to, and
-    /// although there is room for a part of it.
+    /// A character device, a terminal for example: as a stream; and a write may wait although it is
+    /// not to, and although there is room for a part of it.
     Device,
     /// Nobody has looked.
     Unknown,
@@ -68,7 +70,8 @@ pub(crate) struct Traits {
 
 impl Traits {
     pub fn of(fd: RawFd) -> Self {
-        // SAFETY: the call takes numbers only; a descriptor that is not open is answered with EBADF.
+        // SAFETY: the call takes numbers only; a descriptor that is not open is answered with
+        // EBADF.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
         // SAFETY: `struct stat` is plain numbers, and all zeroes are valid.
@@ -88,18 +91,21 @@ impl Traits {
 }
 
 impl File {
-    /// A file over a descriptor that somebody else owns and closes: for interfaces to other languages. `None` for a negative number.
+    /// A file over a descriptor that somebody else owns and closes: for interfaces to other
+    /// languages. `None` for a negative number.
     ///
     /// # Safety
     ///
-    /// For as long as the file or a clone lives, those in operations in flight included, the number must stay what it is: the same
-    /// open file, or no open file.
+    /// For as long as the file or a clone lives, those in operations in flight included, the number
+    /// must stay what it is: the same open file, or no open file.
     pub unsafe fn borrow_raw(fd: RawFd) -> Option<Self> {
         (fd >= 0).then(|| Self::make(fd, false))
     }
 
     fn make(fd: RawFd, owned: bool) -> Self {
-        Self { inner: Arc::new(Inner { fd, owned, traits: OnceLock::new(), facts: OnceLock::new() }) }
+        Self {
+            inner: Arc::new(Inner { fd, owned, traits: OnceLock::new(), facts: OnceLock::new() }),
+        }
     }
 
     /// A way back to this file for as long as somebody holds it.
@@ -107,7 +113,8 @@ impl File {
         WeakFile(Arc::downgrade(&self.inner))
     }
 
-    /// The descriptor, to be closed by the caller; the file itself if somebody else holds it too, or if it was borrowed.
+    /// The descriptor, to be closed by the caller; the file itself if somebody else holds it too,
+    /// or if it was borrowed.
     pub fn into_fd(self) -> Result<OwnedFd, Self> {
         if !self.inner.owned {
             return Err(self);
@@ -118,22 +125,24 @@ impl File {
         Ok(unsafe { OwnedFd::from_raw_fd(inner.fd) })
     }
 
-    /// Ends this holder. The descriptor that is to be closed with that, if any: to close it may take long.
+    /// Ends this holder. The descriptor that is to be closed with that, if any: to close it may
+    /// take long.
     pub(crate) fn let_go(self) -> Option<OwnedFd> {
         let mut inner = Arc::into_inner(self.inner)?;
         // SAFETY: as in `into_fd`.
         std::mem::take(&mut inner.owned).then(|| unsafe { OwnedFd::from_raw_fd(inner.fd) })
     }
 
-    /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1), else the
-    /// device's block size. Asked once; the first call blocks for a system call, or for a file of sysfs too if no other
-    /// file on the device has asked.
+    /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1),
+    /// else the device's block size. Asked once; the first call blocks for a system call, or for a
+    /// file of sysfs too if no other file on the device has asked.
     pub fn direct_io(&self) -> DirectIo {
         self.facts().direct
     }
 
-    /// Bytes of the largest request that the device below takes undivided; `None` where there is none. Asked once for
-    /// all files that are open on the device: the first call blocks for a system call and a file of sysfs.
+    /// Bytes of the largest request that the device below takes undivided; `None` where there is
+    /// none. Asked once for all files that are open on the device: the first call blocks for a
+    /// system call and a file of sysfs.
     pub fn largest_request(&self) -> Option<u32> {
         self.facts().device.as_ref()?.largest_request()
     }
@@ -147,8 +156,8 @@ impl File {
         self.traits().direct
     }
 
-    /// True for what is on storage: a regular file, a directory, a block device. Its transfers end by themselves; those
-    /// of a pipe, a socket or a terminal may wait for somebody else for ever.
+    /// True for what is on storage: a regular file, a directory, a block device. Its transfers end
+    /// by themselves; those of a pipe, a socket or a terminal may wait for somebody else for ever.
     pub fn is_storage(&self) -> bool {
         self.traits().kind == FileKind::Storage
     }
@@ -177,8 +186,9 @@ impl From<std::fs::File> for File {
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: an owned descriptor is open for as long as this borrow of its owner; of a borrowed one, whoever made the file
-        // promised that the number stays what it is. It is not negative.
+        // SAFETY: an owned descriptor is open for as long as this borrow of its owner; of a
+        // borrowed one, whoever made the file promised that the number stays what it is. It is not
+        // negative.
         unsafe { BorrowedFd::borrow_raw(self.inner.fd) }
     }
 }

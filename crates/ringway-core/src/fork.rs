@@ -1,10 +1,10 @@
 //! Knowing that this process is a fork of the one that made a queue.
 //!
 //! A ring's memory and a context's requests stay the parent's; a child that used them would corrupt
-//! both. A process id does not tell the two apart: in PID namespaces of their own both may be 1. So the
-//! mark belongs to the address space: a page that the kernel wipes in a child (`MADV_WIPEONFORK`, 4.14),
-//! from which reading it is one load. Threads, and children that share the memory (`vfork(2)`,
-//! `CLONE_VM`), share the mark.
+//! both. A process id does not tell the two apart: in PID namespaces of their own both may be 1. So
+//! the mark belongs to the address space: a page that the kernel wipes in a child
+//! (`MADV_WIPEONFORK`, 4.14), from which reading it is one load. Threads, and children that share
+//! the memory (`vfork(2)`, `CLONE_VM`), share the mark.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -37,7 +37,8 @@ impl Home {
 /// A number of this process that none of its ancestors has.
 #[inline]
 fn mark() -> u32 {
-    // SAFETY: null, or a page that `make_page` made: aligned, never unmapped, and used as this atomic alone.
+    // SAFETY: null, or a page that `make_page` made: aligned, never unmapped, and used as this
+    // atomic alone.
     match unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         Some(page) => match page.load(Ordering::Relaxed) {
             0 => set(page),
@@ -53,8 +54,8 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// The marks that this process and its ancestors have given out: a child goes on counting.
 static GIVEN_OUT: AtomicU32 = AtomicU32::new(0);
 
-/// Stands in for the page where the kernel wipes none (gVisor). Emptied by `fork(3)`; a child of the bare
-/// system call is not noticed there.
+/// Stands in for the page where the kernel wipes none (gVisor). Emptied by `fork(3)`; a child of
+/// the bare system call is not noticed there.
 static UNWIPED: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn empty() {
@@ -68,8 +69,8 @@ fn set(page: &AtomicU32) -> u32 {
     page.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(mark)
 }
 
-/// The page; one page at most is lost when threads do this at the same time. (Without a lock: a child may be
-/// forked meanwhile, in which nobody would open it.)
+/// The page; one page at most is lost when threads do this at the same time. (Without a lock: a
+/// child may be forked meanwhile, in which nobody would open it.)
 #[cold]
 fn make_page() -> &'static AtomicU32 {
     let made = ptr::from_ref(wiped_page().unwrap_or_else(|| {
@@ -77,7 +78,12 @@ fn make_page() -> &'static AtomicU32 {
         unsafe { libc::pthread_atfork(None, None, Some(empty)) };
         &UNWIPED
     }));
-    let other = PAGE.compare_exchange(ptr::null_mut(), made.cast_mut(), Ordering::AcqRel, Ordering::Acquire);
+    let other = PAGE.compare_exchange(
+        ptr::null_mut(),
+        made.cast_mut(),
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
     let page = other.err().unwrap_or(made.cast_mut());
     // SAFETY: it was made above, by this thread or another, and lives for ever.
     unsafe { &*page }

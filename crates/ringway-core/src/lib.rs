@@ -1,8 +1,9 @@
 //! # ringway-core: one queue for asynchronous file I/O
 //!
-//! A [`Queue`] takes operations ([`op`]), submits any number of them with one system call, and hands back their
-//! completions. It stands on io_uring, on Linux AIO or on threads of its own, whichever this kernel and this container
-//! allow; the program is the same on each, and so are its results.
+//! A [`Queue`] takes operations ([`op`]), submits any number of them with one system call, and
+//! hands back their completions. It stands on io_uring, on Linux AIO or on threads of its own,
+//! whichever this kernel and this container allow; the program is the same on each, and so are its
+//! results.
 //!
 //! ```
 //! use ringway_core::{File, Options, op};
@@ -21,16 +22,18 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An operation owns its buffer and its file from the push until its completion hands the buffer back, so nothing
-//! that the kernel may still touch is ever freed, and the interface is safe. An `unsafe` way to make one from
-//! pointers ([`Operation::from_raw`]) is there for interfaces to other languages.
+//! An operation owns its buffer and its file from the push until its completion hands the buffer
+//! back, so nothing that the kernel may still touch is ever freed, and the interface is safe. An
+//! `unsafe` way to make one from pointers ([`Operation::from_raw`]) is there for interfaces to
+//! other languages.
 //!
 //! It is written for Linux 4.18 and newer; the io_uring backend needs 5.6.
 //!
-//! Why a backend or a flag was not granted, and what would mend it, is in [`Queue::explain`]; what this
-//! machine can do, in [`probe`].
+//! Why a backend or a flag was not granted, and what would fix it, is in [`Queue::explain`]; what
+//! this machine can do, in [`probe`].
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod buffer;
@@ -50,23 +53,21 @@ mod sys;
 
 #[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
-pub use buffer::{AlignedBuffer, Arena, Block, Buffer, CustomBuffer, SpareCapacity};
+pub use buffer::{AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, SpareCapacity};
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::Home;
 pub use op::{OpenOptions, Operation};
 pub use queue::{
-    BackendKind, Backends, Completion, Completions, Explanation, GivenUp, OpId, Options, Orphan, Queue, SqPoll, Stats,
-    Table,
+    BackendKind, Backends, Completion, Completions, Explanation, GivenUp, OpId, Options, Orphan,
+    Queue, QueueStats, SqPoll, Table,
 };
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;
 
-/// The programs in the documentation compile and run.
+/// The program in the README compiles and runs.
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../docs/backends.md")]
-    struct Backends;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

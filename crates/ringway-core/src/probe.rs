@@ -1,8 +1,10 @@
-//! What this machine grants: every backend and every option tried for real, with the reason where it is refused.
+//! What this machine grants: every backend and every option tried for real, with the reason where
+//! it is refused.
 //!
-//! A kernel's version says little: distributions backport, containers filter, sandboxes accept a ring and then fail
-//! every operation on it. So each answer here comes from doing the thing once: a ring is made with the flag and a file
-//! is read through it. Everything a trial makes it also takes away; only memory that a kernel never gave back is left.
+//! A kernel's version says little: distributions backport, containers filter, sandboxes accept a
+//! ring and then fail every operation on it. So each answer here comes from doing the thing once: a
+//! ring is made with the flag and a file is read through it. Everything a trial makes it also takes
+//! away; only memory that a kernel never gave back is left.
 
 mod container;
 mod kaio;
@@ -13,7 +15,7 @@ pub use crate::refusal::limits::{Capability, Limit, Limits};
 pub use kaio::Kaio;
 pub use uring::{RingMemory, Uring, ring_memory};
 
-use crate::device::{DirectIo, Kind, PathFacts, block_device_in_use, direct_alignment};
+use crate::device::{DirectIo, PathFacts, StorageKind, block_device_in_use, direct_alignment};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::signals::with_signals_blocked;
 use sample::Sample;
@@ -27,10 +29,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a trial waits for its completion. The reads are of memory, so this is only met by a kernel that lost one.
+/// How long a trial waits for its completion. The reads are of memory, so this is only met by a
+/// kernel that lost one.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the machine is and what it grants to this process, on this thread (seccomp filters may differ between threads).
+/// What the machine is and what it grants to this process, on this thread (seccomp filters may
+/// differ between threads).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Kernel release, `6.1.0-18-amd64`.
@@ -43,9 +47,11 @@ pub struct Machine {
     pub page_size: u64,
     /// Limits, capabilities and sysctls.
     pub limits: Limits,
-    /// The container or sandbox that this seems to be, `docker`; a guess from what such a place leaves about.
+    /// The container or sandbox that this seems to be, `docker`; a guess from what such a place
+    /// leaves about.
     pub container: Option<String>,
-    /// Memory of rings, and how many of them the limit allows: small, and at the size many programs use.
+    /// Memory of rings, and how many of them the limit allows: small, and at the size many programs
+    /// use.
     pub ring_memory: Vec<RingMemory>,
     /// The io_uring backend: granted when a read through a ring gave the right bytes.
     pub uring: Result<Uring, Refusal>,
@@ -55,11 +61,11 @@ pub struct Machine {
     pub threads: Result<(), Refusal>,
 }
 
-/// Tries all of it. Takes some milliseconds, up to a few seconds where memory or completions are slow to come; makes
-/// and closes about twenty rings, one context and one thread.
+/// Tries all of it. Takes some milliseconds, up to a few seconds where memory or completions are
+/// slow to come; makes and closes about twenty rings, one context and one thread.
 ///
-/// Never fails: what a kernel refuses is in the result. Needs three descriptors to try everything, and says so with
-/// EMFILE where there are none.
+/// Never fails: what a kernel refuses is in the result. Needs three descriptors to try everything,
+/// and says so with EMFILE where there are none.
 pub fn machine() -> Machine {
     let limits = Limits::of_this_process();
     let page_size = page_size();
@@ -67,7 +73,9 @@ pub fn machine() -> Machine {
     let with_sample = |feature, error: &io::Error| refused(feature, error, &limits);
     let (uring, kaio) = match &sample {
         Ok(sample) => (uring::trial(sample, &limits), kaio::trial(sample, &limits)),
-        Err(error) => (Err(with_sample(Feature::Uring, error)), Err(with_sample(Feature::Kaio, error))),
+        Err(error) => {
+            (Err(with_sample(Feature::Uring, error)), Err(with_sample(Feature::Kaio, error)))
+        }
     };
     Machine {
         kernel: kernel_release(),
@@ -92,8 +100,8 @@ pub type Tried = Option<Result<(), Refusal>>;
 pub struct PathProbe {
     /// File system, device, alignment.
     pub facts: PathFacts,
-    /// For a block device: who uses it, as [`block_device_in_use`] tells; also `None` where that could not be found
-    /// out.
+    /// For a block device: who uses it, as [`block_device_in_use`] tells; also `None` where that
+    /// could not be found out.
     pub in_use: Option<String>,
     /// A direct read.
     pub direct_read: Tried,
@@ -101,13 +109,13 @@ pub struct PathProbe {
     pub io_poll: Tried,
 }
 
-/// Facts about a path, and one direct and one polled read of its first block: of the file or block device itself, or of
-/// an unnamed file (`O_TMPFILE`) made for it in a directory.
+/// Facts about a path, and one direct and one polled read of its first block: of the file or block
+/// device itself, or of an unnamed file (`O_TMPFILE`) made for it in a directory.
 ///
 /// # Errors
 ///
-/// Those of [`PathFacts::of_path`]. Reads that fail are in the result. Blocks for as long as the device takes to
-/// answer.
+/// Those of [`PathFacts::of_path`]. Reads that fail are in the result. Blocks for as long as the
+/// device takes to answer.
 pub fn path(path: &Path) -> io::Result<PathProbe> {
     let mut facts = PathFacts::of_path(path)?;
     let limits = Limits::of_this_process();
@@ -122,7 +130,7 @@ pub fn path(path: &Path) -> io::Result<PathProbe> {
     };
     Ok(PathProbe {
         in_use: match facts.kind {
-            Kind::Block => block_device_in_use(path).ok().flatten(),
+            StorageKind::Block => block_device_in_use(path).ok().flatten(),
             _ => None,
         },
         facts,
@@ -131,8 +139,8 @@ pub fn path(path: &Path) -> io::Result<PathProbe> {
     })
 }
 
-/// Reads the first block, directly and then polled for. An empty file is not polled: its end is told without asking the
-/// device.
+/// Reads the first block, directly and then polled for. An empty file is not polled: its end is
+/// told without asking the device.
 fn try_reads(file: &File, block: usize, limits: &Limits) -> (Tried, Tried) {
     match file.read_at(&mut sample::pages(block), 0) {
         Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
@@ -146,12 +154,18 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
     let mut options = OpenOptions::new();
     options.read(true);
     match facts.kind {
-        Kind::Regular | Kind::Block => Some(options.custom_flags(libc::O_DIRECT).open(path)),
-        Kind::Directory => {
-            // A directory that takes no unnamed file (read only, not ours, network), or a limit of file
-            // sizes that takes no block, leaves nothing to try.
-            let file =
-                options.write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT).mode(0o600).open(path).ok()?;
+        StorageKind::Regular | StorageKind::Block => {
+            Some(options.custom_flags(libc::O_DIRECT).open(path))
+        }
+        StorageKind::Directory => {
+            // A directory that takes no unnamed file (read only, not ours, network), or a limit of
+            // file sizes that takes no block, leaves nothing to try.
+            let file = options
+                .write(true)
+                .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
+                .mode(0o600)
+                .open(path)
+                .ok()?;
             let block = sample::pages(block_of(facts.direct));
             if !sample::may_write(block.len()) {
                 return None;
@@ -212,13 +226,14 @@ fn page_size() -> u64 {
 
 fn kernel_release() -> String {
     let mut name = MaybeUninit::<libc::utsname>::zeroed();
-    // SAFETY: uname writes C strings into the live value; an all-zero `utsname` holds empty ones should it fail.
+    // SAFETY: uname writes C strings into the live value; an all-zero `utsname` holds empty ones
+    // should it fail.
     let name = unsafe {
         libc::uname(name.as_mut_ptr());
         name.assume_init()
     };
-    // SAFETY: the field is a C string that ends inside its array, written above, and lives until the end of this
-    // function.
+    // SAFETY: the field is a C string that ends inside its array, written above, and lives until
+    // the end of this function.
     unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
 

@@ -1,8 +1,9 @@
 //! The queue: push operations, submit them, reap completions.
 //!
-//! It owns every operation from its push on, decides whose turn it is (chains, barriers), cuts long transfers and
-//! continues short ones, tries again what was interrupted, and hands the results out. How an operation reaches
-//! the kernel is the backend's business; beside a backend that cannot carry all of them stand threads.
+//! It owns every operation from its push on, decides whose turn it is (chains, barriers), cuts long
+//! transfers and continues short ones, tries again what was interrupted, and hands the results out.
+//! How an operation reaches the kernel is the backend's business; beside a backend that cannot
+//! carry all of them stand threads.
 
 mod answer;
 mod backends;
@@ -12,7 +13,7 @@ mod check;
 mod completion;
 mod end;
 mod fixed;
-mod flight;
+mod in_flight;
 #[cfg(test)]
 mod life;
 mod options;
@@ -44,8 +45,8 @@ impl OpId {
         u64::from(self.0.generation.get()) << 24 | u64::from(self.0.index)
     }
 
-    /// The number of its place in the queue, less than [`Options::in_flight`]: for a table beside the queue. No other operation
-    /// has it before this one's completion has been handed out.
+    /// The number of its place in the queue, less than [`Options::in_flight`]: for a table beside
+    /// the queue. No other operation has it before this one's completion has been handed out.
     pub fn slot(self) -> u32 {
         self.0.index
     }
@@ -60,11 +61,12 @@ impl OpId {
 /// A completion queue with one owner. It may move between threads (not with
 /// [`Options::single_issuer`]), but is used by one at a time.
 ///
-/// Made by [`Options::build`]. It has no thread and no runtime of its own: things move when it is called, and what waits for
-/// something else (the rest of a chain, what stands behind a barrier) is submitted by [`reap`](Self::reap).
+/// Made by [`Options::build`]. It has no thread and no runtime of its own: things move when it is
+/// called, and what waits for something else (the rest of a chain, what stands behind a barrier) is
+/// submitted by [`reap`](Self::reap).
 ///
-/// Dropping it cancels what is in flight and waits for it, at most for [`Options::close_wait`]; what will not end is
-/// leaked, never freed, since the kernel may still touch it.
+/// Dropping it cancels what is in flight and waits for it, at most for [`Options::close_wait`];
+/// what will not end is leaked, never freed, since the kernel may still touch it.
 pub struct Queue {
     table: Table,
     backends: Backends,
@@ -75,12 +77,13 @@ pub struct Queue {
 
 /// What the queue has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct QueueStats {
     /// Operations: pushed = delivered + orphaned + in flight, at every moment.
     pub counts: Counts,
     /// System calls made for I/O, by the threads too.
     pub system_calls: u64,
-    /// Answers that were not shown but led to another try (EINTR, EAGAIN, ECANCELED that nobody asked for).
+    /// Answers that were not shown but led to another try (EINTR, EAGAIN, ECANCELED that nobody
+    /// asked for).
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,
@@ -91,15 +94,21 @@ pub struct Stats {
 }
 
 impl Queue {
-    fn assemble(main: Box<dyn Backend>, ring_fd: Option<RawFd>, options: &Options, explanation: Explanation) -> Self {
+    fn assemble(
+        main: Box<dyn Backend>,
+        ring_fd: Option<RawFd>,
+        options: &Options,
+        explanation: Explanation,
+    ) -> Self {
         let (table, backends) = halves(main, ring_fd, options, explanation, options.cap());
         Self { table, backends, batch: Vec::new(), ids: Vec::new() }
     }
 
     /// Takes an operation in. Nothing is submitted yet, and nothing blocks.
     ///
-    /// Errors, all before anything is submitted, the operation coming back with them: the queue is full
-    /// ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked child.
+    /// Errors, all before anything is submitted, the operation coming back with them: the queue is
+    /// full ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked
+    /// child.
     // Inlined with the function that makes the operation, so that it is made in its slot.
     #[inline(always)]
     pub fn push(&mut self, operation: Operation) -> Result<OpId, PushError> {
@@ -112,19 +121,25 @@ impl Queue {
         }
     }
 
-    /// Takes in operations of which each begins when the one before it has succeeded, and gives the first one's id.
+    /// Takes in operations of which each begins when the one before it has succeeded, and gives the
+    /// first one's id.
     ///
     /// When one fails, or transfers less than it was to, what follows answers ECANCELED; behind
-    /// [`Operation::always`] it begins all the same. Cancelling one ends the chain there: all that follows answers
-    /// ECANCELED. Where the kernel has links
-    /// they are used; elsewhere, and where a chain has members that it cannot take whole, [`reap`](Self::reap) moves it along.
+    /// [`Operation::always`] it begins all the same. Cancelling one ends the chain there: all that
+    /// follows answers ECANCELED. Where the kernel has links they are used; elsewhere, and where a
+    /// chain has members that it cannot take whole, [`reap`](Self::reap) moves it along.
     ///
-    /// A barrier among them ([`Operation::drain`]) makes one of the first: the chain waits for everything pushed before it, and
-    /// what is pushed after it waits for the chain's first operation, not for all of it.
+    /// A barrier among them ([`Operation::drain`]) makes one of the first: the chain waits for
+    /// everything pushed before it, and what is pushed after it waits for the chain's first
+    /// operation, not for all of it.
     ///
-    /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a chain of none, and for one
-    /// of more operations than may be in flight, for which there never is room.
-    pub fn push_chain(&mut self, chain: impl IntoIterator<Item = Operation>) -> Result<OpId, PushError> {
+    /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a
+    /// chain of none, and for one of more operations than may be in flight, for which there never
+    /// is room.
+    pub fn push_chain(
+        &mut self,
+        chain: impl IntoIterator<Item = Operation>,
+    ) -> Result<OpId, PushError> {
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(chain);
         let refused = match batch.len() {
@@ -135,7 +150,8 @@ impl Queue {
             return Err(PushError::new(reason, batch));
         }
         self.ids.clear();
-        self.ids.extend(batch.drain(..).filter_map(|operation| self.table.insert(operation, ()).ok()));
+        self.ids
+            .extend(batch.drain(..).filter_map(|operation| self.table.insert(operation, ()).ok()));
         self.batch = batch;
         self.table.start_chain(&self.ids);
         // There was room for all of them.
@@ -149,19 +165,21 @@ impl Queue {
 
     /// Submits what was pushed: one system call for any number on uring and kaio. Does not wait.
     ///
-    /// Gives the number of completions that are there to be reaped without waiting.
-    /// Errors: of the backend as a whole (EEXIST: another thread than the single issuer; ECHILD: a forked child); nothing is lost by one.
+    /// Gives the number of completions that are there to be reaped without waiting. Errors: of the
+    /// backend as a whole (EEXIST: another thread than the single issuer; ECHILD: a forked child);
+    /// nothing is lost by one.
     pub fn submit(&mut self) -> io::Result<usize> {
         self.advance(0, None)?;
         self.announce();
         Ok(self.table.ready)
     }
 
-    /// Submits what was pushed, waits until at least `at_least` completions are there, and hands out all that are.
+    /// Submits what was pushed, waits until at least `at_least` completions are there, and hands
+    /// out all that are.
     ///
-    /// With 0 it does not wait. It never waits for more than are in flight: with nothing in flight it returns at once.
-    /// Completions come in no particular order but that of chains and barriers. What is not taken from the iterator
-    /// stays for the next call. A signal does not end the wait.
+    /// With 0 it does not wait. It never waits for more than are in flight: with nothing in flight
+    /// it returns at once. Completions come in no particular order but that of chains and barriers.
+    /// What is not taken from the iterator stays for the next call. A signal does not end the wait.
     ///
     /// Errors: as for [`submit`](Self::submit).
     #[inline]
@@ -170,17 +188,23 @@ impl Queue {
         Ok(Completions { queue: self })
     }
 
-    /// As [`reap`](Self::reap), and returns at the latest at `deadline` with what there is, which may be nothing.
-    pub fn reap_until(&mut self, at_least: usize, deadline: Instant) -> io::Result<Completions<'_>> {
+    /// As [`reap`](Self::reap), and returns at the latest at `deadline` with what there is, which
+    /// may be nothing.
+    pub fn reap_until(
+        &mut self,
+        at_least: usize,
+        deadline: Instant,
+    ) -> io::Result<Completions<'_>> {
         self.advance(at_least, Some(deadline))?;
         Ok(Completions { queue: self })
     }
 
-    /// Submits what was pushed, waits until at least `at_least` completions of operations with such user data are there, and gives all
-    /// of those that are to `take`. The others stay for the next reap, in their order.
+    /// Submits what was pushed, waits until at least `at_least` completions of operations with such
+    /// user data are there, and gives all of those that are to `take`. The others stay for the next
+    /// reap, in their order.
     ///
-    /// For a caller that reads some ranges and waits for them on a queue that others use as well. It waits for its own operations
-    /// alone, and never for more than are in flight.
+    /// For a caller that reads some ranges and waits for them on a queue that others use as well.
+    /// It waits for its own operations alone, and never for more than are in flight.
     ///
     /// Errors: as for [`submit`](Self::submit).
     pub fn reap_those(
@@ -194,7 +218,8 @@ impl Queue {
             if missing > 0 {
                 missing = missing.min(self.count_those(&mut is_one));
             }
-            // All that is there now is others': so many more are as many of its own, or others' before them.
+            // All that is there now is others': so many more are as many of its own, or others'
+            // before them.
             let others = self.table.ready;
             self.advance(others + missing, None)?;
             let moved = self.table.ready > others;
@@ -207,7 +232,11 @@ impl Queue {
     }
 
     /// Delivers the completions of operations with such user data that are there; how many.
-    fn deliver_those(&mut self, is_one: &mut impl FnMut(u64) -> bool, take: &mut impl FnMut(Completion)) -> usize {
+    fn deliver_those(
+        &mut self,
+        is_one: &mut impl FnMut(u64) -> bool,
+        take: &mut impl FnMut(Completion),
+    ) -> usize {
         let table = &mut self.table;
         let mut delivered = 0;
         // (Not as many as there are entries: some may be of operations that were given up.)
@@ -244,8 +273,8 @@ impl Queue {
         loop {
             table.carry(backends);
             let missing = want.saturating_sub(table.ready);
-            // Several are waited for at once only where no answer makes anything else begin: the others may be waiting for
-            // just that.
+            // Several are waited for at once only where no answer makes anything else begin: the
+            // others may be waiting for just that.
             let next = table.held + table.staged.len() + table.pending.len() + table.going_on;
             let patient = if next == 0 { missing } else { missing.min(1) };
             let entered = backends.enter(patient, until);
@@ -253,7 +282,8 @@ impl Queue {
             table.clear();
             entered?;
             let served = table.ready >= want;
-            // With no room in the backend for what is pending, and nobody waiting, it stays pending.
+            // With no room in the backend for what is pending, and nobody waiting, it stays
+            // pending.
             if served && (table.pending.is_empty() || !moved) {
                 return Ok(());
             }
@@ -266,17 +296,20 @@ impl Queue {
         }
     }
 
-    /// Something is there to be reaped that no backend knows of: whoever polls the descriptor must learn of it.
+    /// Something is there to be reaped that no backend knows of: whoever polls the descriptor must
+    /// learn of it.
     fn announce(&mut self) {
         if self.backends.polled && self.table.ready > 0 {
             self.backends.main.wake();
         }
     }
 
-    /// The descriptor that is readable when there may be something to reap, for `poll(2)` and its like.
+    /// The descriptor that is readable when there may be something to reap, for `poll(2)` and its
+    /// like.
     ///
-    /// From the first call on, it is kept right: never is something there to be reaped and the descriptor not readable. The contrary happens:
-    /// it may be readable for nothing. So: when it is, [`reap`](Self::reap) with 0 until that gives nothing, then wait for it again.
+    /// From the first call on, it is kept right: never is something there to be reaped and the
+    /// descriptor not readable. The contrary happens: it may be readable for nothing. So: when it
+    /// is, [`reap`](Self::reap) with 0 until that gives nothing, then wait for it again.
     ///
     /// Errors: EOPNOTSUPP for a ring that polls for completions ([`Options::iopoll`]); EMFILE.
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
@@ -287,8 +320,9 @@ impl Queue {
 
     /// Asks that an operation be cancelled; true if it is in flight and its result not known yet.
     ///
-    /// Its completion comes in any case: with ECANCELED, or, when it could not be stopped any more (a transfer that the device
-    /// has begun), with its result. Does not block; a cancel of something submitted takes effect with the next submit or reap.
+    /// Its completion comes in any case: with ECANCELED, or, when it could not be stopped any more
+    /// (a transfer that the device has begun), with its result. Does not block; a cancel of
+    /// something submitted takes effect with the next submit or reap.
     pub fn cancel(&mut self, id: OpId) -> bool {
         let known = self.table.cancel(&mut self.backends, id);
         self.table.clear();
@@ -306,8 +340,9 @@ impl Queue {
         count
     }
 
-    /// Gives an operation up: it is cancelled if that is still possible, its completion is not handed out, and what it owns is
-    /// dropped when the kernel is done with it; a file that it opens is closed. False if there is no such operation in flight.
+    /// Gives an operation up: it is cancelled if that is still possible, its completion is not
+    /// handed out, and what it owns is dropped when the kernel is done with it; a file that it
+    /// opens is closed. False if there is no such operation in flight.
     ///
     /// Its place in the queue is free again with its completion, not before.
     pub fn abandon(&mut self, id: OpId) -> bool {
@@ -322,14 +357,16 @@ impl Queue {
         given_up.is_some()
     }
 
-    /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`. How many
-    /// operations are still in flight after that: the device has them.
+    /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`.
+    /// How many operations are still in flight after that: the device has them.
     ///
-    /// Completions, those of the cancelled included, can be reaped as before. Closing again waits again.
+    /// Completions, those of the cancelled included, can be reaped as before. Closing again waits
+    /// again.
     ///
     /// A ring that cannot be entered, since it has failed or is another thread's by
-    /// [`single_issuer`](Options::single_issuer), is closed here and now. The kernel then cancels what is in flight on it, and
-    /// its completions are lost: such an operation answers ECANCELED, whether or not it took place, when the kernel is done with it.
+    /// [`single_issuer`](Options::single_issuer), is closed here and now. The kernel then cancels
+    /// what is in flight on it, and its completions are lost: such an operation answers ECANCELED,
+    /// whether or not it took place, when the kernel is done with it.
     ///
     /// Errors: ECHILD: a forked child.
     pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
@@ -339,9 +376,10 @@ impl Queue {
         left
     }
 
-    /// Closes the queue after an error of the backend as a whole, as [`close`](Self::close) does, and answers everything: what the kernel
-    /// or a thread still has when `wait` is over answers EIO, whether or not it takes place. Its memory may be touched at any time
-    /// and is leaked, so its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
+    /// Closes the queue after an error of the backend as a whole, as [`close`](Self::close) does,
+    /// and answers everything: what the kernel or a thread still has when `wait` is over answers
+    /// EIO, whether or not it takes place. Its memory may be touched at any time and is leaked, so
+    /// its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
     ///
     /// Errors: ECHILD: a forked child.
     pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
@@ -377,8 +415,8 @@ impl Queue {
     }
 
     /// What it has done so far.
-    pub fn stats(&self) -> Stats {
-        Stats { system_calls: self.backends.system_calls(), ..self.table.stats() }
+    pub fn stats(&self) -> QueueStats {
+        QueueStats { system_calls: self.backends.system_calls(), ..self.table.stats() }
     }
 
     /// The ring, for another queue to attach to.
@@ -442,6 +480,9 @@ impl fmt::Debug for Completions<'_> {
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("backend", &self.backends.kind()).field("counts", &self.table.counts()).finish()
+        f.debug_struct("Queue")
+            .field("backend", &self.backends.kind())
+            .field("counts", &self.table.counts())
+            .finish()
     }
 }

@@ -1,8 +1,9 @@
 //! Why something was not granted, in words an operator can act on.
 //!
-//! The kernel answers a refusal with one number, and the same number has many causes: EPERM for `io_uring_setup` may be
-//! a sysctl, a seccomp filter or a security module. [`Refusal::new`] looks at the machine while the cause is still
-//! there and keeps what it found, so that the reason for a step down survives until somebody asks for it.
+//! The kernel answers a refusal with one number, and the same number has many causes: EPERM for
+//! `io_uring_setup` may be a sysctl, a seccomp filter or a security module. [`Refusal::new`] looks
+//! at the machine while the cause is still there and keeps what it found, so that the reason for a
+//! step down survives until somebody asks for it.
 
 mod errno;
 pub mod limits;
@@ -150,7 +151,8 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A feature that was not granted: the errno, what it means on this machine, and what to do about it.
+/// A feature that was not available: the errno, what it means on this machine, and what to do about
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What was asked for.
@@ -160,32 +162,33 @@ pub struct Refusal {
     /// What that answer means for this feature on this machine.
     pub meaning: String,
     /// What an operator can do about it; empty where nothing can be done.
-    pub mend: String,
+    pub fix: String,
 }
 
 impl Refusal {
-    /// Explains `errno` as the answer to asking for `feature`, with the limits and sysctls of this process and machine
-    /// as they are now.
+    /// Explains `errno` as the answer to asking for `feature`, with the limits and sysctls of this
+    /// process and machine as they are now.
     ///
-    /// Reads a few files below `/proc`; what cannot be read (no descriptor left, no `/proc`) makes the explanation less
-    /// exact, never an error. Takes tens of microseconds: meant for refusals at set-up, not for errors of operations.
+    /// Reads a few files below `/proc`; what cannot be read (no descriptor left, no `/proc`) makes
+    /// the explanation less exact, never an error. Takes tens of microseconds: meant for refusals
+    /// at set-up, not for errors of operations.
     pub fn new(feature: Feature, errno: i32) -> Self {
         Self::with_limits(feature, errno, &Limits::of_this_process())
     }
 
     /// [`Refusal::new`] with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
-        let (meaning, mend) = explain(feature, errno, limits);
-        Self { feature, errno, meaning, mend }
+        let (meaning, fix) = explain(feature, errno, limits);
+        Self { feature, errno, meaning, fix }
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { feature, errno, meaning, mend } = self;
+        let Self { feature, errno, meaning, fix } = self;
         write!(f, "{feature} refused: {}: {meaning}", errno_text(*errno))?;
-        if !mend.is_empty() {
-            write!(f, "; mend: {mend}")?;
+        if !fix.is_empty() {
+            write!(f, "; fix: {fix}")?;
         }
         Ok(())
     }
@@ -217,13 +220,14 @@ pub fn bytes_text(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-const RAISE_MEMLOCK: &str = "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
+const RAISE_MEMLOCK: &str =
+    "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
 
-/// What `errno` means as the answer to asking for `feature`, and the mend. Pure: all knowledge of the machine is in
-/// `limits`.
+/// What `errno` means as the answer to asking for `feature`, and the fix. Pure: all knowledge of
+/// the machine is in `limits`.
 fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     use Feature::*;
-    let text = |meaning: &str, mend: &str| (meaning.to_owned(), mend.to_owned());
+    let text = |meaning: &str, fix: &str| (meaning.to_owned(), fix.to_owned());
     match (errno, feature) {
         (libc::EPERM, _)
             if feature.is_uring()
@@ -367,8 +371,8 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
 /// EPERM from `io_uring_setup` because of a sysctl, which kernel 6.6 and newer have.
 fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
     match limits.io_uring_disabled? {
-        // With 1 the members of one group and CAP_SYS_ADMIN may still use it; a process that has the capability was
-        // refused by something else.
+        // With 1 the members of one group and CAP_SYS_ADMIN may still use it; a process that has
+        // the capability was refused by something else.
         1 if limits.has(Capability::SysAdmin) == Some(true) => None,
         1 => Some(match limits.io_uring_group {
             Some(group) if group >= 0 => (
@@ -390,13 +394,15 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
 
 /// Something that this kernel is too old for.
 fn explain_unknown(feature: Feature) -> (String, String) {
-    let mend = match feature.since() {
+    let fix = match feature.since() {
         Some((major, minor)) => {
-            format!("nothing to do: operations work without it; kernel {major}.{minor} or newer has it")
+            format!(
+                "nothing to do: operations work without it; kernel {major}.{minor} or newer has it"
+            )
         }
         None => String::new(),
     };
-    (format!("this kernel does not know {feature}"), mend)
+    (format!("this kernel does not know {feature}"), fix)
 }
 
 /// The system calls that a profile must allow for a feature.
@@ -413,7 +419,10 @@ fn system_calls(feature: Feature) -> &'static str {
 /// EPERM or EACCES that no sysctl accounts for.
 fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
     if limits.seccomp == Some(2) {
-        ("a seccomp filter of the container or service refuses it".to_owned(), allow_in_seccomp(feature))
+        (
+            "a seccomp filter of the container or service refuses it".to_owned(),
+            allow_in_seccomp(feature),
+        )
     } else {
         (
             "a security module or a sandbox refuses it".to_owned(),
@@ -430,7 +439,10 @@ fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
         ("io_uring", "CONFIG_IO_URING=y, version 5.1 or newer")
     };
     if limits.seccomp == Some(2) {
-        (format!("a seccomp filter hides it, or the kernel was built without {built}"), allow_in_seccomp(feature))
+        (
+            format!("a seccomp filter hides it, or the kernel was built without {built}"),
+            allow_in_seccomp(feature),
+        )
     } else {
         (
             format!("the kernel was built without {built}, is too old, or is a sandbox's (gVisor)"),
@@ -457,7 +469,8 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
             format!("{smaller}, or {RAISE_MEMLOCK}"),
         ),
         _ => (
-            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process".to_owned(),
+            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process"
+                .to_owned(),
             format!("{smaller}; check the container's memory limit (memory.max)"),
         ),
     }
@@ -517,7 +530,7 @@ mod tests {
         assert_eq!(
             line(Feature::Uring, libc::EPERM, &limits),
             "io_uring refused: EPERM (Operation not permitted): kernel.io_uring_disabled is 2; \
-             mend: sysctl -w kernel.io_uring_disabled=0"
+             fix: sysctl -w kernel.io_uring_disabled=0"
         );
     }
 
@@ -571,7 +584,9 @@ mod tests {
     #[test]
     fn a_missing_part_does_not_mean_that_all_is_missing() {
         assert!(line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not know EXT_ARG"));
-        assert!(line(Feature::IoPoll, libc::ENOSYS, &ordinary()).contains("built without io_uring"));
+        assert!(
+            line(Feature::IoPoll, libc::ENOSYS, &ordinary()).contains("built without io_uring")
+        );
         assert!(line(Feature::Uring, libc::ENOSYS, &ordinary()).contains("built without io_uring"));
     }
 
@@ -599,6 +614,6 @@ mod tests {
     #[test]
     fn a_live_refusal_needs_nothing_prepared() {
         let refusal = Refusal::new(Feature::SingleIssuer, libc::EEXIST);
-        assert!(refusal.mend.contains("on the thread that uses it"));
+        assert!(refusal.fix.contains("on the thread that uses it"));
     }
 }

@@ -3,8 +3,8 @@
 use std::mem;
 use std::ptr;
 
-/// Runs `start`, which starts a thread, with all signals blocked: a thread inherits the mask of the one
-/// that starts it. The caller's own mask is as before when it returns.
+/// Runs `start`, which starts a thread, with all signals blocked: a thread inherits the mask of the
+/// one that starts it. The caller's own mask is as before when it returns.
 ///
 /// ```
 /// let thread = ringway_core::with_signals_blocked(|| std::thread::spawn(|| 1));
@@ -20,7 +20,8 @@ pub fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
         }
     }
     // SAFETY: a signal set is plain bits, which are set before they are used.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (mem::zeroed(), mem::zeroed()) };
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+        unsafe { (mem::zeroed(), mem::zeroed()) };
     // SAFETY: both sets live on this stack for the length of the calls.
     unsafe {
         libc::sigfillset(&raw mut all);

@@ -1,13 +1,14 @@
 //! The life of an operation in flight, as pure data: no system call and no address in it.
 //!
-//! A slot is free, new, held (behind another operation), queued, submitted (a backend has it) or done, in that
-//! order; a submitted one may be queued again (a retry, the next piece). Slots have generations, so a stale
-//! completion is never attributed to another operation. The counters uphold: pushed = delivered + orphaned + in
-//! flight.
+//! A slot is free, new, held (behind another operation), queued, submitted (a backend has it) or
+//! done, in that order; a submitted one may be queued again (a retry, the next piece). Slots have
+//! generations, so a stale completion is never attributed to another operation. The counters
+//! uphold: pushed = delivered + orphaned + in flight.
 
 use std::num::NonZeroU32;
 
-/// Names one life of one slot, and a piece of its operation: what goes through the kernel as user data.
+/// Names one life of one slot, and a piece of its operation: what goes through the kernel as user
+/// data.
 ///
 /// Bits: 32 generation, 8 piece, 24 index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +101,8 @@ pub struct Counts {
     pub pushed: u64,
     /// Operations whose completion was handed out.
     pub delivered: u64,
-    /// Operations whose owner had given them up before ([`Queue::abandon`](crate::Queue::abandon), close).
+    /// Operations whose owner had given them up before ([`Queue::abandon`](crate::Queue::abandon),
+    /// close).
     pub orphaned: u64,
     /// Operations that are pushed and neither delivered nor orphaned.
     pub in_flight: u64,
@@ -116,10 +118,20 @@ impl std::ops::AddAssign for Counts {
 }
 
 impl<T: Default> Slots<T> {
-    /// At most `cap` operations at a time. Memory is allocated as it is used, and a slot's address never changes.
+    /// At most `cap` operations at a time. Memory is allocated as it is used, and a slot's address
+    /// never changes.
     pub fn new(cap: u32) -> Self {
         let cap = cap.clamp(1, MAX_SLOTS);
-        Self { chunks: Vec::new(), len: 0, cap, free: None, in_flight: 0, pushed: 0, delivered: 0, orphaned: 0 }
+        Self {
+            chunks: Vec::new(),
+            len: 0,
+            cap,
+            free: None,
+            in_flight: 0,
+            pushed: 0,
+            delivered: 0,
+            orphaned: 0,
+        }
     }
 
     /// Bytes of one slot.
@@ -157,8 +169,9 @@ impl<T: Default> Slots<T> {
         self.in_flight as usize
     }
 
-    /// A place for a new operation; `None` when there is no room. What is there is an empty value, to be written
-    /// over in its place: operations are large, and copies of them are what a push costs.
+    /// A place for a new operation; `None` when there is no room. What is there is an empty value,
+    /// to be written over in its place: operations are large, and copies of them are what a push
+    /// costs.
     #[inline(always)]
     pub fn insert(&mut self) -> Option<(Key, &mut T)> {
         let index = match self.free {
@@ -189,7 +202,8 @@ impl<T: Default> Slots<T> {
 
     #[inline]
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
-        let slot = self.chunks.get((key.index / CHUNK) as usize)?.get((key.index % CHUNK) as usize)?;
+        let slot =
+            self.chunks.get((key.index / CHUNK) as usize)?.get((key.index % CHUNK) as usize)?;
         (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
     }
 
@@ -225,12 +239,15 @@ impl<T: Default> Slots<T> {
 
     #[inline]
     fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
-        let slot = self.chunks.get_mut((key.index / CHUNK) as usize)?.get_mut((key.index % CHUNK) as usize)?;
+        let slot = self
+            .chunks
+            .get_mut((key.index / CHUNK) as usize)?
+            .get_mut((key.index % CHUNK) as usize)?;
         (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
     }
 
-    /// The end of a life whose completion goes to its owner; `take` takes out what the owner gets, and leaves
-    /// nothing behind that would hold on to something.
+    /// The end of a life whose completion goes to its owner; `take` takes out what the owner gets,
+    /// and leaves nothing behind that would hold on to something.
     #[inline]
     pub fn deliver<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
         let taken = self.release(key, take)?;
@@ -238,7 +255,8 @@ impl<T: Default> Slots<T> {
         Some(taken)
     }
 
-    /// The end of a life that nobody waits for any more; `take` sees to what must not just be dropped.
+    /// The end of a life that nobody waits for any more; `take` sees to what must not just be
+    /// dropped.
     pub fn orphan<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
         let taken = self.release(key, take)?;
         self.orphaned += 1;

@@ -1,17 +1,19 @@
 //! Cutting a transfer into pieces and adding up what came of them, as pure data.
 //!
-//! A transfer longer than the device's largest request goes to the kernel in pieces, several at a time. A
-//! *round* is a run of pieces from one position on. It ends when no piece is in flight and either everything
-//! has been asked for or a piece came back short; what counts is the unbroken prefix. Whether a new
-//! round follows from there (`exact`, a retry) is for the queue to decide.
+//! A transfer longer than the device's largest request goes to the kernel in pieces, several at a
+//! time. A *round* is a run of pieces from one position on. It ends when no piece is in flight and
+//! either everything has been asked for or a piece came back short; what counts is the unbroken
+//! prefix. Whether a new round follows from there (`exact`, a retry) is for the queue to decide.
 //!
-//! Pieces are answered in any order, and one may be late while many others come and go. A piece's number has 8
-//! bits and is counted modulo 256, so the pieces between the oldest and the newest in flight are bounded too.
+//! Pieces are answered in any order, and one may be late while many others come and go. A piece's
+//! number has 8 bits and is counted modulo 256, so the pieces between the oldest and the newest in
+//! flight are bounded too.
 
 /// The most pieces of one transfer that are in flight together.
 const WINDOW: u8 = 8;
 
-/// The most pieces from the oldest in flight to the newest, both included: the bits of [`Progress::flying`].
+/// The most pieces from the oldest in flight to the newest, both included: the bits of
+/// [`Progress::flying`].
 const SPAN: u32 = u32::BITS;
 
 /// How far a transfer has come.
@@ -61,7 +63,17 @@ impl Progress {
     pub fn new(total: u64, limit: u64) -> Self {
         // The number of pieces fits into `issued`: if need be, a piece is some times as long.
         let limit = limit * (total.checked_div(limit).unwrap_or(0) / u64::from(u32::MAX) + 1);
-        Self { total, base: 0, limit, issued: 0, flying: 0, end: total, errno: 0, window: WINDOW, cut: false }
+        Self {
+            total,
+            base: 0,
+            limit,
+            issued: 0,
+            flying: 0,
+            end: total,
+            errno: 0,
+            window: WINDOW,
+            cut: false,
+        }
     }
 
     /// An operation without a length.
@@ -100,7 +112,8 @@ impl Progress {
             (0, left)
         } else {
             let start = u64::from(self.issued) * self.limit;
-            let full = self.flying.count_ones() >= u32::from(self.window) || self.flying >> (SPAN - 1) != 0;
+            let full = self.flying.count_ones() >= u32::from(self.window)
+                || self.flying >> (SPAN - 1) != 0;
             if self.cut || start >= left || full {
                 return None;
             }
@@ -131,32 +144,40 @@ impl Progress {
         }
         self.flying &= !bit;
         let start = self.base + u64::from(self.issued - 1 - behind) * self.limit;
-        let len = if self.is_single() { self.total - self.base } else { self.limit.min(self.total - start) };
-        // An answer longer than what was asked for would be the kernel's error; nothing may come of it.
+        let len = if self.is_single() {
+            self.total - self.base
+        } else {
+            self.limit.min(self.total - start)
+        };
+        // An answer longer than what was asked for would be the kernel's error; nothing may come of
+        // it.
         let done = u64::try_from(result).unwrap_or(0).min(len);
         if done < len || result < 0 {
             self.cut = true;
             if start + done < self.end || (start + done == self.end && self.errno == 0) {
                 self.end = start + done;
-                self.errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
+                self.errno =
+                    if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             }
         }
-        let asked_for_all =
-            self.cut || self.is_single() || u64::from(self.issued) * self.limit >= self.total - self.base;
+        let asked_for_all = self.cut
+            || self.is_single()
+            || u64::from(self.issued) * self.limit >= self.total - self.base;
         if self.flying != 0 || !asked_for_all {
             return None;
         }
         Some(self.round())
     }
 
-    /// True when there is no answer to come and no piece to hand out before [`answered`](Self::answered) says so.
+    /// True when there is no answer to come and no piece to hand out before
+    /// [`answered`](Self::answered) says so.
     pub fn has_more(&self) -> bool {
         let mut copy = *self;
         copy.next_piece().is_some()
     }
 
-    /// No more pieces are to be handed out: what has not been asked for is cancelled. The round's outcome, when
-    /// nothing is in flight.
+    /// No more pieces are to be handed out: what has not been asked for is cancelled. The round's
+    /// outcome, when nothing is in flight.
     pub fn stop(&mut self) -> Option<Round> {
         let asked = if self.is_single() {
             if self.issued > 0 { self.total } else { self.base }
@@ -174,7 +195,9 @@ impl Progress {
     /// The numbers of the pieces in flight.
     pub fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
         let (issued, flying) = (self.issued, self.flying);
-        (0..SPAN).filter(move |behind| flying >> behind & 1 != 0).map(move |behind| (issued - 1 - behind) as u8)
+        (0..SPAN)
+            .filter(move |behind| flying >> behind & 1 != 0)
+            .map(move |behind| (issued - 1 - behind) as u8)
     }
 
     #[inline]
@@ -231,7 +254,10 @@ mod tests {
         }
         assert_eq!(newest.start, u64::from(SPAN) - 1);
         assert_eq!(Vec::from_iter(progress.numbers()), [first.number]);
-        assert_eq!(progress.answered(first.number, -11), Some(Round { done: 0, gained: 0, errno: 11 }));
+        assert_eq!(
+            progress.answered(first.number, -11),
+            Some(Round { done: 0, gained: 0, errno: 11 })
+        );
     }
 
     #[test]
@@ -243,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Pieces answered in any order, some of them short or failed: the pieces of a round never overlap or
-        /// leave a gap, and its outcome is the prefix up to the first that was not full.
+        /// Pieces answered in any order, some of them short or failed: the pieces of a round never
+        /// overlap or leave a gap, and its outcome is the prefix up to the first that was not full.
         #[test]
         fn a_round_is_its_unbroken_prefix(
             total in 1u64..100_000,
@@ -285,9 +311,10 @@ mod tests {
             if expected.0 == total { prop_assert_eq!(asked, total) }
         }
 
-        /// As `exact` goes on: a round for each retry and each short transfer. Some pieces starve until the backend has nothing
-        /// else, and then answer anything. Whatever the order, all that counts as done has been transferred, and a cancel
-        /// reaches exactly the pieces that are in flight.
+        /// As `exact` goes on: a round for each retry and each short transfer. Some pieces starve
+        /// until the backend has nothing else, and then answer anything. Whatever the order, all
+        /// that counts as done has been transferred, and a cancel reaches exactly the pieces that
+        /// are in flight.
         #[test]
         fn stragglers_lose_nothing(
             pieces in 1u64..700,
@@ -357,7 +384,8 @@ mod tests {
             prop_assert!(done == total || errno != 0 || faults.values().any(|(result, _)| *result == 0));
         }
 
-        /// A cancel in the middle of a round: what is in flight is answered, and the outcome is the unbroken prefix.
+        /// A cancel in the middle of a round: what is in flight is answered, and the outcome is the
+        /// unbroken prefix.
         #[test]
         fn a_stopped_round_is_its_unbroken_prefix(
             pieces in 2u64..700,

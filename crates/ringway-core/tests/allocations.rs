@@ -1,9 +1,11 @@
-//! In the steady state the queue allocates nothing: with buffers that are used again, a push, its submission and its
-//! completion take no memory from the allocator, on no backend and on no thread.
+//! In the steady state the queue allocates nothing: with buffers that are used again, a push, its
+//! submission and its completion take no memory from the allocator, on no backend and on no thread.
 //!
 //! This program's allocator counts. All tests are one, since the count is the whole process's.
 
-use ringway_core::{AlignedBuffer, BackendKind, Buffer, File, OpenOptions, Operation, Options, Queue, op};
+use ringway_core::{
+    AlignedBuffer, BackendKind, Buffer, File, OpenOptions, Operation, Options, Queue, op,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +45,9 @@ const BLOCKS: u64 = 256;
 const BEFORE: usize = 500;
 const COUNTED: usize = 100;
 
-/// Runs `round` often, and gives the allocations in the last rounds. A thread that starts or ends, or a queue that grows a little
-/// more under load, allocates now and then; what allocates for each operation does so in every series: the best one counts.
+/// Runs `round` often, and gives the allocations in the last rounds. A thread that starts or ends,
+/// or a queue that grows a little more under load, allocates now and then; what allocates for each
+/// operation does so in every series: the best one counts.
 fn count(mut round: impl FnMut()) -> u64 {
     (0..BEFORE).for_each(|_| round());
     let mut series = || {
@@ -62,8 +65,13 @@ fn count(mut round: impl FnMut()) -> u64 {
     least
 }
 
-/// A round of as many operations as the queue is deep, each made with a buffer that the round before handed back.
-fn transfers(queue: &mut Queue, buffers: &mut Vec<Buffer>, mut make: impl FnMut(Buffer) -> Operation) {
+/// A round of as many operations as the queue is deep, each made with a buffer that the round
+/// before handed back.
+fn transfers(
+    queue: &mut Queue,
+    buffers: &mut Vec<Buffer>,
+    mut make: impl FnMut(Buffer) -> Operation,
+) {
     while let Some(buffer) = buffers.pop() {
         queue.push(make(buffer)).unwrap();
     }
@@ -93,15 +101,18 @@ fn the_steady_state_allocates_nothing() {
     let control = count(|| drop(std::hint::black_box(Box::new(0u8))));
     assert_eq!(control, COUNTED as u64, "the count itself does not work");
 
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("allocations-{}", std::process::id()));
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("allocations-{}", std::process::id()));
     let mut file = std::fs::File::create(&path).unwrap();
     (0..BLOCKS).for_each(|_| file.write_all(&[7; BLOCK]).unwrap());
     file.sync_all().unwrap();
-    let open = |direct| OpenOptions::new().read(true).write(true).direct(direct).open(&path).unwrap();
+    let open =
+        |direct| OpenOptions::new().read(true).write(true).direct(direct).open(&path).unwrap();
     let (buffered, direct) = (open(false), open(true));
     std::fs::remove_file(&path).unwrap();
 
-    for backend in [BackendKind::Null, BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+    for backend in [BackendKind::Null, BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads]
+    {
         if let Err(error) = Options::new().backend(backend).build() {
             // Where `CI` is set, everything can be tested.
             assert!(std::env::var_os("CI").is_none(), "{error}");
@@ -109,8 +120,10 @@ fn the_steady_state_allocates_nothing() {
             continue;
         }
         for file in [&buffered, &direct] {
-            let mut queue = Options::new().backend(backend).in_flight(DEPTH as u32).threads(8).build().unwrap();
-            let mut buffers: Vec<Buffer> = (0..DEPTH).map(|_| AlignedBuffer::new(BLOCK, BLOCK).into()).collect();
+            let mut queue =
+                Options::new().backend(backend).in_flight(DEPTH as u32).threads(8).build().unwrap();
+            let mut buffers: Vec<Buffer> =
+                (0..DEPTH).map(|_| AlignedBuffer::new(BLOCK, BLOCK).into()).collect();
             let mut block = 0;
             let reads = count(|| {
                 transfers(&mut queue, &mut buffers, |buffer| {
@@ -118,15 +131,22 @@ fn the_steady_state_allocates_nothing() {
                     op::read(file, buffer, block * BLOCK as u64)
                 });
             });
-            assert_eq!(reads, 0, "{backend}, direct {}: {COUNTED} rounds of {DEPTH} reads", file.is_direct());
+            assert_eq!(
+                reads,
+                0,
+                "{backend}, direct {}: {COUNTED} rounds of {DEPTH} reads",
+                file.is_direct()
+            );
             let nops = count(|| {
                 (0..DEPTH).for_each(|_| _ = queue.push(op::nop()).unwrap());
                 assert_eq!(queue.reap(DEPTH).unwrap().count(), DEPTH);
             });
             assert_eq!(nops, 0, "{backend}: {COUNTED} rounds of {DEPTH} nops");
         }
-        // On a file without a device behind it: that a device takes its time would only make the test slow.
-        let memory = std::path::Path::new("/dev/shm").join(format!("allocations-{}", std::process::id()));
+        // On a file without a device behind it: that a device takes its time would only make the
+        // test slow.
+        let memory =
+            std::path::Path::new("/dev/shm").join(format!("allocations-{}", std::process::id()));
         let log = OpenOptions::new().read(true).write(true).create(true).open(&memory).unwrap();
         std::fs::remove_file(&memory).unwrap();
         let mut queue = Options::new().backend(backend).build().unwrap();

@@ -45,7 +45,8 @@ fn a_panic_is_an_error_of_its_operation_alone() -> Result<(), Box<dyn std::error
     Ok(())
 }
 
-/// Stuck closures keep nothing else waiting; those that have not begun are cancelled, those that have run to their end.
+/// Stuck closures keep nothing else waiting; those that have not begun are cancelled, those that
+/// have run to their end.
 #[test]
 fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>> {
     for mut queue in queues() {
@@ -95,8 +96,8 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
     Ok(())
 }
 
-/// Threads that have come back from calls that hung are too many, and end: not those that are woken for new work before
-/// somebody else sees to it.
+/// Threads that have come back from calls that hung are too many, and end: not those that are woken
+/// for new work before somebody else sees to it.
 #[test]
 fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
     const HANG: usize = 100;
@@ -116,8 +117,9 @@ fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
     queue.submit()?;
     let (state, changed) = &*gate;
     // The last ones begin when the others are known to hang.
-    let (begun, waited) =
-        changed.wait_timeout_while(state.lock().unwrap(), PATIENCE, |(begun, _)| *begun < HANG).unwrap();
+    let (begun, waited) = changed
+        .wait_timeout_while(state.lock().unwrap(), PATIENCE, |(begun, _)| *begun < HANG)
+        .unwrap();
     assert!(!waited.timed_out(), "{} have begun", begun.0);
     drop(begun);
     // Those that began last fall asleep before the others come back.
@@ -130,6 +132,10 @@ fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
     for _ in 0..3 {
         queue.push(op::blocking(|| {}))?;
     }
-    assert_eq!(queue.reap_until(3, Instant::now() + PATIENCE / 6)?.count(), 3, "nobody does the rest");
+    assert_eq!(
+        queue.reap_until(3, Instant::now() + PATIENCE / 6)?.count(),
+        3,
+        "nobody does the rest"
+    );
     Ok(())
 }

@@ -1,11 +1,16 @@
-//! Contract 5 through the Rust door: the cases of `conformance/` (its README has the grammar), which all doors read, on each
-//! backend. After every step pushed = delivered + orphaned + in flight.
+//! Contract 5 through the Rust door: the cases of `conformance/` (its README has the grammar),
+//! which all doors read, on each backend. After every step pushed = delivered + orphaned + in
+//! flight.
 //!
-//! Operations are made by the safe functions of `op`; what those do not say (a number that is no descriptor, flags of a path
-//! in the working directory) is made by `Operation::from_raw`, and counted. `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone.
+//! Operations are made by the safe functions of `op`; what those do not say (a number that is no
+//! descriptor, flags of a path in the working directory) is made by `Operation::from_raw`, and
+//! counted. `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone.
 
-use ringway_core::op::{self, At, Raw, Readiness, Vectored};
-use ringway_core::{AlignedBuffer, BackendKind, Buffer, FaultPlan, File, OpId, OpenOptions, Operation, Options, Queue};
+use ringway_core::op::{self, Position, Raw, Readiness, Vectored};
+use ringway_core::{
+    AlignedBuffer, BackendKind, Buffer, FaultPlan, File, OpId, OpenOptions, Operation, Options,
+    Queue,
+};
 use std::any::Any;
 use std::collections::HashMap;
 use std::env;
@@ -40,7 +45,8 @@ fn system<T>(result: std::io::Result<T>) -> Step<T> {
     result.map_err(|error| Stop::Failed(format!("a call of the runner's own: {error}")))
 }
 
-// ---- Words -----------------------------------------------------------------------------------------------------------------
+// ---- Words
+// -----------------------------------------------------------------------------------------------------------------
 
 macro_rules! table {
     ($name:ident: $($constant:ident)*) => {
@@ -94,7 +100,10 @@ fn term(text: &str) -> Option<u64> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok();
     }
-    let shift = ["K", "M", "G", "T"].iter().position(|unit| text.ends_with(unit)).map_or(0, |unit| 10 * (unit + 1));
+    let shift = ["K", "M", "G", "T"]
+        .iter()
+        .position(|unit| text.ends_with(unit))
+        .map_or(0, |unit| 10 * (unit + 1));
     let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
     let radix = if digits.len() > 1 && digits.starts_with('0') { 8 } else { 10 };
     Some(u64::from_str_radix(digits, radix).ok()? << shift)
@@ -198,7 +207,8 @@ impl<'a> Words<'a> {
     }
 }
 
-// ---- A case ----------------------------------------------------------------------------------------------------------------
+// ---- A case
+// ----------------------------------------------------------------------------------------------------------------
 
 struct Case {
     file: PathBuf,
@@ -208,7 +218,8 @@ struct Case {
 }
 
 fn load(directory: &Path) -> Vec<Case> {
-    let mut files: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "case"));
     files.sort();
     let mut cases: Vec<Case> = Vec::new();
@@ -216,7 +227,12 @@ fn load(directory: &Path) -> Vec<Case> {
         for (number, line) in (1..).zip(fs::read_to_string(&file).unwrap().lines()) {
             let line = line.trim();
             if let Some(name) = line.strip_prefix("case ") {
-                cases.push(Case { file: file.clone(), name: name.to_owned(), line: number, lines: Vec::new() });
+                cases.push(Case {
+                    file: file.clone(),
+                    name: name.to_owned(),
+                    line: number,
+                    lines: Vec::new(),
+                });
             } else if !line.is_empty() && !line.starts_with('#') {
                 let case = cases.last_mut().filter(|case| case.file == file);
                 case.unwrap_or_else(|| panic!("{}:{number}: no case", file.display()))
@@ -275,7 +291,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SAFETY: the calls take numbers and a live value; a user that is not root has given up nothing.
+        // SAFETY: the calls take numbers and a live value; a user that is not root has given up
+        // nothing.
         unsafe {
             let mut limit: libc::rlimit = std::mem::zeroed();
             libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit);
@@ -324,7 +341,10 @@ impl Run {
             self.handed_out += 1;
             let order = self.handed_out;
             let place = done.user_data as usize;
-            let one = self.pushed.get_mut(place).ok_or_else(|| Stop::Failed("a completion that is nobody's".into()))?;
+            let one = self
+                .pushed
+                .get_mut(place)
+                .ok_or_else(|| Stop::Failed("a completion that is nobody's".into()))?;
             if one.answer.is_some() || (one.id.is_some() && one.id != Some(done.id)) {
                 return fail(format!("a completion of {} that is not its own", one.name));
             }
@@ -334,19 +354,28 @@ impl Run {
             };
             one.answer = Some((result, order));
             let name = one.name.clone();
-            match done.kind {
-                op::Kind::Open if result >= 0 => {
+            match done.opcode {
+                op::Opcode::Open if result >= 0 => {
                     let file = done.into_file().map_err(|error| Stop::Failed(error.to_string()))?;
                     self.call_it(&name, file)?;
                 }
-                op::Kind::Statx if one.raw_stat.is_some() => one.stat = one.raw_stat.as_deref().copied(),
-                op::Kind::Statx => one.stat = done.into_metadata().ok().map(|metadata| *metadata.as_raw()),
-                op::Kind::Read | op::Kind::Write if one.raw_bytes.is_none() => {
-                    one.bytes = done.into_buffer().map(|buffer| buffer.as_slice().to_vec()).unwrap_or_default();
+                op::Opcode::Statx if one.raw_stat.is_some() => {
+                    one.stat = one.raw_stat.as_deref().copied()
                 }
-                op::Kind::Readv | op::Kind::Writev if one.raw_bytes.is_none() => {
-                    let buffers = done.into_vectored().map(Vectored::into_buffers).unwrap_or_default();
-                    one.bytes = buffers.iter().flat_map(|buffer| buffer.as_slice().to_vec()).collect();
+                op::Opcode::Statx => {
+                    one.stat = done.into_metadata().ok().map(|metadata| *metadata.as_raw())
+                }
+                op::Opcode::Read | op::Opcode::Write if one.raw_bytes.is_none() => {
+                    one.bytes = done
+                        .into_buffer()
+                        .map(|buffer| buffer.as_slice().to_vec())
+                        .unwrap_or_default();
+                }
+                op::Opcode::Readv | op::Opcode::Writev if one.raw_bytes.is_none() => {
+                    let buffers =
+                        done.into_vectored().map(Vectored::into_buffers).unwrap_or_default();
+                    one.bytes =
+                        buffers.iter().flat_map(|buffer| buffer.as_slice().to_vec()).collect();
                 }
                 _ => {}
             }
@@ -360,7 +389,12 @@ impl Run {
         let keep = std::mem::replace(&mut self.line, one.line);
         let Some((result, _)) = one.answer else { return fail("it has no answer") };
         if !expected(&one.expected, result, one.plain)? {
-            return fail(format!("{} is {result} {}, not {}", one.name, errno_name(result), one.expected));
+            return fail(format!(
+                "{} is {result} {}, not {}",
+                one.name,
+                errno_name(result),
+                one.expected
+            ));
         }
         if let Some(gives) = &one.gives {
             let wanted = content(gives)?;
@@ -405,7 +439,8 @@ impl Run {
             }
             "limit" => {
                 let most = number(words.at(2)?)?;
-                // SAFETY: the limit is a live value, written by the first call and read by the second.
+                // SAFETY: the limit is a live value, written by the first call and read by the
+                // second.
                 unsafe {
                     let mut limit: libc::rlimit = std::mem::zeroed();
                     libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit);
@@ -427,10 +462,10 @@ impl Run {
             }
             "pipe" | "sockets" => {
                 let ends: (OwnedFd, OwnedFd) = match what {
-                    "pipe" => system(std::io::pipe()).map(|(reader, writer)| (reader.into(), writer.into()))?,
-                    _ => {
-                        system(std::os::unix::net::UnixStream::pair()).map(|(one, other)| (one.into(), other.into()))?
-                    }
+                    "pipe" => system(std::io::pipe())
+                        .map(|(reader, writer)| (reader.into(), writer.into()))?,
+                    _ => system(std::os::unix::net::UnixStream::pair())
+                        .map(|(one, other)| (one.into(), other.into()))?,
                 };
                 self.call_it(words.at(1)?, ends.0.into())?;
                 self.call_it(words.at(2)?, ends.1.into())?;
@@ -446,7 +481,10 @@ impl Run {
             "take" => self.take(words.at(1)?, &content(words.at(2)?)?)?,
             "seek" => {
                 let mut file = self.borrowed(words.at(1)?)?;
-                system(std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(number(words.at(2)?)?)))?;
+                system(std::io::Seek::seek(
+                    &mut file,
+                    std::io::SeekFrom::Start(number(words.at(2)?)?),
+                ))?;
             }
             "do" | "push" | "refuse" => self.operation(what, Words(&words.0[1..]), wanted)?,
             "chain" => {
@@ -468,7 +506,9 @@ impl Run {
                     let place = self.pushed(name)?;
                     while self.pushed[place].answer.is_none() {
                         if self.reap(1)? == 0 {
-                            return fail(format!("reap gives nothing, and {name} has not completed"));
+                            return fail(format!(
+                                "reap gives nothing, and {name} has not completed"
+                            ));
                         }
                     }
                 }
@@ -483,7 +523,8 @@ impl Run {
             }
             "cancel" => {
                 let id = self.pushed[self.pushed(words.at(1)?)?].id;
-                let id = id.ok_or_else(|| Stop::Failed("only the first of a chain has an id".into()))?;
+                let id =
+                    id.ok_or_else(|| Stop::Failed("only the first of a chain has an id".into()))?;
                 let answer = if self.queue()?.cancel(id) { 0 } else { -i64::from(libc::ENOENT) };
                 self.want(wanted, answer)?;
             }
@@ -494,7 +535,8 @@ impl Run {
             "order" => {
                 let mut last = 0;
                 for name in &words.0[1..] {
-                    let order = self.pushed[self.pushed(name)?].answer.map_or(0, |(_, order)| order);
+                    let order =
+                        self.pushed[self.pushed(name)?].answer.map_or(0, |(_, order)| order);
                     if order <= last {
                         return fail(format!("{name} comes too early, or not at all"));
                     }
@@ -515,8 +557,14 @@ impl Run {
                 let bytes = one.bytes.get(at..).unwrap_or_default();
                 compare(&bytes[..wanted.len().min(bytes.len())], &wanted, "the buffer")?;
             }
-            "stat" => check_stat(self.pushed[self.pushed(words.at(1)?)?].stat, words.at(2)?, words.at(3)?)?,
-            "file" => compare(&system(fs::read(words.at(1)?))?, &content(words.at(2)?)?, words.at(1)?)?,
+            "stat" => check_stat(
+                self.pushed[self.pushed(words.at(1)?)?].stat,
+                words.at(2)?,
+                words.at(3)?,
+            )?,
+            "file" => {
+                compare(&system(fs::read(words.at(1)?))?, &content(words.at(2)?)?, words.at(1)?)?
+            }
             "part" => {
                 let wanted = content(words.at(3)?)?;
                 let mut bytes = vec![0; wanted.len()];
@@ -529,7 +577,9 @@ impl Run {
                     return fail("it is there");
                 }
             }
-            "size" | "mode" | "nlink" | "type" | "target" | "same" => check_path(what, words.at(1)?, words.at(2)?)?,
+            "size" | "mode" | "nlink" | "type" | "target" | "same" => {
+                check_path(what, words.at(1)?, words.at(2)?)?
+            }
             "position" => {
                 let mut file = self.borrowed(words.at(1)?)?;
                 let position = system(std::io::Seek::stream_position(&mut file))?;
@@ -561,7 +611,8 @@ impl Run {
 
     fn change_options(&mut self, words: Words<'_>) -> Step {
         for word in &words.0[1..] {
-            let (name, value) = word.split_once('=').ok_or_else(|| Stop::Failed(format!("no option: {word}")))?;
+            let (name, value) =
+                word.split_once('=').ok_or_else(|| Stop::Failed(format!("no option: {word}")))?;
             let options = std::mem::take(&mut self.options);
             self.options = match name {
                 "in_flight" => options.in_flight(number(value)? as u32),
@@ -634,7 +685,7 @@ impl Run {
             operation = operation.drain();
         }
         if words.has("always") {
-            operation = operation.always();
+            operation = operation.continue_on_error();
         }
         if words.get("limit").is_some() {
             operation = operation.timeout(Duration::from_nanos(words.number("limit")?));
@@ -643,10 +694,15 @@ impl Run {
         operation = operation.user_data(place as u64);
         if how == "refuse" {
             let room = self.queue()?.room();
-            let refused = self.queue()?.push(operation).map_err(|error| -i64::from(error.reason().errno()));
+            let refused =
+                self.queue()?.push(operation).map_err(|error| -i64::from(error.reason().errno()));
             let Err(errno) = refused else { return fail("the push is taken") };
             self.want(wanted, errno)?;
-            return if self.queue()?.room() == room { Ok(()) } else { fail("a push that is refused takes room") };
+            return if self.queue()?.room() == room {
+                Ok(())
+            } else {
+                fail("a push that is refused takes room")
+            };
         }
         self.pushed.push(one);
         if let Some(chain) = &mut self.chain {
@@ -684,18 +740,20 @@ impl Run {
         }
     }
 
-    // ---- Operations ----------------------------------------------------------------------------------------------------------
+    // ---- Operations
+    // ----------------------------------------------------------------------------------------------------------
 
     /// The offset; what is over `i64::MAX` is a valid number to name, and refused.
-    fn at(words: Words<'_>) -> Step<At> {
+    fn at(words: Words<'_>) -> Step<Position> {
         match words.get("offset") {
-            Some("cursor") => Ok(At::Cursor),
-            Some(text) => Ok(At::Offset(number(text)?)),
-            None => Ok(At::Offset(0)),
+            Some("cursor") => Ok(Position::Current),
+            Some(text) => Ok(Position::Offset(number(text)?)),
+            None => Ok(Position::Offset(0)),
         }
     }
 
-    /// Memory for a transfer with what is to be written in it; the buffers begin so far in as `skew` says.
+    /// Memory for a transfer with what is to be written in it; the buffers begin so far in as
+    /// `skew` says.
     fn memory(words: Words<'_>) -> Step<(Vec<AlignedBuffer>, usize)> {
         let skew = words.get("skew").map_or(Ok(0), number)? as usize;
         let data = words.get("data").map(content).transpose()?;
@@ -733,7 +791,9 @@ impl Run {
         {
             return Ok(None);
         }
-        let dir = |key: &str| words.get(key).filter(|name| *name != "cwd").map(|name| self.named(name)).transpose();
+        let dir = |key: &str| {
+            words.get(key).filter(|name| *name != "cwd").map(|name| self.named(name)).transpose()
+        };
         let len = || words.number("len");
         let offset = || words.get("offset").map_or(Ok(0), number);
         let bits = words.flags("flags")?;
@@ -741,7 +801,8 @@ impl Run {
             "nop" => op::nop(),
             "timeout" => op::timeout(Duration::from_nanos(words.number("ns")?)),
             "open" => {
-                let Some(options) = open_options(bits as i32, words.flags("mode")? as u32, words.flags("resolve")?)
+                let Some(options) =
+                    open_options(bits as i32, words.flags("mode")? as u32, words.flags("resolve")?)
                 else {
                     return Ok(None);
                 };
@@ -763,7 +824,9 @@ impl Run {
             "rename" | "link" => {
                 let (from, to) = (path(words.need("path")?)?, path(words.need("path2")?)?);
                 match (dir("dir")?, dir("dir2")?, kind) {
-                    (Some(dir), Some(dir2), "rename") => op::rename_at(dir, from, dir2, to, bits as u32),
+                    (Some(dir), Some(dir2), "rename") => {
+                        op::rename_at(dir, from, dir2, to, bits as u32)
+                    }
                     (Some(dir), Some(dir2), _) => op::link_at(dir, from, dir2, to, bits as i32),
                     (None, None, "rename") if bits == 0 => op::rename(from, to),
                     (None, None, _) if bits == 0 => op::link(from, to),
@@ -777,11 +840,15 @@ impl Run {
                 None => return Ok(None),
             },
             "mkdir" => match dir("dir")? {
-                Some(dir) => op::mkdir_at(dir, path(words.need("path")?)?, words.flags("mode")? as u32),
+                Some(dir) => {
+                    op::mkdir_at(dir, path(words.need("path")?)?, words.flags("mode")? as u32)
+                }
                 None => op::mkdir(path(words.need("path")?)?, words.flags("mode")? as u32),
             },
             "symlink" => match dir("dir")? {
-                Some(dir) => op::symlink_at(path(words.need("target")?)?, dir, path(words.need("path")?)?),
+                Some(dir) => {
+                    op::symlink_at(path(words.need("target")?)?, dir, path(words.need("path")?)?)
+                }
                 None => op::symlink(path(words.need("target")?)?, path(words.need("path")?)?),
             },
             "close" => {
@@ -794,15 +861,23 @@ impl Run {
                 match kind {
                     "read" => op::read(file, Self::buffers(words)?.remove(0), Self::at(words)?),
                     "write" => op::write(file, Self::buffers(words)?.remove(0), Self::at(words)?),
-                    "readv" => op::readv(file, Vectored::new(Self::buffers(words)?), Self::at(words)?),
-                    "writev" => op::writev(file, Vectored::new(Self::buffers(words)?), Self::at(words)?),
+                    "readv" => {
+                        op::readv(file, Vectored::new(Self::buffers(words)?), Self::at(words)?)
+                    }
+                    "writev" => {
+                        op::writev(file, Vectored::new(Self::buffers(words)?), Self::at(words)?)
+                    }
                     "fsync" => op::fsync(file),
                     "fdatasync" => op::fdatasync(file),
                     "sync_range" => op::sync_range(file, offset()?, len()?, bits as u32),
-                    "fallocate" => op::fallocate(file, words.flags("mode")? as i32, offset()?, len()?),
+                    "fallocate" => {
+                        op::fallocate(file, words.flags("mode")? as i32, offset()?, len()?)
+                    }
                     "ftruncate" => op::ftruncate(file, len()?),
                     "fadvise" => {
-                        let Some(advice) = advice(words.flags("advice")? as i32) else { return Ok(None) };
+                        let Some(advice) = advice(words.flags("advice")? as i32) else {
+                            return Ok(None);
+                        };
                         op::fadvise(file, offset()?, len()?, advice)
                     }
                     "poll" => op::poll(file, Readiness(words.flags("events")? as u16)),
@@ -828,8 +903,8 @@ impl Run {
             Ok(address)
         };
         let at = match Self::at(words)? {
-            At::Cursor => op::CURSOR,
-            At::Offset(offset) => offset,
+            Position::Current => op::CURRENT_POSITION,
+            Position::Offset(offset) => offset,
         };
         let file = words.get("fd").and_then(|name| self.names.get(name)).cloned();
         let (bits, dir) = (words.flags("flags")?, fd("dir")?);
@@ -842,7 +917,10 @@ impl Run {
                 let mut parts = Vec::new();
                 let mut begin = 0;
                 for len in lens {
-                    parts.push(libc::iovec { iov_base: addr.wrapping_add(begin).cast(), iov_len: len });
+                    parts.push(libc::iovec {
+                        iov_base: addr.wrapping_add(begin).cast(),
+                        iov_len: len,
+                    });
                     begin += len;
                 }
                 let (iov, count, len, fd) = (parts.as_ptr(), parts.len(), begin, fd("fd")?);
@@ -855,12 +933,18 @@ impl Run {
                     _ => op::Writev { fd, iov, count, offset: at }.into(),
                 }
             }
-            "fsync" | "fdatasync" => op::Fsync { fd: fd("fd")?, data_only: kind == "fdatasync" }.into(),
+            "fsync" | "fdatasync" => {
+                op::Fsync { fd: fd("fd")?, data_only: kind == "fdatasync" }.into()
+            }
             "close" => op::Close { fd: fd("fd")? }.into(),
             "poll" => op::Poll { fd: fd("fd")?, events: words.flags("events")? as u16 }.into(),
-            "sync_range" => {
-                op::SyncRange { fd: fd("fd")?, offset: at, len: words.number("len")?, flags: bits as u32 }.into()
+            "sync_range" => op::SyncRange {
+                fd: fd("fd")?,
+                offset: at,
+                len: words.number("len")?,
+                flags: bits as u32,
             }
+            .into(),
             "fallocate" => {
                 let (mode, len) = (words.flags("mode")? as i32, words.number("len")?);
                 op::Fallocate { fd: fd("fd")?, mode, offset: at, len }.into()
@@ -881,8 +965,10 @@ impl Run {
             "statx" => {
                 let path = string(path(words.need("path")?)?)?;
                 // SAFETY: `struct statx` is plain numbers, and all zeroes are valid.
-                let buffer = &raw mut **one.raw_stat.insert(Box::new(unsafe { std::mem::zeroed() }));
-                let mask = words.get("mask").map_or(Ok(u64::from(libc::STATX_BASIC_STATS)), flags)? as u32;
+                let buffer =
+                    &raw mut **one.raw_stat.insert(Box::new(unsafe { std::mem::zeroed() }));
+                let mask =
+                    words.get("mask").map_or(Ok(u64::from(libc::STATX_BASIC_STATS)), flags)? as u32;
                 op::Statx { dir, path, flags: bits as i32, mask, buffer }.into()
             }
             "rename" => op::Rename {
@@ -901,17 +987,24 @@ impl Run {
                 flags: bits as i32,
             }
             .into(),
-            "unlink" => op::Unlink { dir, path: string(path(words.need("path")?)?)?, flags: bits as i32 }.into(),
-            "mkdir" => {
-                op::Mkdir { dir, path: string(path(words.need("path")?)?)?, mode: words.flags("mode")? as u32 }.into()
+            "unlink" => {
+                op::Unlink { dir, path: string(path(words.need("path")?)?)?, flags: bits as i32 }
+                    .into()
             }
+            "mkdir" => op::Mkdir {
+                dir,
+                path: string(path(words.need("path")?)?)?,
+                mode: words.flags("mode")? as u32,
+            }
+            .into(),
             "symlink" => {
                 let target = string(path(words.need("target")?)?)?;
                 op::Symlink { target, dir, path: string(path(words.need("path")?)?)? }.into()
             }
             _ => return fail(format!("no operation: {kind}")),
         };
-        // SAFETY: what it points at is kept by `one`, which outlives the queue; its descriptors are open for as long, or are none.
+        // SAFETY: what it points at is kept by `one`, which outlives the queue; its descriptors are
+        // open for as long, or are none.
         Ok(unsafe { Operation::from_raw(raw, file, None) })
     }
 
@@ -919,8 +1012,8 @@ impl Run {
     fn plain(&self, words: Words<'_>) -> Step<i64> {
         let fd = self.named(words.need("fd")?)?.as_raw_fd();
         let offset = match Self::at(words)? {
-            At::Offset(offset) => offset as i64,
-            At::Cursor => return fail("no plain call at the cursor"),
+            Position::Offset(offset) => offset as i64,
+            Position::Current => return fail("no plain call at the cursor"),
         };
         let len = || words.number("len").map(|len| len as i64);
         let kind = words.at(0)?;
@@ -940,12 +1033,18 @@ impl Run {
                 "write" => libc::pwrite64(fd, parts[0].iov_base, parts[0].iov_len, offset) as i64,
                 "readv" => libc::preadv64(fd, parts.as_ptr(), parts.len() as i32, offset) as i64,
                 "writev" => libc::pwritev64(fd, parts.as_ptr(), parts.len() as i32, offset) as i64,
-                "fallocate" => i64::from(libc::fallocate64(fd, words.flags("mode")? as i32, offset, len()?)),
+                "fallocate" => {
+                    i64::from(libc::fallocate64(fd, words.flags("mode")? as i32, offset, len()?))
+                }
                 "ftruncate" => i64::from(libc::ftruncate64(fd, len()?)),
                 _ => return fail(format!("no plain call of {kind}")),
             }
         };
-        Ok(if answer < 0 { -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { answer })
+        Ok(if answer < 0 {
+            -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+        } else {
+            answer
+        })
     }
 }
 
@@ -954,7 +1053,9 @@ fn lengths(words: Words<'_>) -> Step<Vec<usize>> {
         let mut all = Vec::new();
         for part in lens.split(',').filter(|part| *part != "none") {
             match part.split_once('x').filter(|(times, _)| *times != "0") {
-                Some((times, len)) => all.resize(all.len() + number(times)? as usize, number(len)? as usize),
+                Some((times, len)) => {
+                    all.resize(all.len() + number(times)? as usize, number(len)? as usize)
+                }
                 None => all.push(number(part)? as usize),
             }
         }
@@ -968,7 +1069,9 @@ fn lengths(words: Words<'_>) -> Step<Vec<usize>> {
 
 fn advice(number: i32) -> Option<op::Advice> {
     use op::Advice::*;
-    [Normal, Random, Sequential, WillNeed, DontNeed, NoReuse].into_iter().find(|advice| *advice as i32 == number)
+    [Normal, Random, Sequential, WillNeed, DontNeed, NoReuse]
+        .into_iter()
+        .find(|advice| *advice as i32 == number)
 }
 
 /// `None` for what the options refuse to say.
@@ -978,13 +1081,18 @@ fn open_options(flags: i32, mode: u32, resolve: u64) -> Option<OpenOptions> {
     let access = flags & libc::O_ACCMODE;
     let writes = access != libc::O_RDONLY;
     let makes = has(libc::O_CREAT) || has(libc::O_TMPFILE);
-    if (!writes && (makes || has(libc::O_TRUNC))) || (!makes && mode != 0) || (has(libc::O_EXCL) && !has(libc::O_CREAT))
+    if (!writes && (makes || has(libc::O_TRUNC)))
+        || (!makes && mode != 0)
+        || (has(libc::O_EXCL) && !has(libc::O_CREAT))
     {
         return None;
     }
     options.read(access != libc::O_WRONLY && !has(libc::O_PATH));
     options.write(writes && !has(libc::O_APPEND)).append(has(libc::O_APPEND));
-    options.create(has(libc::O_CREAT)).create_new(has(libc::O_CREAT | libc::O_EXCL)).truncate(has(libc::O_TRUNC));
+    options
+        .create(has(libc::O_CREAT))
+        .create_new(has(libc::O_CREAT | libc::O_EXCL))
+        .truncate(has(libc::O_TRUNC));
     let said = libc::O_ACCMODE | libc::O_APPEND | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
     options.mode(mode).resolve(resolve).custom_flags(flags & !said);
     Some(options)
@@ -1026,13 +1134,15 @@ fn expected(wanted: &str, result: i64, plain: Option<i64>) -> Step<bool> {
     Ok(false)
 }
 
-// ---- Around the queue --------------------------------------------------------------------------------------------------------
+// ---- Around the queue
+// --------------------------------------------------------------------------------------------------------
 
 fn make(words: Words<'_>) -> Step {
     let path = path(words.at(2)?)?;
     match words.at(1)? {
         "file" => system(fs::File::create_new(&path).and_then(|mut file| {
-            let bytes = content(words.at(3).unwrap_or("?")).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+            let bytes = content(words.at(3).unwrap_or("?"))
+                .map_err(|_| std::io::ErrorKind::InvalidInput)?;
             file.set_permissions(fs::Permissions::from_mode(0o644))?;
             file.write_all(&bytes)
         })),
@@ -1072,9 +1182,11 @@ fn check_stat(stat: Option<libc::statx>, field: &str, value: &str) -> Step {
         "type" => file_type(found.stx_mode.into()) == value,
         "same" => {
             let plain = system(fs::symlink_metadata(value))?;
-            (found.stx_ino, found.stx_size, found.stx_blocks) == (plain.ino(), plain.size(), plain.blocks())
+            (found.stx_ino, found.stx_size, found.stx_blocks)
+                == (plain.ino(), plain.size(), plain.blocks())
                 && (u32::from(found.stx_mode), found.stx_uid) == (plain.mode(), plain.uid())
-                && (found.stx_mtime.tv_sec, i64::from(found.stx_mtime.tv_nsec)) == (plain.mtime(), plain.mtime_nsec())
+                && (found.stx_mtime.tv_sec, i64::from(found.stx_mtime.tv_nsec))
+                    == (plain.mtime(), plain.mtime_nsec())
         }
         _ => return fail(format!("no field: {field}")),
     };
@@ -1094,7 +1206,8 @@ fn check_path(what: &str, path: &str, value: &str) -> Step {
     if right { Ok(()) } else { fail(format!("{what} of {path} is not {value}: {found:?}")) }
 }
 
-// ---- All of them -----------------------------------------------------------------------------------------------------------
+// ---- All of them
+// -----------------------------------------------------------------------------------------------------------
 
 /// The steps of a case, with loops written out.
 fn steps(case: &Case) -> Vec<(usize, String)> {
@@ -1107,7 +1220,9 @@ fn steps(case: &Case) -> Vec<(usize, String)> {
         };
         let body: Vec<_> = lines.by_ref().take_while(|(_, line)| line != "again").collect();
         for round in 0..rounds.parse::<usize>().unwrap_or_else(|_| panic!("{rounds} rounds")) {
-            steps.extend(body.iter().map(|(number, line)| (*number, line.replace('$', &round.to_string()))));
+            steps.extend(
+                body.iter().map(|(number, line)| (*number, line.replace('$', &round.to_string()))),
+            );
         }
     }
     steps
@@ -1149,7 +1264,9 @@ fn watch() {
         loop {
             std::thread::sleep(Duration::from_millis(200));
             let running = RUNNING.lock().unwrap();
-            if let Some((name, _)) = running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE) {
+            if let Some((name, _)) =
+                running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE)
+            {
                 eprintln!("{name} hangs");
                 std::process::abort();
             }
@@ -1162,10 +1279,14 @@ fn skip(why: &str) {
     assert!(env::var_os("CI").is_none(), "a skip that CI does not expect: {why}");
 }
 
-/// Cases to which this binding has another answer, and why. What they say in Rust is in `conformance/errors.rs`.
+/// Cases to which this binding has another answer, and why. What they say in Rust is in
+/// `conformance/errors.rs`.
 const OTHERWISE: [(&str, &str); 2] = [
     ("more buffers than there may be", "as in std, more than 1024 buffers are a short transfer"),
-    ("more direct buffers than there may be", "as in std, more than 1024 buffers are a short transfer"),
+    (
+        "more direct buffers than there may be",
+        "as in std, more than 1024 buffers are a short transfer",
+    ),
 ];
 
 /// One test, since cases change the working directory and limits of the process.
@@ -1184,7 +1305,10 @@ fn all_cases() {
         assert!(cases.iter().any(|case| case.name == name), "no case is called {name}");
         println!("not in Rust: {name}: {why}");
     }
-    let cases: Vec<_> = cases.into_iter().filter(|case| OTHERWISE.iter().all(|(name, _)| case.name != *name)).collect();
+    let cases: Vec<_> = cases
+        .into_iter()
+        .filter(|case| OTHERWISE.iter().all(|(name, _)| case.name != *name))
+        .collect();
     let (mut failed, mut count, mut raw) = (Vec::new(), 0, 0);
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         if let Err(error) = Options::new().backend(kind).build() {
@@ -1200,7 +1324,11 @@ fn all_cases() {
                 Ok(made) => raw += made,
                 Err((_, Stop::Skipped(why))) => skip(&format!("{}: {why}", case.name)),
                 Err((line, Stop::Failed(why))) => {
-                    failed.push(format!("{}:{line}: {} on {kind}: {why}", case.file.display(), case.name));
+                    failed.push(format!(
+                        "{}:{line}: {} on {kind}: {why}",
+                        case.file.display(),
+                        case.name
+                    ));
                 }
             }
         }

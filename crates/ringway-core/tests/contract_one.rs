@@ -1,13 +1,15 @@
 //! Contract 1: nothing that the kernel may still touch is ever freed.
 //!
-//! Round after round, direct reads from a real disk are left in flight: given up, cancelled, or with their queue
-//! dropped or closed at once without any wait. Their buffers are pages of a pool that belongs to the test. A page that the
-//! library lets go of is marked at once and lies in quarantine until every read must long have landed; a mark that
-//! has changed by then was overwritten by the kernel after its buffer had been freed. A page that is never let go of
-//! (what is in flight when its queue goes is leaked) never comes back to the pool, so it can harm nobody.
+//! Round after round, direct reads from a real disk are left in flight: given up, cancelled, or
+//! with their queue dropped or closed at once without any wait. Their buffers are pages of a pool
+//! that belongs to the test. A page that the library lets go of is marked at once and lies in
+//! quarantine until every read must long have landed; a mark that has changed by then was
+//! overwritten by the kernel after its buffer had been freed. A page that is never let go of (what
+//! is in flight when its queue goes is leaked) never comes back to the pool, so it can harm nobody.
 //!
-//! That this would be seen is shown by the first test: a bare ring, dropped with reads in flight, and a program that takes
-//! its buffers back at once. `RINGWAY_ROUNDS` sets the rounds of each test below it.
+//! That this would be seen is shown by the first test: a bare ring, dropped with reads in flight,
+//! and a program that takes its buffers back at once. `RINGWAY_ROUNDS` sets the rounds of each test
+//! below it.
 
 use ringway_core::{BackendKind, Buffer, CustomBuffer, File, OpenOptions, Options, op};
 use std::io::Write;
@@ -66,8 +68,9 @@ impl Pool {
     /// Looks at what was freed at least so long ago; each must be as it was marked.
     fn inspect(&self, age: Duration) -> Result<usize, String> {
         let mut pages = self.0.lock().unwrap();
-        let (old, young) =
-            std::mem::take(&mut pages.quarantine).into_iter().partition(|(_, since)| since.elapsed() >= age);
+        let (old, young) = std::mem::take(&mut pages.quarantine)
+            .into_iter()
+            .partition(|(_, since)| since.elapsed() >= age);
         pages.quarantine = young;
         let old: Vec<(usize, Instant)> = old;
         for (address, _) in &old {
@@ -81,7 +84,9 @@ impl Pool {
 fn map() -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     // SAFETY: a new private mapping, wherever the kernel likes.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let address = unsafe {
+        libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
     assert_ne!(address, libc::MAP_FAILED);
     address.addr()
 }
@@ -94,7 +99,9 @@ fn check(address: usize) -> Result<(), String> {
         unsafe { ((address + at) as *const u8).read_volatile() }
     };
     match (0..LEN).step_by(512).find(|at| byte(*at) != MARK) {
-        Some(at) => Err(format!("byte {at} of a freed buffer was overwritten with {:#x}", byte(at))),
+        Some(at) => {
+            Err(format!("byte {at} of a freed buffer was overwritten with {:#x}", byte(at)))
+        }
         None => Ok(()),
     }
 }
@@ -109,7 +116,8 @@ impl Drop for Lent {
     }
 }
 
-// SAFETY: the mapping stays where it is for ever, was initialised when it was lent, and is this value's alone.
+// SAFETY: the mapping stays where it is for ever, was initialised when it was lent, and is this
+// value's alone.
 unsafe impl CustomBuffer for Lent {
     fn as_ptr(&self) -> *const u8 {
         self.address as *const u8
@@ -133,13 +141,17 @@ struct Scratch {
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let path =
-            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("contract-one-{name}-{}", std::process::id()));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("contract-one-{name}-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         let piece = vec![CONTENT; 1 << 20];
         (0..FILE >> 20).for_each(|_| file.write_all(&piece).unwrap());
         file.sync_all().unwrap();
-        let file = OpenOptions::new().read(true).direct(true).open(&path).expect("the target directory is on a disk");
+        let file = OpenOptions::new()
+            .read(true)
+            .direct(true)
+            .open(&path)
+            .expect("the target directory is on a disk");
         Self { path, file }
     }
 }
@@ -186,7 +198,11 @@ fn many_rounds(backend: BackendKind) {
             .unwrap();
         let mut ids = Vec::new();
         for number in 0..reads {
-            ids.push(queue.push(op::read(&scratch.file, pool.lend(), offset(round * 8 + number))).unwrap());
+            ids.push(
+                queue
+                    .push(op::read(&scratch.file, pool.lend(), offset(round * 8 + number)))
+                    .unwrap(),
+            );
         }
         queue.submit().unwrap();
         match round % 4 {
@@ -216,7 +232,10 @@ fn many_rounds(backend: BackendKind) {
     let pages = pool.0.lock().unwrap();
     assert!(pages.quarantine.is_empty());
     assert!(inspected > 0, "nothing was ever freed");
-    assert!(in_flight_at_the_end > rounds() / 2, "too little was in flight when its queue went: nothing was tried");
+    assert!(
+        in_flight_at_the_end > rounds() / 2,
+        "too little was in flight when its queue went: nothing was tried"
+    );
     println!(
         "{backend}: {} rounds, {in_flight_at_the_end} reads in flight at the end of their queues, {inspected} buffers freed, {} leaked",
         rounds(),
@@ -224,8 +243,8 @@ fn many_rounds(backend: BackendKind) {
     );
 }
 
-/// A program that frees too early, on a ring of its own: some of its pages change after they were freed. If this did
-/// not fail, the tests below would prove nothing.
+/// A program that frees too early, on a ring of its own: some of its pages change after they were
+/// freed. If this did not fail, the tests below would prove nothing.
 #[test]
 fn a_write_after_free_is_seen() {
     let scratch = Scratch::new("bare");
@@ -242,9 +261,15 @@ fn a_write_after_free_is_seen() {
         let buffers: Vec<Buffer> = (0..8).map(|_| pool.lend()).collect();
         for (number, buffer) in (0u64..).zip(&buffers) {
             let address = buffer.as_slice().as_ptr().cast_mut();
-            let read = io_uring::opcode::Read::new(io_uring::types::Fd(scratch.file.as_raw_fd()), address, LEN as u32);
-            // SAFETY: the pool's memory is never unmapped; that it is written to too late is what the test is about.
-            unsafe { ring.submission().push(&read.offset(offset(round * 8 + number)).build()) }.unwrap();
+            let read = io_uring::opcode::Read::new(
+                io_uring::types::Fd(scratch.file.as_raw_fd()),
+                address,
+                LEN as u32,
+            );
+            // SAFETY: the pool's memory is never unmapped; that it is written to too late is what
+            // the test is about.
+            unsafe { ring.submission().push(&read.offset(offset(round * 8 + number)).build()) }
+                .unwrap();
         }
         ring.submit().unwrap();
         drop(ring);

@@ -19,13 +19,17 @@ fn many_files_of_a_device_ask_it_once() {
     let open = || OpenOptions::new().read(true).direct(true).open(&path);
     let files: Vec<File> = match (0..500).map(|_| open()).collect() {
         Ok(files) => files,
-        Err(error) => return println!("skipped: no direct I/O in {}: {error}", dir.path().display()),
+        Err(error) => {
+            return println!("skipped: no direct I/O in {}: {error}", dir.path().display());
+        }
     };
     if files[0].largest_request().is_none() {
         return println!("skipped: no device below {}", dir.path().display());
     }
     let mut queue = Options::new().in_flight(500).build().unwrap();
-    let Some(before) = reads() else { return println!("skipped: this kernel counts no reads in /proc/thread-self/io") };
+    let Some(before) = reads() else {
+        return println!("skipped: this kernel counts no reads in /proc/thread-self/io");
+    };
     for file in &files {
         queue.push(op::read(file, AlignedBuffer::for_direct(file.direct_io(), LEN), 0)).unwrap();
     }

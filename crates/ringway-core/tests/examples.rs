@@ -1,4 +1,5 @@
-//! The examples do what they say, for files of every shape: empty, shorter than a block, whole blocks, and many.
+//! The examples do what they say, for files of every shape: empty, shorter than a block, whole
+//! blocks, and many.
 
 use ringway_core::OpenOptions;
 use std::fs;
@@ -14,11 +15,16 @@ fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.ancestors().nth(2).unwrap();
     let path = profile.join("examples").join(name);
-    assert!(path.exists(), "{} is missing: run all of `cargo test`, or `cargo build --examples`", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: run all of `cargo test`, or `cargo build --examples`",
+        path.display()
+    );
     path
 }
 
-/// A folder on a real file system, and a file of `size` bytes in it in which no two blocks are alike.
+/// A folder on a real file system, and a file of `size` bytes in it in which no two blocks are
+/// alike.
 fn file(size: usize) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("from");
@@ -57,7 +63,10 @@ fn cp_copies_every_byte() {
         let (_folder, from, content) = file(size);
         on_each_backend("cp", &from, |backend, output| {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "");
-            assert!(fs::read(from.with_file_name(backend)).unwrap() == content, "{size} bytes on {backend}");
+            assert!(
+                fs::read(from.with_file_name(backend)).unwrap() == content,
+                "{size} bytes on {backend}"
+            );
         });
     }
 }

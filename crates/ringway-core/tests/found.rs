@@ -1,5 +1,5 @@
-//! What random scripts (`ringway_trial`) found, one test for each: none of these may come back. What is one backend's own
-//! is tested in that backend.
+//! What random scripts (`ringway_torture`) found, one test for each: none of these may come back.
+//! What is one backend's own is tested in that backend.
 
 use ringway_core::{BackendKind, Completion, FaultPlan, File, OpenOptions, Options, Queue, op};
 use std::io::{Read as _, Write as _};
@@ -35,7 +35,8 @@ fn numbers(done: &[Completion]) -> Vec<u64> {
 }
 
 fn scratch(name: &str, direct: bool) -> File {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("found-{name}-{}", std::process::id()));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("found-{name}-{}", std::process::id()));
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
     let file = OpenOptions::new().read(true).write(true).direct(direct).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -48,12 +49,17 @@ fn is_readable(fd: i32) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) == 1 }
 }
 
-/// The rest came from the last to the first, by one call within another for each: a long chain overflowed the stack.
+/// The rest came from the last to the first, by one call within another for each: a long chain
+/// overflowed the stack.
 #[test]
 fn a_broken_chain_completes_in_its_order() {
     on_each(&Options::new().in_flight(100_000), |mut queue| {
         let missing = op::unlink("/nowhere/at-all").user_data(0);
-        queue.push_chain(std::iter::once(missing).chain((1..100_000).map(|n| op::nop().user_data(n)))).unwrap();
+        queue
+            .push_chain(
+                std::iter::once(missing).chain((1..100_000).map(|n| op::nop().user_data(n))),
+            )
+            .unwrap();
         let mut done = Vec::new();
         while queue.in_flight() > 0 {
             done.extend(queue.reap_until(1, Instant::now() + SOON).unwrap());
@@ -63,7 +69,8 @@ fn a_broken_chain_completes_in_its_order() {
     });
 }
 
-/// It answered `Full`, for ever: who reaps and pushes again, as that asks for, never came to an end.
+/// It answered `Full`, for ever: who reaps and pushes again, as that asks for, never came to an
+/// end.
 #[test]
 fn a_chain_longer_than_the_queue_is_invalid() {
     on_each(&Options::new().in_flight(4), |mut queue| {
@@ -80,7 +87,8 @@ fn a_chain_longer_than_the_queue_is_invalid() {
     });
 }
 
-/// What stands behind `always` began at once when the first of its chain was cancelled behind a barrier.
+/// What stands behind `always` began at once when the first of its chain was cancelled behind a
+/// barrier.
 #[test]
 fn a_cancel_does_not_let_a_chain_past_a_barrier() {
     let (reader, _writer) = std::io::pipe().unwrap();
@@ -88,13 +96,17 @@ fn a_cancel_does_not_let_a_chain_past_a_barrier() {
     on_each(&Options::new(), |mut queue| {
         let endless = queue.push(op::poll(&reader, op::Readiness::READABLE).user_data(0)).unwrap();
         queue.push(op::nop().drain().user_data(1)).unwrap();
-        let chain = [op::nop().always(), op::nop().always(), op::nop()];
-        let first = queue.push_chain((2..).zip(chain).map(|(number, op)| op.user_data(number))).unwrap();
+        let chain = [op::nop().continue_on_error(), op::nop().continue_on_error(), op::nop()];
+        let first =
+            queue.push_chain((2..).zip(chain).map(|(number, op)| op.user_data(number))).unwrap();
         queue.submit().unwrap();
         assert!(queue.cancel(first));
         let done = reap(&mut queue, 3);
         assert_eq!(numbers(&done), [2, 3, 4]);
-        assert!(done.iter().all(|done| done.result.is_err_and(|error| error.is_cancelled())), "{done:?}");
+        assert!(
+            done.iter().all(|done| done.result.is_err_and(|error| error.is_cancelled())),
+            "{done:?}"
+        );
         assert!(queue.cancel(endless));
         assert_eq!(numbers(&reap(&mut queue, 2)), [0, 1]);
     });
@@ -119,7 +131,9 @@ fn a_close_whose_time_is_up_closes() {
     on_each(&Options::new().threads(1), |mut queue| {
         for _ in 0..50 {
             let (reader, mut writer) = std::io::pipe().unwrap();
-            queue.push(op::close(File::from(OwnedFd::from(reader))).timeout(Duration::from_nanos(1))).unwrap();
+            queue
+                .push(op::close(File::from(OwnedFd::from(reader))).timeout(Duration::from_nanos(1)))
+                .unwrap();
             reap(&mut queue, 1);
             // Its only reader is gone: a write is refused.
             let error = std::io::Write::write(&mut writer, b"x").unwrap_err();
@@ -128,7 +142,8 @@ fn a_close_whose_time_is_up_closes() {
     });
 }
 
-/// The kernel does not find what is linked and has not begun; it began after its cancel, and waited for ever.
+/// The kernel does not find what is linked and has not begun; it began after its cancel, and waited
+/// for ever.
 #[test]
 fn what_waits_for_ever_can_be_cancelled_in_a_chain() {
     let file = scratch("chain", true);
@@ -137,7 +152,7 @@ fn what_waits_for_ever_can_be_cancelled_in_a_chain() {
     on_each(&Options::new(), |mut queue| {
         for _ in 0..50 {
             let first = op::read(&file, ringway_core::AlignedBuffer::new(1 << 20, 4096), 0);
-            let endless = op::read(&reader, vec![0; 8], op::At::Cursor).user_data(1);
+            let endless = op::read(&reader, vec![0; 8], op::Position::Current).user_data(1);
             queue.push_chain([first, endless]).unwrap();
             queue.submit().unwrap();
             queue.cancel_all();
@@ -148,7 +163,8 @@ fn what_waits_for_ever_can_be_cancelled_in_a_chain() {
     });
 }
 
-/// A ring that leaves completions to its owner does not wake who polls it; the same behind another descriptor.
+/// A ring that leaves completions to its owner does not wake who polls it; the same behind another
+/// descriptor.
 #[test]
 fn the_descriptor_of_a_single_issuer_tells() {
     let file = scratch("single", true);
@@ -156,7 +172,9 @@ fn the_descriptor_of_a_single_issuer_tells() {
         on_each(&options.single_issuer(true), |mut queue| {
             let fd = queue.poll_fd().unwrap().as_raw_fd();
             for round in 0..50 {
-                queue.push(op::read(&file, ringway_core::AlignedBuffer::new(1 << 18, 4096), 0)).unwrap();
+                queue
+                    .push(op::read(&file, ringway_core::AlignedBuffer::new(1 << 18, 4096), 0))
+                    .unwrap();
                 queue.submit().unwrap();
                 assert!(is_readable(fd), "{:?}, round {round}", queue.backend());
                 reap(&mut queue, 1);
@@ -184,23 +202,27 @@ fn a_chain_outlives_the_thread_that_pushed_it() {
     });
 }
 
-/// Whatever has been answered and goes on (the next of a chain, the rest of a transfer) began only when as many others were
-/// answered as the caller waited for, of which some may wait for just that.
+/// Whatever has been answered and goes on (the next of a chain, the rest of a transfer) began only
+/// when as many others were answered as the caller waited for, of which some may wait for just
+/// that.
 #[test]
 fn what_goes_on_is_not_held_up_by_others_that_are_waited_for() {
     on_each(&Options::new(), |mut queue| {
         let file = scratch("goes-on", false);
         let (reader, writer) = std::io::pipe().unwrap();
         let [reader, writer] = [OwnedFd::from(reader), OwnedFd::from(writer)].map(File::from);
-        let at = op::At::Cursor;
-        queue.push_chain([op::read(&file, vec![0; 10], 0), op::write(&writer, vec![1; 10], at)]).unwrap();
+        let at = op::Position::Current;
+        queue
+            .push_chain([op::read(&file, vec![0; 10], 0), op::write(&writer, vec![1; 10], at)])
+            .unwrap();
         queue.push(op::read(&reader, vec![0; 10], at)).unwrap();
         reap(&mut queue, 3);
 
         // Somebody who answers when there is all of it, which is more than a pipe holds.
         let (mut from_us, to_them) = std::io::pipe().unwrap();
         let (from_them, mut to_us) = std::io::pipe().unwrap();
-        let [from_them, to_them] = [OwnedFd::from(from_them), OwnedFd::from(to_them)].map(File::from);
+        let [from_them, to_them] =
+            [OwnedFd::from(from_them), OwnedFd::from(to_them)].map(File::from);
         let they = std::thread::spawn(move || {
             from_us.read_exact(&mut vec![0; 1 << 20]).unwrap();
             to_us.write_all(b"done").unwrap();

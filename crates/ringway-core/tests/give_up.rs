@@ -25,8 +25,11 @@ fn what_outlasts_a_queue_that_is_given_up_is_answered() {
         std::thread::sleep(Duration::from_millis(100));
         let error = io::Error::from_raw_os_error(libc::EPERM);
         queue.give_up(&error, Duration::from_millis(10)).unwrap();
-        let answers: Vec<_> =
-            queue.reap(0).unwrap().map(|done| (done.user_data, done.result.unwrap_err().errno())).collect();
+        let answers: Vec<_> = queue
+            .reap(0)
+            .unwrap()
+            .map(|done| (done.user_data, done.result.unwrap_err().errno()))
+            .collect();
         assert_eq!(answers, [(7, libc::EIO)], "{kind}");
         assert!(queue.explain().to_string().contains("EPERM"), "{kind}");
         assert_eq!(queue.push(op::nop()).unwrap_err().reason(), Reason::Closed);
@@ -36,7 +39,8 @@ fn what_outlasts_a_queue_that_is_given_up_is_answered() {
     }
 }
 
-/// Who waits for some leaves the others in their order, though one of those was given up when it was done.
+/// Who waits for some leaves the others in their order, though one of those was given up when it
+/// was done.
 #[test]
 fn those_that_nobody_waited_for_keep_their_order() {
     let mut queue = Options::new().backend(BackendKind::Null).build().unwrap();

@@ -15,7 +15,8 @@ const LAYERS: &[&[&str]] = &[
     &["queue"],
 ];
 
-/// The lines of a file that are neither comments nor tests. (A file's own tests come last, and may use anything.)
+/// The lines of a file that are neither comments nor tests. (A file's own tests come last, and may
+/// use anything.)
 fn code(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
@@ -34,9 +35,12 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The first names of the paths in `{one::Two, three}`, or that of `one::Two`: what follows `crate::`.
+/// The first names of the paths in `{one::Two, three}`, or that of `one::Two`: what follows
+/// `crate::`.
 fn first_names(path: &str) -> Vec<String> {
-    let name = |path: &str| path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let name = |path: &str| {
+        path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+    };
     let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
     let mut depth = 1;
     let inside = list.char_indices().find(|(_, c)| {
@@ -51,7 +55,8 @@ fn first_names(path: &str) -> Vec<String> {
     members.map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// What the crate's root gives out, and the module that it is from: `pub use file::{File, WeakFile}`.
+/// What the crate's root gives out, and the module that it is from: `pub use file::{File,
+/// WeakFile}`.
 fn of_the_root(root: &str) -> HashMap<String, String> {
     let uses = root.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     uses.flat_map(|path| {
@@ -78,7 +83,14 @@ fn the_modules_stand_on_one_another_in_one_order() {
     let mut wrong = Vec::new();
     for path in sources(&src) {
         let place = path.strip_prefix(&src).unwrap();
-        let module = place.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs");
+        let module = place
+            .components()
+            .next()
+            .unwrap()
+            .as_os_str()
+            .to_str()
+            .unwrap()
+            .trim_end_matches(".rs");
         if module == "lib" || path.file_name().unwrap() == "tests.rs" {
             continue;
         }
@@ -86,7 +98,8 @@ fn the_modules_stand_on_one_another_in_one_order() {
         let code = code(&path).join(" ");
         for used in code.split("crate::").skip(1).flat_map(first_names) {
             let used = given_out.get(&used).unwrap_or(&used);
-            let below = layer(used).unwrap_or_else(|| panic!("{}: crate::{used} is unknown", place.display()));
+            let below = layer(used)
+                .unwrap_or_else(|| panic!("{}: crate::{used} is unknown", place.display()));
             found += 1;
             if used != module && below >= own {
                 wrong.push(format!("{} uses {used}", place.display()));
@@ -99,6 +112,9 @@ fn the_modules_stand_on_one_another_in_one_order() {
 
 #[test]
 fn names_are_found_in_lists() {
-    assert_eq!(first_names("{op::{self, Raw}, File, slots::Key}; more, words"), ["op", "File", "slots"]);
+    assert_eq!(
+        first_names("{op::{self, Raw}, File, slots::Key}; more, words"),
+        ["op", "File", "slots"]
+    );
     assert_eq!(first_names("op::Raw;"), ["op"]);
 }

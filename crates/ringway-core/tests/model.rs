@@ -1,12 +1,13 @@
-//! Random sequences of operations, with cancels, closes and drops, against a model of plain files: on each
-//! backend, buffered and direct, with faults and without. What is held true stands in `ringway_trial`.
+//! Random sequences of operations, with cancels, closes and drops, against a model of plain files:
+//! on each backend, buffered and direct, with faults and without. What is held true stands in
+//! `ringway_torture`.
 //!
 //! `RINGWAY_MODEL_CASES` sets how many sequences each test runs.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ringway_core::{BackendKind, BuildError, Options};
-use ringway_trial::{Conditions, Faults, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Script, run, watchdog};
 
 fn cases(usual: u32) -> u32 {
     std::env::var("RINGWAY_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
@@ -47,7 +48,11 @@ fn check(backend: BackendKind, faults: impl Strategy<Value = Option<Faults>>) {
     }
     // On the disk: a file system in memory would not do direct I/O as one on a device does.
     let place = env!("CARGO_TARGET_TMPDIR");
-    let mut runner = TestRunner::new(Config { cases: cases(60), failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: cases(60),
+        failure_persistence: None,
+        ..Config::default()
+    });
     let ran = runner.run(&(bytes(), any::<bool>(), faults), |(bytes, direct, faults)| {
         let script = Script::decode(&bytes);
         let conditions = Conditions { backend, direct, faults };

@@ -1,8 +1,8 @@
-//! The probe, run for real where things are refused: as an ordinary user, under seccomp filters, with little lockable
-//! memory and with few descriptors.
+//! The probe, run for real where things are refused: as an ordinary user, under seccomp filters,
+//! with little lockable memory and with few descriptors.
 //!
-//! Limits and filters cannot be taken back, so each test runs its body in a process of its own: the test binary again,
-//! with this test alone.
+//! Limits and filters cannot be taken back, so each test runs its body in a process of its own: the
+//! test binary again, with this test alone.
 
 mod common;
 
@@ -95,7 +95,7 @@ fn an_ordinary_user() {
         let refusal = answer.as_ref().unwrap_err();
         assert_eq!((*size, refusal.errno), (8 << 20, libc::ENOMEM));
         assert!(refusal.meaning.contains("RLIMIT_MEMLOCK, which is 1 MiB"), "{refusal}");
-        assert!(refusal.mend.contains("ulimit -l"), "{refusal}");
+        assert!(refusal.fix.contains("ulimit -l"), "{refusal}");
     });
 }
 
@@ -174,7 +174,7 @@ fn no_lockable_memory() {
             Err(refusal) => assert_eq!(
                 refusal.to_string(),
                 "io_uring refused: ENOMEM (Cannot allocate memory): ring memory counts against RLIMIT_MEMLOCK, which is \
-                 0 bytes for all processes of this user together; mend: make fewer or smaller rings, or raise the limit \
+                 0 bytes for all processes of this user together; fix: make fewer or smaller rings, or raise the limit \
                  (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
             ),
         }
@@ -194,7 +194,7 @@ fn a_filter_that_forbids() {
         assert_eq!(
             machine.uring.unwrap_err().to_string(),
             "io_uring refused: EPERM (Operation not permitted): a seccomp filter of the container or service refuses it; \
-             mend: allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile (docker run \
+             fix: allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile (docker run \
              --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)"
         );
         assert_eq!(machine.threads, Ok(()));
@@ -206,12 +206,13 @@ fn a_filter_that_hides() {
     in_child("a_filter_that_hides", || {
         refuse(&[URING.as_slice(), &KAIO].concat(), libc::ENOSYS);
         let machine = machine();
-        for (refusal, call) in
-            [(machine.uring.unwrap_err(), "allow io_uring_setup"), (machine.kaio.unwrap_err(), "allow io_setup")]
-        {
+        for (refusal, call) in [
+            (machine.uring.unwrap_err(), "allow io_uring_setup"),
+            (machine.kaio.unwrap_err(), "allow io_setup"),
+        ] {
             assert_eq!(refusal.errno, libc::ENOSYS);
             assert!(refusal.meaning.contains("a seccomp filter hides it"), "{refusal}");
-            assert!(refusal.mend.contains(call), "{refusal}");
+            assert!(refusal.fix.contains(call), "{refusal}");
         }
         assert_eq!(machine.threads, Ok(()));
     });
@@ -225,11 +226,12 @@ fn a_spent_budget_of_kaio_requests() {
         let refusal = machine().kaio.unwrap_err();
         let max = fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap();
         assert!(refusal.meaning.contains(&format!("fs.aio-max-nr is {}", max.trim())), "{refusal}");
-        assert!(refusal.mend.starts_with("sysctl -w fs.aio-max-nr="), "{refusal}");
+        assert!(refusal.fix.starts_with("sysctl -w fs.aio-max-nr="), "{refusal}");
     });
 }
 
-/// Some sandboxes make a ring and then carry nothing on it: a probe that only made one would be taken in.
+/// Some sandboxes make a ring and then carry nothing on it: a probe that only made one would be
+/// taken in.
 #[test]
 fn a_ring_that_carries_nothing() {
     in_child("a_ring_that_carries_nothing", || {
@@ -281,7 +283,7 @@ fn few_descriptors() {
         for refusal in [none.uring.unwrap_err(), none.kaio.unwrap_err()] {
             assert_eq!(refusal.errno, libc::EMFILE, "{refusal}");
             assert!(refusal.meaning.contains("RLIMIT_NOFILE is 64"), "{refusal}");
-            assert!(refusal.mend.contains("ulimit -n"), "{refusal}");
+            assert!(refusal.fix.contains("ulimit -n"), "{refusal}");
         }
         assert_eq!(none.threads, Ok(()));
 
@@ -299,7 +301,9 @@ fn few_descriptors() {
         taken.pop();
         if unlimited.uring.is_ok() {
             let two = probe::machine().uring.unwrap();
-            for (list, feature) in [(&two.options, Feature::EventFd), (&two.flags, Feature::AttachWq)] {
+            for (list, feature) in
+                [(&two.options, Feature::EventFd), (&two.flags, Feature::AttachWq)]
+            {
                 let refusal = answer(list, feature).as_ref().unwrap_err();
                 assert_eq!(refusal.errno, libc::EMFILE, "{refusal}");
             }
@@ -346,15 +350,21 @@ const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendK
 fn limit_file_size(bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the limit is a live value that is only read.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0, "{}", io::Error::last_os_error());
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) },
+        0,
+        "{}",
+        io::Error::last_os_error()
+    );
 }
 
 fn granted() -> [bool; 3] {
     KINDS.map(|kind| Options::new().backend(kind).build().is_ok())
 }
 
-/// Under `RLIMIT_FSIZE` a write beyond the limit raises SIGXFSZ, which kills the program. Making a queue and probing
-/// the machine write nothing that could, and find the same backends as without the limit.
+/// Under `RLIMIT_FSIZE` a write beyond the limit raises SIGXFSZ, which kills the program. Making a
+/// queue and probing the machine write nothing that could, and find the same backends as without
+/// the limit.
 fn same_backends_under_every_limit() {
     let unlimited = granted();
     let unasked = Options::new().build().unwrap().explain().refusals;
@@ -365,12 +375,17 @@ fn same_backends_under_every_limit() {
             // SAFETY: neither disposition runs code of this program.
             unsafe { libc::signal(libc::SIGXFSZ, disposition) };
             assert_eq!(granted(), unlimited, "{bytes} bytes");
-            assert_eq!(Options::new().build().unwrap().explain().refusals, unasked, "{bytes} bytes");
+            assert_eq!(
+                Options::new().build().unwrap().explain().refusals,
+                unasked,
+                "{bytes} bytes"
+            );
             let limited = probe::machine();
             assert_eq!(limited.uring, machine.uring, "{bytes} bytes");
             assert_eq!(limited.kaio, machine.kaio, "{bytes} bytes");
             assert_eq!(limited.threads, machine.threads, "{bytes} bytes");
-            // A file of its own in a directory is the only thing that cannot be read without being written.
+            // A file of its own in a directory is the only thing that cannot be read without being
+            // written.
             assert_eq!(probe::path(&std::env::temp_dir()).unwrap().direct_read, None);
             limit_file_size(libc::RLIM_INFINITY);
         }
@@ -393,8 +408,8 @@ fn a_limit_of_file_sizes_of_an_ordinary_user() {
     });
 }
 
-/// The first operation for the threads beside a backend comes when no descriptor is left: whoever polls the queue is
-/// told of its end all the same.
+/// The first operation for the threads beside a backend comes when no descriptor is left: whoever
+/// polls the queue is told of its end all the same.
 #[test]
 fn threads_are_heard_when_descriptors_have_run_out() {
     in_child("threads_are_heard_when_descriptors_have_run_out", || {
@@ -411,7 +426,8 @@ fn threads_are_heard_when_descriptors_have_run_out() {
             };
             let fd = std::os::fd::AsRawFd::as_raw_fd(&queue.poll_fd().unwrap());
             while queue.reap(0).unwrap().count() > 0 {}
-            let taken: Vec<_> = std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).collect();
+            let taken: Vec<_> =
+                std::iter::repeat_with(|| File::open("/dev/null")).map_while(Result::ok).collect();
             let work = ringway_core::op::blocking(|| std::thread::sleep(Duration::from_millis(20)));
             queue.push(work).unwrap();
             let begun = Instant::now();
@@ -419,7 +435,10 @@ fn threads_are_heard_when_descriptors_have_run_out() {
                 let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                 // SAFETY: `poll` is valid for reads and writes for the length of the call.
                 let ready = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
-                assert!(ready == 1 && begun.elapsed() < Duration::from_secs(10), "{kind}: nobody tells of its end");
+                assert!(
+                    ready == 1 && begun.elapsed() < Duration::from_secs(10),
+                    "{kind}: nobody tells of its end"
+                );
             }
             drop(taken);
         }

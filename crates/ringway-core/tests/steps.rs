@@ -1,13 +1,15 @@
-//! Every step of every compound operation fails in turn: split reads, writes, appends, vectored transfers, chains with and
-//! without `always`, barriers and time limits, on every backend, with each kind of answer, at once and after everything
-//! else. The answers are held against what the documentation promises, and so is the content of the file.
+//! Every step of every compound operation fails in turn: split reads, writes, appends, vectored
+//! transfers, chains with and without `always`, barriers and time limits, on every backend, with
+//! each kind of answer, at once and after everything else. The answers are held against what the
+//! documentation promises, and so is the content of the file.
 //!
-//! What is left out: real devices that answer late (`conformance/large.rs`), and random operations (`model.rs`).
+//! What is left out: real devices that answer late (`conformance/large.rs`), and random operations
+//! (`model.rs`).
 
 use ringway_core::op::{self, Vectored};
 use ringway_core::{
-    AlignedBuffer, BackendKind, Completion, FaultPlan, FaultStep, File, Late, OpId, OpenOptions, Operation, Options,
-    Queue,
+    AlignedBuffer, BackendKind, Completion, FaultPlan, FaultStep, File, Late, OpId, OpenOptions,
+    Operation, Options, Queue,
 };
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -104,7 +106,7 @@ impl Part {
         Self { exact: true, ..self }
     }
 
-    fn always(self) -> Self {
+    fn continue_on_error(self) -> Self {
         Self { always: true, ..self }
     }
 
@@ -147,20 +149,28 @@ impl World {
         // In memory, where syncs cost nothing; but only a device has a largest request.
         let name = format!("steps-{name}-{backend}-{}", std::process::id());
         let places = [Path::new("/dev/shm"), Path::new(env!("CARGO_TARGET_TMPDIR"))];
-        let path = places.map(|dir| dir.join(&name)).into_iter().skip(usize::from(on_disk)).find(|path| {
-            std::fs::write(path, [OLD; BLOCK]).unwrap();
-            let direct = OpenOptions::new().read(true).direct(true).open(path).is_ok();
-            if !direct {
-                std::fs::remove_file(path).unwrap();
-            }
-            direct
-        });
+        let path =
+            places.map(|dir| dir.join(&name)).into_iter().skip(usize::from(on_disk)).find(|path| {
+                std::fs::write(path, [OLD; BLOCK]).unwrap();
+                let direct = OpenOptions::new().read(true).direct(true).open(path).is_ok();
+                if !direct {
+                    std::fs::remove_file(path).unwrap();
+                }
+                direct
+            });
         let path = path.expect("no direct I/O on disk");
         let open = |append: bool| {
-            OpenOptions::new().read(true).write(!append).append(append).direct(true).open(&path).unwrap()
+            OpenOptions::new()
+                .read(true)
+                .write(!append)
+                .append(append)
+                .direct(true)
+                .open(&path)
+                .unwrap()
         };
         let (file, log) = (open(false), open(true));
-        let request = file.largest_request().map_or(1 << 30, |bytes| bytes as usize / BLOCK * BLOCK);
+        let request =
+            file.largest_request().map_or(1 << 30, |bytes| bytes as usize / BLOCK * BLOCK);
         let size = if on_disk { 2 * request.min(2 << 20) + BLOCK } else { 8 * BLOCK };
         Some(Self { backend, path, file, log, request, size, runs: Cell::new(0) })
     }
@@ -214,7 +224,7 @@ impl World {
             operation = operation.exact();
         }
         if part.always {
-            operation = operation.always();
+            operation = operation.continue_on_error();
         }
         if part.drain {
             operation = operation.drain();
@@ -230,8 +240,11 @@ impl World {
         let mut number = 0;
         let mut ids = Vec::new();
         for chain in compound {
-            let operations: Vec<Operation> =
-                chain.iter().zip(number..).map(|(part, number)| self.operation(number, *part)).collect();
+            let operations: Vec<Operation> = chain
+                .iter()
+                .zip(number..)
+                .map(|(part, number)| self.operation(number, *part))
+                .collect();
             number += chain.len();
             let id = match <[Operation; 1]>::try_from(operations) {
                 Ok([alone]) => queue.push(alone),
@@ -254,7 +267,12 @@ impl World {
             }
         }
         let content = std::fs::read(&self.path).unwrap();
-        assert!(content == expected, "{} bytes, {} expected: or other ones", content.len(), expected.len());
+        assert!(
+            content == expected,
+            "{} bytes, {} expected: or other ones",
+            content.len(),
+            expected.len()
+        );
     }
 }
 
@@ -271,9 +289,12 @@ fn all(queue: &mut Queue) -> (Vec<Result<u64, i32>>, Vec<usize>) {
     for done in done {
         results[done.user_data as usize] = done.result.map_err(|error| error.errno());
         // What counts as read has been read, byte by byte; all reads come before the writes.
-        if let (Ok(read), op::Kind::Read) = (done.result, done.kind) {
+        if let (Ok(read), op::Opcode::Read) = (done.result, done.opcode) {
             let buffer = done.into_buffer().unwrap();
-            assert!(buffer.as_slice()[..read as usize] == vec![OLD; read as usize], "{read} bytes that were not read");
+            assert!(
+                buffer.as_slice()[..read as usize] == vec![OLD; read as usize],
+                "{read} bytes that were not read"
+            );
         }
     }
     (results, order)
@@ -295,9 +316,10 @@ fn fits(part: Part, request: usize, hit: Option<(u64, Answer)>, result: Result<u
         Answer::Errno(errno) if !answer.is_retried() => {
             result == if before > 0 && !part.exact { Ok(before) } else { Err(errno) }
         }
-        Answer::Short if !sync && !part.exact && (piece > BLOCK as u64 || vectored) => {
-            result.is_ok_and(|done| done > before && done < before + piece && done.is_multiple_of(BLOCK as u64))
-        }
+        Answer::Short if !sync && !part.exact && (piece > BLOCK as u64 || vectored) => result
+            .is_ok_and(|done| {
+                done > before && done < before + piece && done.is_multiple_of(BLOCK as u64)
+            }),
         Answer::Nothing if !sync && !part.exact => result == Ok(before),
         Answer::Nothing if part.is_write() => result == Err(libc::ENOSPC),
         // As at the end of the file; behind something that was read, `exact` asks once more.
@@ -320,7 +342,8 @@ fn each_step(world: &World, compound: &Compound) {
         .zip(&parts)
         .flat_map(|(number, part)| (0..part.jobs(world.request)).map(move |job| (number, job)))
         .collect();
-    // All at once, single operations are carried in the order in which they were pushed, as chains are.
+    // All at once, single operations are carried in the order in which they were pushed, as chains
+    // are.
     for (step, (hit, piece)) in (0..).zip(jobs) {
         for answer in ANSWERS {
             for late in [None, Some(Late::Last)] {
@@ -328,17 +351,27 @@ fn each_step(world: &World, compound: &Compound) {
                 let mut queue = world.queue(answer.plan(FaultStep::Job(step), late));
                 world.push(&mut queue, compound);
                 let (results, order) = all(&mut queue);
-                let case = format!("{} {compound:?}: step {step} {answer:?} {late:?}: {results:?}", world.backend);
+                let case = format!(
+                    "{} {compound:?}: step {step} {answer:?} {late:?}: {results:?}",
+                    world.backend
+                );
                 let mut number = 0;
                 for chain in compound {
                     let mut broken = false;
                     for part in chain {
                         let result = results[number];
                         if broken {
-                            assert_eq!(result, Err(libc::ECANCELED), "operation {number} in {case}");
+                            assert_eq!(
+                                result,
+                                Err(libc::ECANCELED),
+                                "operation {number} in {case}"
+                            );
                         } else {
                             let hit = (number == hit).then_some((piece, answer));
-                            assert!(fits(*part, world.request, hit, result), "operation {number} in {case}");
+                            assert!(
+                                fits(*part, world.request, hit, result),
+                                "operation {number} in {case}"
+                            );
                         }
                         broken = !succeeded(*part, result) && !part.always;
                         number += 1;
@@ -348,7 +381,10 @@ fn each_step(world: &World, compound: &Compound) {
                 for (number, _) in parts.iter().enumerate().filter(|(_, part)| part.drain) {
                     let at = order.iter().position(|other| *other == number).unwrap();
                     assert!(order[..at].iter().all(|other| *other < number), "{order:?} in {case}");
-                    assert!(order[at..].iter().all(|other| *other >= number), "{order:?} in {case}");
+                    assert!(
+                        order[at..].iter().all(|other| *other >= number),
+                        "{order:?} in {case}"
+                    );
                 }
                 // What fails for good is not asked again: an error of a sync is reported once.
                 let retries = queue.stats().retries;
@@ -359,7 +395,8 @@ fn each_step(world: &World, compound: &Compound) {
     }
 }
 
-/// Each step of `compound` in turn starves for ever, and then all of it is cancelled, or its first chain, or the queue is closed.
+/// Each step of `compound` in turn starves for ever, and then all of it is cancelled, or its first
+/// chain, or the queue is closed.
 fn each_step_starves(world: &World, compound: &Compound) {
     let parts: Vec<Part> = compound.iter().flatten().copied().collect();
     let jobs = parts.iter().map(|part| part.jobs(world.request)).sum();
@@ -390,16 +427,25 @@ fn each_step_starves(world: &World, compound: &Compound) {
                     queue.cancel_all();
                     let left = queue.in_flight();
                     let done = queue.reap_until(left, Instant::now() + HANGS).unwrap().count();
-                    assert_eq!(done, left, "{} {compound:?} {step:?} {answer:?} hangs", world.backend);
+                    assert_eq!(
+                        done, left,
+                        "{} {compound:?} {step:?} {answer:?} hangs",
+                        world.backend
+                    );
                     continue;
                 }
                 let (results, _) = all(&mut queue);
-                let case = format!("{} {compound:?} {step:?} {answer:?} {way}: {results:?}", world.backend);
+                let case = format!(
+                    "{} {compound:?} {step:?} {answer:?} {way}: {results:?}",
+                    world.backend
+                );
                 for (part, result) in parts.iter().zip(&results) {
                     let fits = match (result, answer) {
                         (Ok(done), _) => {
                             *done <= part.len as u64
-                                && (!part.exact || succeeded(*part, *result) || answer == Answer::Nothing)
+                                && (!part.exact
+                                    || succeeded(*part, *result)
+                                    || answer == Answer::Nothing)
                         }
                         (Err(libc::ECANCELED), _) => true,
                         (Err(errno), Answer::Errno(injected)) => *errno == injected,
@@ -417,7 +463,12 @@ fn each_step_starves(world: &World, compound: &Compound) {
     }
 }
 
-fn on_each(name: &str, on_disk: bool, compounds: impl Fn(&World) -> Vec<Compound>, test: impl Fn(&World, &Compound)) {
+fn on_each(
+    name: &str,
+    on_disk: bool,
+    compounds: impl Fn(&World) -> Vec<Compound>,
+    test: impl Fn(&World, &Compound),
+) {
     for backend in BACKENDS {
         let Some(world) = World::new(backend, name, on_disk) else { continue };
         let begin = Instant::now();
@@ -452,17 +503,23 @@ fn transfers(world: &World) -> Vec<Compound> {
 fn chains(_: &World) -> Vec<Compound> {
     use What::{Append, Fdatasync, Fsync, Read, Write, Writev};
     let len = 2 * BLOCK;
-    let (read, write, append, sync) = (part(Read, len), part(Write, len), part(Append, len), part(Fdatasync, 0));
+    let (read, write, append, sync) =
+        (part(Read, len), part(Write, len), part(Append, len), part(Fdatasync, 0));
     let limited = |part: Part| Part { timeout: Some(LONG), ..part };
     vec![
         vec![vec![write, sync]],
         vec![vec![write.exact(), sync]],
         vec![vec![append.exact(), sync]],
-        vec![vec![write.always(), sync]],
+        vec![vec![write.continue_on_error(), sync]],
         vec![vec![read, part(Writev, len), part(Fsync, 0)]],
-        vec![vec![append.exact(), sync.always(), append.exact()]],
+        vec![vec![append.exact(), sync.continue_on_error(), append.exact()]],
         vec![vec![read.exact(), write.exact(), sync, append.exact()]],
-        vec![vec![read.always(), write.always(), sync.always(), append]],
+        vec![vec![
+            read.continue_on_error(),
+            write.continue_on_error(),
+            sync.continue_on_error(),
+            append,
+        ]],
         vec![vec![limited(write.exact()), limited(sync)]],
         vec![vec![read], vec![write.exact().drain()], vec![sync]],
         vec![vec![read], vec![write.exact().drain(), sync], vec![append]],
@@ -490,12 +547,16 @@ fn each_step_of_a_chain_starves() {
     on_each("starving-chains", false, chains, each_step_starves);
 }
 
-/// A time limit ends what starves, whatever it would answer: with that answer, or ETIMEDOUT where it would be tried again.
+/// A time limit ends what starves, whatever it would answer: with that answer, or ETIMEDOUT where
+/// it would be tried again.
 #[test]
 fn a_time_limit_ends_each_step() {
     let limited = |compounds: Vec<Compound>| {
         let limit = |part: &Part| Part { timeout: Some(BRIEF), ..*part };
-        compounds.iter().map(|chains| chains.iter().map(|chain| chain.iter().map(limit).collect()).collect()).collect()
+        compounds
+            .iter()
+            .map(|chains| chains.iter().map(|chain| chain.iter().map(limit).collect()).collect())
+            .collect()
     };
     on_each(
         "limits",
@@ -503,7 +564,9 @@ fn a_time_limit_ends_each_step() {
         |world| limited([transfers(world), chains(world)].concat()),
         |world, compound| {
             let parts: Vec<Part> = compound.iter().flatten().copied().collect();
-            for step in (0..parts.iter().map(|part| part.jobs(world.request)).sum()).map(FaultStep::Job) {
+            for step in
+                (0..parts.iter().map(|part| part.jobs(world.request)).sum()).map(FaultStep::Job)
+            {
                 for answer in BRIEFLY {
                     world.reset();
                     let mut queue = world.queue(answer.plan(step, Some(Late::Forever)));
@@ -515,7 +578,11 @@ fn a_time_limit_ends_each_step() {
                             Err(libc::EIO) => answer == Answer::Errno(libc::EIO),
                             Err(errno) => [libc::ETIMEDOUT, libc::ECANCELED].contains(errno),
                         };
-                        assert!(fits, "{} {compound:?} {step:?} {answer:?}: {results:?}", world.backend);
+                        assert!(
+                            fits,
+                            "{} {compound:?} {step:?} {answer:?}: {results:?}",
+                            world.backend
+                        );
                     }
                 }
             }

@@ -1,6 +1,7 @@
-//! Durable records of many tasks to the end of one file, in turn: by group commit; by a write and a sync for each in a blocking
-//! closure; by `write_durable_at` for each. Prints the medians of the rounds: records a second, and CPU (user and system, all
-//! threads) of each. Then, one after the other, a group's bytes with a sync linked behind the write, and with `O_DSYNC`.
+//! Durable records of many tasks to the end of one file, in turn: by group commit; by a write and a
+//! sync for each in a blocking closure; by `write_durable_at` for each. Prints the medians of the
+//! rounds: records a second, and CPU (user and system, all threads) of each. Then, one after the
+//! other, a group's bytes with a sync linked behind the write, and with `O_DSYNC`.
 //!
 //! `cargo bench -p ringway --bench log -- [tasks] [bytes] [records] [rounds]`
 
@@ -25,7 +26,8 @@ impl Way {
         match self {
             Self::Group(log) => _ = log.append(record).await.unwrap(),
             Self::Closure(file, end) => {
-                let (file, at) = (file.clone(), end.fetch_add(record.len() as u64, Ordering::Relaxed));
+                let (file, at) =
+                    (file.clone(), end.fetch_add(record.len() as u64, Ordering::Relaxed));
                 let put = move || file.write_all_at(&record, at).and_then(|()| file.sync_data());
                 tokio::task::spawn_blocking(put).await.unwrap().unwrap();
             }
@@ -38,13 +40,18 @@ impl Way {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let number = |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
-    let (tasks, len, count, rounds) = (number(0, 64), number(1, 256), number(2, 4000), number(3, 5));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let number =
+        |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
+    let (tasks, len, count, rounds) =
+        (number(0, 64), number(1, 256), number(2, 4000), number(3, 5));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let engine = Engine::builder().build().unwrap();
-    let names = ["group commit", "closure each", "write_durable_at", "linked, alone", "O_DSYNC, alone"];
+    let names =
+        ["group commit", "closure each", "write_durable_at", "linked, alone", "O_DSYNC, alone"];
     let mut rows = names.map(|name| (name, Vec::new()));
     for round in 0..rounds {
         for (name, figures) in &mut rows {
@@ -56,7 +63,12 @@ fn main() {
             let (begun, before, cpu) = (Instant::now(), engine.stats().counts.pushed, cpu());
             let records = match *name {
                 "group commit" => {
-                    runtime.block_on(all(Way::Group(LogWriter::new(file, 0).unwrap()), tasks, len, count));
+                    runtime.block_on(all(
+                        Way::Group(LogWriter::new(file, 0).unwrap()),
+                        tasks,
+                        len,
+                        count,
+                    ));
                     count
                 }
                 "closure each" => {
@@ -84,20 +96,30 @@ fn main() {
             std::fs::remove_file(&path).unwrap();
         }
     }
-    println!("{tasks} tasks, {count} records of {len} bytes, {}; medians of {rounds}", engine.backend());
+    println!(
+        "{tasks} tasks, {count} records of {len} bytes, {}; medians of {rounds}",
+        engine.backend()
+    );
     for (name, figures) in rows {
         let median = |of: fn(&(f64, f64, f64)) -> f64| {
             let mut all: Vec<_> = figures.iter().map(of).collect();
             all.sort_by(f64::total_cmp);
             all[all.len() / 2]
         };
-        let (rate, cpu, operations) = (median(|row| row.0), median(|row| row.1), median(|row| row.2));
+        let (rate, cpu, operations) =
+            (median(|row| row.0), median(|row| row.1), median(|row| row.2));
         println!("{name:18} {rate:9.0} /s {cpu:8.2} us CPU {operations:7.3} operations each");
     }
 }
 
 async fn dsync(engine: &Engine, path: &Path) -> File {
-    OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).engine(engine).open(path).await.unwrap()
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DSYNC)
+        .engine(engine)
+        .open(path)
+        .await
+        .unwrap()
 }
 
 /// Seconds of processor time of this process.

@@ -1,10 +1,12 @@
-//! Many ranges of one file, read in four ways in turn: as a stream, in batches, one by one by tasks, and by threads with
-//! `pread(2)`. Prints the medians of the rounds: operations a second, and CPU (user and system, all threads) of each.
+//! Many ranges of one file, read in four ways in turn: as a stream, in batches, one by one by
+//! tasks, and by threads with `pread(2)`. Prints the medians of the rounds: operations a second,
+//! and CPU (user and system, all threads) of each.
 //!
-//! `cargo bench -p ringway --features futures --bench ranges -- [direct|cached|null] [bytes] [depth] [ranges] [rounds]`
+//! `cargo bench -p ringway --features futures --bench ranges -- [direct|cached|null] [bytes]
+//! [depth] [ranges] [rounds]`
 
 use ringway::fs::{File, OpenOptions};
-use ringway::{BackendKind, Engine, Merge};
+use ringway::{BackendKind, Coalesce, Engine};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -21,11 +23,15 @@ struct Work {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let number = |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let number =
+        |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
     let mode = arguments.first().map_or("direct", String::as_str);
-    let (len, depth, count, rounds) = (number(1, 4096), number(2, 32), number(3, 20_000), number(4, 5));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (len, depth, count, rounds) =
+        (number(1, 4096), number(2, 32), number(3, 20_000), number(4, 5));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("file");
     let size = 1u64 << 30;
@@ -44,7 +50,9 @@ fn main() {
         builder = builder.backend(BackendKind::Null);
     }
     let engine = builder.build().unwrap();
-    let file = runtime.block_on(OpenOptions::new().read(true).direct(work.direct).engine(&engine).open(&path)).unwrap();
+    let file = runtime
+        .block_on(OpenOptions::new().read(true).direct(work.direct).engine(&engine).open(&path))
+        .unwrap();
     let mut rows: Vec<(&str, Vec<(f64, f64)>)> =
         ["stream", "batches of 64", "one by one", "pread"].map(|name| (name, Vec::new())).into();
     if mode == "null" {
@@ -55,8 +63,12 @@ fn main() {
             let (file, work) = (file.clone(), work.clone());
             let (begun, cpu) = (Instant::now(), cpu());
             match *name {
-                "stream" => runtime.block_on(async { tokio::spawn(stream(file, work)).await.unwrap() }),
-                "batches of 64" => runtime.block_on(async { tokio::spawn(batches(file, work)).await.unwrap() }),
+                "stream" => {
+                    runtime.block_on(async { tokio::spawn(stream(file, work)).await.unwrap() })
+                }
+                "batches of 64" => {
+                    runtime.block_on(async { tokio::spawn(batches(file, work)).await.unwrap() })
+                }
                 "one by one" => runtime.block_on(one_by_one(file, work)),
                 _ => threads(&path, &work),
             }
@@ -64,14 +76,21 @@ fn main() {
             figures.push((count as f64 / seconds, cpu * 1e6 / count as f64));
         }
     }
-    println!("{count} ranges of {len} bytes, {mode}, depth {depth}, {}; medians of {rounds}", engine.backend());
+    println!(
+        "{count} ranges of {len} bytes, {mode}, depth {depth}, {}; medians of {rounds}",
+        engine.backend()
+    );
     for (name, figures) in rows {
         let median = |of: fn(&(f64, f64)) -> f64| {
             let mut all: Vec<_> = figures.iter().map(of).collect();
             all.sort_by(f64::total_cmp);
             all[all.len() / 2]
         };
-        println!("{name:16} {:9.0} op/s {:7.2} us CPU/op", median(|row| row.0), median(|row| row.1));
+        println!(
+            "{name:16} {:9.0} op/s {:7.2} us CPU/op",
+            median(|row| row.0),
+            median(|row| row.1)
+        );
     }
 }
 
@@ -92,7 +111,7 @@ fn cpu() -> f64 {
 
 async fn stream(file: File, work: Work) {
     let ranges = (0..work.ranges.len()).map(|at| work.ranges[at].clone());
-    let mut stream = file.read_ranges_stream(ranges).depth(work.depth).merge(Merge::never());
+    let mut stream = file.read_ranges_stream(ranges).depth(work.depth).coalesce(Coalesce::never());
     while let Some(read) = stream.next().await {
         read.result.unwrap();
     }
@@ -100,7 +119,11 @@ async fn stream(file: File, work: Work) {
 
 async fn batches(file: File, work: Work) {
     for batch in work.ranges.chunks(64) {
-        file.read_ranges_each(batch, &Merge::never()).await.unwrap().into_iter().for_each(|read| _ = read.unwrap());
+        file.read_ranges_each(batch, &Coalesce::never())
+            .await
+            .unwrap()
+            .into_iter()
+            .for_each(|read| _ = read.unwrap());
     }
 }
 
@@ -128,8 +151,10 @@ fn threads(path: &Path, work: &Work) {
     std::thread::scope(|scope| {
         for _ in 0..work.depth {
             scope.spawn(|| {
-                let mut buffer =
-                    ringway::AlignedBuffer::new((work.ranges[0].end - work.ranges[0].start) as usize, 4096);
+                let mut buffer = ringway::AlignedBuffer::new(
+                    (work.ranges[0].end - work.ranges[0].start) as usize,
+                    4096,
+                );
                 while let Some(range) = work.ranges.get(next.fetch_add(1, Ordering::Relaxed)) {
                     file.read_exact_at(&mut buffer, range.start).unwrap();
                 }

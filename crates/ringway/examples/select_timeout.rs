@@ -1,13 +1,15 @@
-//! Reads lines of whatever comes, a FIFO or a terminal say, and says so when nothing came for a while.
+//! Reads lines of whatever comes, a FIFO or a terminal say, and says so when nothing came for a
+//! while.
 //!
 //! ```sh
 //! mkfifo /tmp/news && cargo run --example select_timeout /tmp/news & echo hello > /tmp/news
 //! ```
 //!
-//! `select!` drops the read that loses. That cancels it, so it takes nothing that comes later (what came in that very moment may be lost
-//! with it); its buffer is freed when the kernel has let go of it. Nothing else has to be done.
+//! `select!` drops the read that loses. That cancels it, so it takes nothing that comes later (what
+//! came in that very moment may be lost with it); its buffer is freed when the kernel has let go of
+//! it. Nothing else has to be done.
 
-use ringway::At;
+use ringway::Position;
 use ringway::fs::File;
 use std::io::Write;
 use std::time::Duration;
@@ -18,7 +20,7 @@ async fn main() -> std::io::Result<()> {
     let file = File::open(path).await?;
     loop {
         tokio::select! {
-            (read, buffer) = file.read_at(vec![0; 4096], At::Cursor) => match read? {
+            (read, buffer) = file.read_at(vec![0; 4096], Position::Current) => match read? {
                 0 => return Ok(()),
                 bytes => std::io::stdout().write_all(&buffer[..bytes])?,
             },

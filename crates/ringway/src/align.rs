@@ -1,7 +1,8 @@
 //! What direct I/O asks of offsets, lengths and addresses, as pure arithmetic.
 //!
-//! A direct read may be widened to whole blocks and trimmed afterwards; a direct write cannot be, for the rest of its
-//! blocks would have to be read first. So reads are enclosed here, and writes are checked.
+//! A direct read may be widened to whole blocks and trimmed afterwards; a direct write cannot be,
+//! for the rest of its blocks would have to be read first. So reads are enclosed here, and writes
+//! are checked.
 
 use ringway_core::device::DirectIo;
 use std::fmt;
@@ -24,43 +25,45 @@ pub(crate) struct Enclosed {
     pub back: u64,
 }
 
-/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none, when the file ended.
+/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none,
+/// when the file ended.
 pub(crate) fn part(skip: usize, len: usize, got: usize) -> Range<usize> {
     skip.min(got)..skip.saturating_add(len).min(got)
 }
 
-/// A count of bytes in memory. `usize::MAX` stands for all that is too much: no memory can be had for that.
+/// A count of bytes in memory. `usize::MAX` stands for all that is too much: no memory can be had
+/// for that.
 pub(crate) fn in_memory(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The smallest range of whole blocks of `align` bytes that holds `range`. Blocks of 0 bytes are taken for bytes. An
-/// empty range touches no block: it gives an empty one.
+/// The smallest range of whole blocks of `align` bytes that holds `range`. Blocks of 0 bytes are
+/// taken for bytes. An empty range touches no block: it gives an empty one.
 ///
 /// # Errors
 ///
 /// When the range ends before it begins, or it or its last block ends beyond the largest offset.
-pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, BadRange> {
+pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, InvalidRange> {
     let Range { start, end } = *range;
     let align = align.max(1);
     if start > end {
-        return Err(BadRange::Backwards { start, end });
+        return Err(InvalidRange::Backwards { start, end });
     }
     if end > LARGEST_OFFSET {
-        return Err(BadRange::TooFar { start, end });
+        return Err(InvalidRange::TooFar { start, end });
     }
     let front = start % align;
     if start == end {
         return Ok(Enclosed { start: start - front, end: start - front, front: 0, back: 0 });
     }
     let last = end.checked_next_multiple_of(align).filter(|last| *last <= LARGEST_OFFSET);
-    let last = last.ok_or(BadRange::LastBlock { start, end, align })?;
+    let last = last.ok_or(InvalidRange::LastBlock { start, end, align })?;
     Ok(Enclosed { start: start - front, end: last, front, back: last - end })
 }
 
 /// Why a range of bytes cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadRange {
+pub(crate) enum InvalidRange {
     /// It ends before it begins.
     Backwards { start: u64, end: u64 },
     /// It ends beyond the largest offset.
@@ -69,12 +72,15 @@ pub(crate) enum BadRange {
     LastBlock { start: u64, end: u64, align: u64 },
 }
 
-impl fmt::Display for BadRange {
+impl fmt::Display for InvalidRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backwards { start, end } => write!(f, "{start}..{end} ends before it begins"),
             Self::TooFar { start, end } => {
-                write!(f, "{start}..{end} ends beyond {LARGEST_OFFSET}, the largest offset of a file")
+                write!(
+                    f,
+                    "{start}..{end} ends beyond {LARGEST_OFFSET}, the largest offset of a file"
+                )
             }
             Self::LastBlock { start, end, align } => write!(
                 f,
@@ -85,10 +91,10 @@ impl fmt::Display for BadRange {
     }
 }
 
-impl std::error::Error for BadRange {}
+impl std::error::Error for InvalidRange {}
 
-impl From<BadRange> for io::Error {
-    fn from(error: BadRange) -> Self {
+impl From<InvalidRange> for io::Error {
+    fn from(error: InvalidRange) -> Self {
         io::Error::new(io::ErrorKind::InvalidInput, error)
     }
 }
@@ -97,17 +103,29 @@ impl From<BadRange> for io::Error {
 ///
 /// # Errors
 ///
-/// When offset, length or address is not a multiple of what the file asks for; the text names each that is not.
+/// When offset, length or address is not a multiple of what the file asks for; the text names each
+/// that is not.
 pub(crate) fn check_write(direct: &DirectIo, offset: u64, bytes: &[u8]) -> Result<(), Misaligned> {
     check_memory(direct, offset, bytes.len() as u64, bytes.as_ptr().addr() as u64)
 }
 
 /// As [`check_write`], for `len` bytes at this address.
-pub(crate) fn check_memory(direct: &DirectIo, offset: u64, len: u64, address: u64) -> Result<(), Misaligned> {
+pub(crate) fn check_memory(
+    direct: &DirectIo,
+    offset: u64,
+    len: u64,
+    address: u64,
+) -> Result<(), Misaligned> {
     let (block, memory) = (u64::from(direct.offset_align), u64::from(direct.memory_align));
     // A multiple of nothing is nothing that a file asks for.
-    let wrong = |given: u64, align: u64| (align > 0 && !given.is_multiple_of(align)).then_some((given, align));
-    let found = Misaligned { offset: wrong(offset, block), len: wrong(len, block), address: wrong(address, memory) };
+    let wrong = |given: u64, align: u64| {
+        (align > 0 && !given.is_multiple_of(align)).then_some((given, align))
+    };
+    let found = Misaligned {
+        offset: wrong(offset, block),
+        len: wrong(len, block),
+        address: wrong(address, memory),
+    };
     if found == Misaligned::default() { Ok(()) } else { Err(found) }
 }
 
@@ -152,16 +170,29 @@ mod tests {
     use proptest::prelude::*;
     use ringway_core::device::AlignmentSource;
 
-    const DIRECT: DirectIo =
-        DirectIo { supported: true, memory_align: 4, offset_align: 512, source: AlignmentSource::Statx };
+    const DIRECT: DirectIo = DirectIo {
+        supported: true,
+        memory_align: 4,
+        offset_align: 512,
+        source: AlignmentSource::Statx,
+    };
 
     #[test]
     fn a_range_is_widened_to_blocks() {
-        assert_eq!(enclose(&(7..513), 512), Ok(Enclosed { start: 0, end: 1024, front: 7, back: 511 }));
-        assert_eq!(enclose(&(512..1024), 512), Ok(Enclosed { start: 512, end: 1024, front: 0, back: 0 }));
+        assert_eq!(
+            enclose(&(7..513), 512),
+            Ok(Enclosed { start: 0, end: 1024, front: 7, back: 511 })
+        );
+        assert_eq!(
+            enclose(&(512..1024), 512),
+            Ok(Enclosed { start: 512, end: 1024, front: 0, back: 0 })
+        );
         assert_eq!(enclose(&(7..9), 1), Ok(Enclosed { start: 7, end: 9, front: 0, back: 0 }));
         assert_eq!(enclose(&(7..9), 0), enclose(&(7..9), 1));
-        assert_eq!(enclose(&(700..700), 512), Ok(Enclosed { start: 512, end: 512, front: 0, back: 0 }));
+        assert_eq!(
+            enclose(&(700..700), 512),
+            Ok(Enclosed { start: 512, end: 512, front: 0, back: 0 })
+        );
     }
 
     #[test]
@@ -171,7 +202,7 @@ mod tests {
         assert!(enclose(&(last..last), 4096).is_ok());
         assert_eq!(enclose(&(last - 5000..last - 4095), 4096).unwrap().end, last - 4095);
         let error = enclose(&(last - 1..last), 4096).unwrap_err();
-        assert_eq!(error, BadRange::LastBlock { start: last - 1, end: last, align: 4096 });
+        assert_eq!(error, InvalidRange::LastBlock { start: last - 1, end: last, align: 4096 });
         let error = enclose(&(0..last + 1), 1).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -198,7 +229,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any two numbers and any block: an error or the tightest whole blocks, and never an overflow.
+        /// Any two numbers and any block: an error or the tightest whole blocks, and never an
+        /// overflow.
         #[test]
         fn blocks_enclose_tightly(
             start in ends(),
@@ -217,9 +249,9 @@ mod tests {
                         prop_assert_eq!((blocks.start + blocks.front, blocks.end - blocks.back), (start, end));
                     }
                 }
-                Err(BadRange::Backwards { .. }) => prop_assert!(start > end),
-                Err(BadRange::TooFar { .. }) => prop_assert!(end > LARGEST_OFFSET),
-                Err(BadRange::LastBlock { .. }) => prop_assert!(align > LARGEST_OFFSET - end),
+                Err(InvalidRange::Backwards { .. }) => prop_assert!(start > end),
+                Err(InvalidRange::TooFar { .. }) => prop_assert!(end > LARGEST_OFFSET),
+                Err(InvalidRange::LastBlock { .. }) => prop_assert!(align > LARGEST_OFFSET - end),
             }
         }
 

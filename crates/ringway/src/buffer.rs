@@ -2,23 +2,27 @@
 
 use ringway_core::{AlignedBuffer, Buffer, SpareCapacity};
 
-/// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`, [`AlignedBuffer`](crate::AlignedBuffer), with the feature
-/// `bytes` also `BytesMut` and (to write from) `Bytes`; and [`Buffer`] itself, of which a part can be used, and which
-/// takes a [`CustomBuffer`](crate::CustomBuffer).
+/// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`,
+/// [`AlignedBuffer`](crate::AlignedBuffer), with the feature `bytes` also `BytesMut` and (to write
+/// from) `Bytes`; and [`Buffer`] itself, of which a part can be used, and which takes a
+/// [`CustomBuffer`](crate::CustomBuffer).
 ///
-/// All of its length is read into or written from: `vec![0; 4096]`, not `Vec::with_capacity(4096)`. For that there is
-/// [`SpareBuffer`].
+/// All of its length is read into or written from: `vec![0; 4096]`, not `Vec::with_capacity(4096)`.
+/// For that there is [`SpareBuffer`].
 ///
-/// In a child that was forked while an operation was in flight, the buffer is out of reach: the operation fails there
-/// with ECHILD, and an empty buffer of the same kind is returned (for a type of the program's own it panics).
+/// In a child that was forked while an operation was in flight, the buffer is out of reach: the
+/// operation fails there with ECHILD, and an empty buffer of the same kind is returned (for a type
+/// of the program's own it panics).
 pub trait IoBuffer: Into<Buffer> + TryFrom<Buffer> + Send + 'static {}
 
 impl<B: Into<Buffer> + TryFrom<Buffer> + Send + 'static> IoBuffer for B {}
 
-/// A buffer whose spare capacity may be read into ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, with the feature
-/// `bytes` also `BytesMut`; and [`SpareCapacity`] itself, of which a part can be used.
+/// A buffer whose spare capacity may be read into
+/// ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, with the feature `bytes` also
+/// `BytesMut`; and [`SpareCapacity`] itself, of which a part can be used.
 ///
-/// In a child that was forked while a read was in flight, an empty buffer is returned, as for [`IoBuffer`].
+/// In a child that was forked while a read was in flight, an empty buffer is returned, as for
+/// [`IoBuffer`].
 pub trait SpareBuffer: Into<SpareCapacity> + TryFrom<SpareCapacity> + Send + 'static {}
 
 impl<B: Into<SpareCapacity> + TryFrom<SpareCapacity> + Send + 'static> SpareBuffer for B {}

@@ -1,5 +1,6 @@
-//! The rows of the matrix (`tests/matrix`) on a faulty backend: calls on files with a fault at each of their steps in
-//! turn, those that take paths with faults by chance on one engine, which is the global one meanwhile.
+//! The rows of the matrix (`tests/matrix`) on a faulty backend: calls on files with a fault at each
+//! of their steps in turn, those that take paths with faults by chance on one engine, which is the
+//! global one meanwhile.
 
 #[path = "../tests/matrix/rows.rs"]
 mod rows;
@@ -15,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// After this a call hangs. Nothing here takes a hundredth of it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// More than any call has.
 const STEPS: u64 = 40;
 /// How often a call is made with faults by chance.
@@ -71,7 +72,8 @@ impl Fault {
         }
     }
 
-    /// Whether a call may be answered so. `hit` tells whether it has met the fault, if that is known.
+    /// Whether a call may be answered so. `hit` tells whether it has met the fault, if that is
+    /// known.
     fn allows(self, answer: &io::Result<()>, hit: Option<bool>) -> bool {
         let errno = answer.as_ref().map_or_else(io::Error::raw_os_error, |()| Some(0));
         match self {
@@ -93,7 +95,14 @@ struct Table {
 
 impl Table {
     /// Makes a call on this engine, whose fault is at this step of it.
-    fn cell(&mut self, row: &Row, kind: BackendKind, direct: bool, engine: &Engine, step: Option<u64>) {
+    fn cell(
+        &mut self,
+        row: &Row,
+        kind: BackendKind,
+        direct: bool,
+        engine: &Engine,
+        step: Option<u64>,
+    ) {
         let dir = scratch();
         let mut call = (row.call)(World::new(engine, kind, dir.path(), direct));
         let answer = match self.fault {
@@ -105,8 +114,8 @@ impl Table {
         let stats = engine.stats();
         let hit = match step {
             Some(step) if stats.counts.pushed <= step => Some(false),
-            // What the backend has left to threads is not among its jobs, and nobody is told of a read ahead that is
-            // not used.
+            // What the backend has left to threads is not among its jobs, and nobody is told of a
+            // read ahead that is not used.
             Some(_) if stats.to_threads == 0 && !row.name.starts_with("Reader::") => Some(true),
             _ => None,
         };
@@ -122,8 +131,9 @@ impl Table {
         self.cells += 1;
         let allowed = answer.is_none_or(|answer| self.fault.allows(&answer, hit));
         let entries = std::fs::read_dir(dir.path()).unwrap();
-        let litter =
-            entries.map(|entry| entry.unwrap().file_name()).find(|name| name.as_encoded_bytes().ends_with(b".tmp"));
+        let litter = entries
+            .map(|entry| entry.unwrap().file_name())
+            .find(|name| name.as_encoded_bytes().ends_with(b".tmp"));
         if !allowed || litter.is_some() {
             self.wrong.push(format!("{line}, hit: {hit:?}, left: {litter:?}"));
         }
@@ -182,7 +192,7 @@ fn at_once(mut call: Pin<&mut dyn Future<Output = io::Result<()>>>) -> Option<io
 fn settle(engine: &Engine, name: &str) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {
-        assert!(begun.elapsed() < PATIENCE, "{name}: something is in flight for ever");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{name}: something is in flight for ever");
         std::thread::sleep(Duration::from_micros(200));
     }
 }

@@ -4,8 +4,8 @@
 //! answer as those of [`std::fs`] with the same names do. They use the global engine;
 //! [`Engine::fs`](crate::Engine::fs) has them on another one.
 //!
-//! Most of this is operations of the kernel's, which are cancelled when their future is dropped. What
-//! neither io_uring nor Linux AIO has an operation for ([`read_dir`], [`remove_dir_all`],
+//! Most of this is operations of the kernel's, which are cancelled when their future is dropped.
+//! What neither io_uring nor Linux AIO has an operation for ([`read_dir`], [`remove_dir_all`],
 //! [`read_link`], [`canonicalize`], [`set_permissions`], the data of [`copy`], the rename of
 //! [`write_atomic`], [`File`]'s permissions, times and locks) is a blocking call on one of the
 //! engine's threads: 16 for each shard, apart from those that transfer data. Dropped before it has
@@ -33,10 +33,10 @@ mod atomic;
 mod copy;
 mod dir;
 mod file;
-pub(crate) mod lent;
+pub(crate) mod op_result;
 mod open;
-pub(crate) mod outcome;
 mod path;
+pub(crate) mod pooled;
 mod read_dir;
 mod spare;
 #[cfg(test)]
@@ -49,8 +49,8 @@ pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};
 pub use file::{File, FileTimes};
 pub use open::{OpenOptions, Resolve};
 pub use path::{
-    Fs, canonicalize, exists, hard_link, metadata, read, read_link, read_to_string, remove_dir, remove_file, rename,
-    set_permissions, symlink, symlink_metadata, try_exists, write,
+    Fs, canonicalize, exists, hard_link, metadata, read, read_link, read_to_string, remove_dir,
+    remove_file, rename, set_permissions, symlink, symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
 pub use ringway_core::op::{FileType, Metadata};

@@ -1,10 +1,11 @@
 //! Group commit for append-only logs: the records of many tasks, written together and synced once.
 //!
-//! Nothing runs in the background. Records gather in a queue while a group is being written; whichever task is polled first
-//! after that moves the log on: it ends the group, and begins the next.
+//! Nothing runs in the background. Records gather in a queue while a group is being written;
+//! whichever task is polled first after that moves the log on: it ends the group, and begins the
+//! next.
 
 use crate::fs::File;
-use crate::fs::lent::again;
+use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,22 +22,28 @@ const RECORDS: usize = 1024;
 
 /// The end of an append-only log that many tasks write to, with group commit.
 ///
-/// [`append`](Self::append) is ready when its record is on the device. While one group of records is written and synced, the
-/// next one gathers: one write and one `fdatasync(2)` serve as many tasks as wait. Clones append to the same log.
+/// [`append`](Self::append) is ready when its record is on the device. While one group of records
+/// is written and synced, the next one gathers: one write and one `fdatasync(2)` serve as many
+/// tasks as wait. Clones append to the same log.
 ///
-/// - **Order.** Records stand in the file without gaps, in the order in which their futures were first polled, and become durable
-///   in that order: a record that is durable has all before it durable too.
-/// - **Errors** end the log. When a write or a sync fails, each record of its group has that error, and records behind it and
-///   later ones are refused: after a failed sync nobody knows what is on the device, and another one that succeeds proves
-///   nothing. Close the file, read back what it has, and begin anew behind the last good record.
-/// - **What a crash or an error leaves.** Behind the last record that was acknowledged the file may have any part of those that
-///   were not, also a whole record behind a torn one. So records need a length and a checksum of their own, and whoever reads
-///   the log back stops at the first bad record and cuts the file there before it appends again. Without the cut, an old record
-///   may later stand right behind a new one, and be taken for one of the log's.
-/// - **Memory.** The log keeps no records but those of the futures that wait. It is these futures that hold a producer back.
+/// - **Order.** Records stand in the file without gaps, in the order in which their futures were
+///   first polled, and become durable in that order: a record that is durable has all before it
+///   durable too.
+/// - **Errors** end the log. When a write or a sync fails, each record of its group has that error,
+///   and records behind it and later ones are refused: after a failed sync nobody knows what is on
+///   the device, and another one that succeeds proves nothing. Close the file, read back what it
+///   has, and begin anew behind the last good record.
+/// - **What a crash or an error leaves.** WriteBehind the last record that was acknowledged the file may
+///   have any part of those that were not, also a whole record behind a torn one. So records need a
+///   length and a checksum of their own, and whoever reads the log back stops at the first bad
+///   record and cuts the file there before it appends again. Without the cut, an old record may
+///   later stand right behind a new one, and be taken for one of the log's.
+/// - **Memory.** The log keeps no records but those of the futures that wait. It is these futures
+///   that hold a producer back.
 ///
-/// Files opened for direct I/O are refused: a group seldom ends at the end of a block, and what follows would have to write
-/// that block again. So are files opened with `O_APPEND`, whose writes go elsewhere than they are told to.
+/// Files opened for direct I/O are refused: a group seldom ends at the end of a block, and what
+/// follows would have to write that block again. So are files opened with `O_APPEND`, whose writes
+/// go elsewhere than they are told to.
 ///
 /// ```
 /// # #[tokio::main]
@@ -88,7 +95,8 @@ pub struct LogWriter {
 
 struct Shared {
     file: File,
-    /// Apart from the file: the engine has the state while it wakes, and the log may be dropped meanwhile.
+    /// Apart from the file: the engine has the state while it wakes, and the log may be dropped
+    /// meanwhile.
     state: Arc<Mutex<State>>,
     /// Wakes all that wait, when the group that is being written has to be looked at.
     waker: Waker,
@@ -96,7 +104,7 @@ struct Shared {
 
 struct State {
     /// Appends that wait, by key; the free keys.
-    appends: Vec<Option<Waiting>>,
+    appends: Vec<Option<PendingAppend>>,
     free: Vec<usize>,
     /// Keys of those whose records have not begun, in order.
     queue: VecDeque<usize>,
@@ -115,19 +123,19 @@ struct State {
 }
 
 /// One append.
-struct Waiting {
-    stage: Stage,
+struct PendingAppend {
+    stage: AppendStage,
     /// To be woken, once.
     waker: Option<Waker>,
     /// It has let others append before it begins a group.
     has_deferred: bool,
 }
 
-enum Stage {
+enum AppendStage {
     Queued(Buffer),
     /// It is being written at this offset.
     Begun(u64),
-    Over(io::Result<u64>),
+    Done(io::Result<u64>),
     /// It is being written, and its future has been dropped.
     Dropped,
 }
@@ -141,19 +149,20 @@ enum Commit {
 }
 
 impl LogWriter {
-    /// Appends to this file from the offset `end` on: its length. What the file has behind is overwritten. The file must have no
-    /// other writer, and no write on its way of a future that was dropped ([`File::into_std`] waits for those). Its name should
-    /// be durable ([`sync_dir`](crate::fs::sync_dir)).
+    /// Appends to this file from the offset `end` on: its length. What the file has behind is
+    /// overwritten. The file must have no other writer, and no write on its way of a future that
+    /// was dropped ([`File::into_std`] waits for those). Its name should be durable
+    /// ([`sync_dir`](crate::fs::sync_dir)).
     ///
-    /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for what cannot be synced (pipes, sockets), and
-    /// for an offset beyond `i64::MAX`; those of `fcntl(2)`.
+    /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for what cannot be
+    /// synced (pipes, sockets), and for an offset beyond `i64::MAX`; those of `fcntl(2)`.
     pub fn new(file: File, end: u64) -> io::Result<Self> {
         let refused = match () {
             () if !file.is_storage() => Some("a log needs a file that can be synced"),
             () if file.is_direct() => Some("a log's file must not be open for direct I/O"),
-            () if rustix::fs::fcntl_getfl(&file)?.contains(rustix::fs::OFlags::APPEND) => {
-                Some("a log's file must not be open with O_APPEND: the log says itself where it writes")
-            }
+            () if rustix::fs::fcntl_getfl(&file)?.contains(rustix::fs::OFlags::APPEND) => Some(
+                "a log's file must not be open with O_APPEND: the log says itself where it writes",
+            ),
             () if i64::try_from(end).is_err() => Some("an offset over i64::MAX"),
             () => None,
         };
@@ -172,33 +181,37 @@ impl LogWriter {
             max_group: GROUP,
             failed: None,
         }));
-        let waker = Arc::new(Signal(Arc::downgrade(&state))).into();
+        let waker = Arc::new(CommitWaker(Arc::downgrade(&state))).into();
         Ok(Self { shared: Arc::new(Shared { file, state, waker }) })
     }
 
-    /// The most bytes of a group, 1 MiB by default; a longer record is a group of its own. Larger groups make fewer syncs, and
-    /// each takes longer.
+    /// The most bytes of a group, 1 MiB by default; a longer record is a group of its own. Larger
+    /// groups make fewer syncs, and each takes longer.
     pub fn max_group(self, bytes: usize) -> Self {
         self.shared.lock().max_group = bytes;
         self
     }
 
-    /// Appends a record and waits until it is durable, and so are all before it. Where it begins in the file.
+    /// Appends a record and waits until it is durable, and so are all before it. Where it begins in
+    /// the file.
     ///
-    /// Any number of these may wait at once. The record is in its place when the future is first polled. It may be anything that
-    /// is a buffer (see [`IoBuffer`](crate::IoBuffer)), and is not returned.
+    /// Any number of these may wait at once. The record is in its place when the future is first
+    /// polled. It may be anything that is a buffer (see [`IoBuffer`](crate::IoBuffer)), and is not
+    /// returned.
     ///
-    /// Errors: those of `write(2)` and of `fdatasync(2)`, of the group that the record was in; an error of kind Other that names the
-    /// first one, for a log that has failed before. Either way the log has ended, and whether the record is in the file is unknown.
+    /// Errors: those of `write(2)` and of `fdatasync(2)`, of the group that the record was in; an
+    /// error of kind Other that names the first one, for a log that has failed before. Either way
+    /// the log has ended, and whether the record is in the file is unknown.
     ///
-    /// Dropped before its record has begun to be written, it is taken out. After that the record stays: it may be in the file, durable
-    /// or not, and records behind it follow it.
+    /// Dropped before its record has begun to be written, it is taken out. After that the record
+    /// stays: it may be in the file, durable or not, and records behind it follow it.
     pub async fn append<B: Into<Buffer> + Send>(&self, record: B) -> io::Result<u64> {
         Append { shared: &self.shared, record: Some(record.into()), key: None }.await
     }
 
-    /// The file. Clones of the log hold it. When the last of them is dropped, [`File::into_std`] and [`File::close`] of a clone
-    /// taken before get it; a group that is being written, of futures that were dropped, is cancelled then.
+    /// The file. Clones of the log hold it. When the last of them is dropped, [`File::into_std`]
+    /// and [`File::close`] of a clone taken before get it; a group that is being written, of
+    /// futures that were dropped, is cancelled then.
     pub fn file(&self) -> &File {
         &self.shared.file
     }
@@ -236,20 +249,20 @@ impl Future for Append<'_> {
             self.key = Some(state.insert(record, cx.waker()));
         }
         let Some(key) = self.key else { panic!("a future was polled after it was ready") };
-        if !state.is_over(key) {
+        if !state.is_done(key) {
             let old = state.wait(key, cx.waker());
             drop(state);
             drop(old);
             self.shared.advance(key);
             state = self.shared.lock();
         }
-        if !state.is_over(key) {
+        if !state.is_done(key) {
             return Poll::Pending;
         }
         self.key = None;
         let over = state.remove(key);
         drop(state);
-        let Stage::Over(result) = over.stage else { unreachable!("it is over") };
+        let AppendStage::Done(result) = over.stage else { unreachable!("it is over") };
         Poll::Ready(result)
     }
 }
@@ -260,8 +273,8 @@ impl Drop for Append<'_> {
         let mut state = self.shared.lock();
         let waiting = state.waiting(key);
         let waker = waiting.waker.take();
-        let stage = std::mem::replace(&mut waiting.stage, Stage::Dropped);
-        if !matches!(stage, Stage::Begun(_)) {
+        let stage = std::mem::replace(&mut waiting.stage, AppendStage::Dropped);
+        if !matches!(stage, AppendStage::Begun(_)) {
             state.queue.retain(|queued| *queued != key);
             state.remove(key);
         }
@@ -271,9 +284,9 @@ impl Drop for Append<'_> {
 }
 
 /// Tells those that wait that the write of their group has to be looked at.
-struct Signal(Weak<Mutex<State>>);
+struct CommitWaker(Weak<Mutex<State>>);
 
-impl Wake for Signal {
+impl Wake for CommitWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -312,21 +325,27 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Ends the group that has been written, and begins the next, as far as that can be done now. `own` is the key of the caller,
-    /// who looks at its own result.
+    /// Ends the group that has been written, and begins the next, as far as that can be done now.
+    /// `own` is the key of the caller, who looks at its own result.
     fn advance(&self, own: usize) {
         let mut state = self.lock();
         loop {
             let mut commit = match std::mem::replace(&mut state.commit, Commit::Polled) {
                 Commit::Polled => return,
                 Commit::InFlight(commit) if state.is_signalled => commit,
-                Commit::None if !state.queue.is_empty() && !state.defers(own) => state.begin_group(&self.file),
+                Commit::None if !state.queue.is_empty() && !state.defers(own) => {
+                    state.begin_group(&self.file)
+                }
                 Commit::None => {
                     state.commit = Commit::None;
-                    // The caller has just deferred, unless it has its result. The others that wait were woken when the last
-                    // group ended.
+                    // The caller has just deferred, unless it has its result. The others that wait
+                    // were woken when the last group ended.
                     let waiting = state.waiting(own);
-                    let waker = if let Stage::Queued(_) = waiting.stage { waiting.waker.take() } else { None };
+                    let waker = if let AppendStage::Queued(_) = waiting.stage {
+                        waiting.waker.take()
+                    } else {
+                        None
+                    };
                     drop(state);
                     return wake(waker);
                 }
@@ -342,16 +361,18 @@ impl Shared {
             let polled = catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut cx)));
             let (polled, panic) = match polled {
                 Ok(polled) => (polled, None),
-                Err(panic) => {
-                    (Poll::Ready(Err(io::Error::other("a record panicked when it was dropped"))), Some(panic))
-                }
+                Err(panic) => (
+                    Poll::Ready(Err(io::Error::other("a record panicked when it was dropped"))),
+                    Some(panic),
+                ),
             };
             state = self.lock();
             match polled {
                 Poll::Pending => {
                     state.commit = Commit::InFlight(commit);
                     if state.is_signalled {
-                        // Perhaps by itself, to give way to other tasks: it is polled again when they have run.
+                        // Perhaps by itself, to give way to other tasks: it is polled again when
+                        // they have run.
                         let wakers = state.take_wakers();
                         drop(state);
                         return wake(wakers);
@@ -359,7 +380,7 @@ impl Shared {
                 }
                 Poll::Ready(result) => {
                     state.commit = Commit::None;
-                    if let Stage::Begun(_) = state.waiting(own).stage {
+                    if let AppendStage::Begun(_) = state.waiting(own).stage {
                         state.waiting(own).waker = None;
                     }
                     let (wakers, records) = state.end_group(result);
@@ -378,7 +399,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // A group that is being written holds the file. In a forked child the lock may be taken for ever.
+        // A group that is being written holds the file. In a forked child the lock may be taken for
+        // ever.
         if self.is_here() {
             let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
             drop(commit);
@@ -388,7 +410,11 @@ impl Drop for Shared {
 
 impl State {
     fn insert(&mut self, record: Buffer, waker: &Waker) -> usize {
-        let waiting = Some(Waiting { stage: Stage::Queued(record), waker: Some(waker.clone()), has_deferred: false });
+        let waiting = Some(PendingAppend {
+            stage: AppendStage::Queued(record),
+            waker: Some(waker.clone()),
+            has_deferred: false,
+        });
         let key = match self.free.pop() {
             Some(key) => {
                 self.appends[key] = waiting;
@@ -403,12 +429,12 @@ impl State {
         key
     }
 
-    fn waiting(&mut self, key: usize) -> &mut Waiting {
+    fn waiting(&mut self, key: usize) -> &mut PendingAppend {
         self.appends[key].as_mut().expect("an append has its key until it is removed")
     }
 
-    fn is_over(&mut self, key: usize) -> bool {
-        matches!(self.waiting(key).stage, Stage::Over(_))
+    fn is_done(&mut self, key: usize) -> bool {
+        matches!(self.waiting(key).stage, AppendStage::Done(_))
     }
 
     /// Keeps the waker, and gives the one that it replaces.
@@ -420,26 +446,28 @@ impl State {
         }
     }
 
-    fn remove(&mut self, key: usize) -> Waiting {
+    fn remove(&mut self, key: usize) -> PendingAppend {
         self.free.push(key);
         self.appends[key].take().expect("an append is removed once")
     }
 
-    /// Those of all that wait, the group's first. Any of them moves the log on, and each may be one that is dropped, or not polled
-    /// for a while: so when there is something to do, all are woken.
+    /// Those of all that wait, the group's first. Any of them moves the log on, and each may be one
+    /// that is dropped, or not polled for a while: so when there is something to do, all are woken.
     fn take_wakers(&mut self) -> Vec<Waker> {
         let keys = self.group.iter().chain(&self.queue);
         keys.filter_map(|key| self.appends[*key].as_mut()?.waker.take()).collect()
     }
 
-    /// Whether the caller leaves it to a later poll to begin the next group; it is to be woken again. Those whose records have
-    /// just been written are about to append the next ones. They were woken before, so they come first.
+    /// Whether the caller leaves it to a later poll to begin the next group; it is to be woken
+    /// again. Those whose records have just been written are about to append the next ones. They
+    /// were woken before, so they come first.
     fn defers(&mut self, own: usize) -> bool {
         if !self.is_gathering {
             return false;
         }
         let waiting = self.waiting(own);
-        !matches!(waiting.stage, Stage::Queued(_)) || !std::mem::replace(&mut waiting.has_deferred, true)
+        !matches!(waiting.stage, AppendStage::Queued(_))
+            || !std::mem::replace(&mut waiting.has_deferred, true)
     }
 
     /// The write of the first records of the queue; there must be one.
@@ -451,12 +479,13 @@ impl State {
         {
             let offset = self.end;
             let stage = &mut self.waiting(key).stage;
-            let Stage::Queued(record) = std::mem::replace(stage, Stage::Begun(offset)) else {
+            let AppendStage::Queued(record) = std::mem::replace(stage, AppendStage::Begun(offset))
+            else {
                 unreachable!("what is in the queue has not begun")
             };
             let end = offset + record.len() as u64;
             if !records.is_empty() && end - begin > self.max_group as u64 {
-                self.waiting(key).stage = Stage::Queued(record);
+                self.waiting(key).stage = AppendStage::Queued(record);
                 break;
             }
             self.end = end;
@@ -467,16 +496,17 @@ impl State {
         Box::pin(file.clone().write_records(records, begin))
     }
 
-    /// Notes the result of each record of the group, and of those behind it if it has failed. The wakers of all that wait, and
-    /// the records that will not be written.
-    fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<Stage>) {
+    /// Notes the result of each record of the group, and of those behind it if it has failed. The
+    /// wakers of all that wait, and the records that will not be written.
+    fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<AppendStage>) {
         let wakers = self.take_wakers();
         self.is_gathering = self.group.len() + self.queue.len() > 1;
         for key in std::mem::take(&mut self.group) {
             let waiting = self.waiting(key);
             match waiting.stage {
-                Stage::Begun(offset) => {
-                    waiting.stage = Stage::Over(result.as_ref().map(|()| offset).map_err(again));
+                AppendStage::Begun(offset) => {
+                    waiting.stage =
+                        AppendStage::Done(result.as_ref().map(|()| offset).map_err(clone_error));
                 }
                 _ => drop(self.remove(key)),
             }
@@ -485,7 +515,10 @@ impl State {
         if let Err(error) = result {
             for key in std::mem::take(&mut self.queue) {
                 let waiting = self.waiting(key);
-                records.push(std::mem::replace(&mut waiting.stage, Stage::Over(Err(refused(&error)))));
+                records.push(std::mem::replace(
+                    &mut waiting.stage,
+                    AppendStage::Done(Err(refused(&error))),
+                ));
             }
             self.failed = Some(error);
         }

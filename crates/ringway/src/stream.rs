@@ -1,19 +1,20 @@
-//! Streams: a file read or written from one end to the other, with chunks on their way before they are asked for.
+//! Streams: a file read or written from one end to the other, with chunks on their way before they
+//! are asked for.
 //!
-//! [`Reader`] and [`Writer`] know no runtime and no trait; `tokio.rs` and `futures.rs` beside them lend them to the
-//! traits of either.
+//! [`Reader`] and [`Writer`] know no runtime and no trait; `tokio.rs` and `futures.rs` beside them
+//! lend them to the traits of either.
 
-mod ahead;
-mod behind;
 #[cfg(feature = "futures")]
 mod blocks;
+mod eager;
 #[cfg(feature = "futures")]
 mod futures;
 mod ranges;
+mod read_ahead;
 mod reader;
-mod started;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod write_behind;
 mod writer;
 
 #[cfg(feature = "futures")]
@@ -33,7 +34,8 @@ const CHUNK: usize = 256 << 10;
 const LARGEST_CHUNK: usize = 1 << 30;
 /// Chunks on their way where nothing is said.
 const DEPTH: usize = 4;
-/// The most chunks on their way: as many transfers as an engine has in flight where nothing is said.
+/// The most chunks on their way: as many transfers as an engine has in flight where nothing is
+/// said.
 const DEEPEST: usize = 256;
 
 /// What a chunk of so many bytes, 1 to [`LARGEST_CHUNK`], is for this file: whole blocks.
@@ -46,8 +48,8 @@ fn block_of(file: &File) -> u64 {
     if file.is_direct() { u64::from(file.alignment().offset_align.max(1)) } else { 1 }
 }
 
-/// Where the chunk ends that has the byte at `offset`: chunks begin and end at multiples of their size, so that all but
-/// the first and the last are whole blocks and pages.
+/// Where the chunk ends that has the byte at `offset`: chunks begin and end at multiples of their
+/// size, so that all but the first and the last are whole blocks and pages.
 fn end_of_chunk(offset: u64, chunk: u64) -> u64 {
     (offset / chunk + 1).saturating_mul(chunk)
 }
@@ -59,6 +61,11 @@ fn has_offsets(file: &File) -> io::Result<()> {
 
 /// An offset that a file can have.
 fn checked(offset: Option<u64>) -> io::Result<u64> {
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "seek to before the beginning or beyond i64::MAX");
+    let outside = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "seek to before the beginning or beyond i64::MAX",
+        )
+    };
     offset.filter(|offset| *offset <= LARGEST_OFFSET).ok_or_else(outside)
 }

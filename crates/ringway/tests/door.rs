@@ -1,7 +1,8 @@
-//! The door in everyday use, on tokio: what is written is read, and errors are what the kernel says.
+//! The door in everyday use, on tokio: what is written is read, and errors are what the kernel
+//! says.
 
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{At, BackendKind, Engine, Merge, Reaping};
+use ringway::{BackendKind, Coalesce, Engine, Position, Reaping};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,7 +25,7 @@ async fn what_is_written_is_read() -> io::Result<()> {
     let parts = file.read_ranges(&[10..20, 90_000..90_001, 0..5, 5..5]).await?;
     let wanted = [&content[10..20], &content[90_000..90_001], &content[0..5], &[]];
     assert!(parts.iter().zip(wanted).all(|(part, wanted)| part[..] == *wanted));
-    let (read, buf) = file.read_at(vec![0; 10], At::Cursor).await;
+    let (read, buf) = file.read_at(vec![0; 10], Position::Current).await;
     assert_eq!((read?, &buf[..]), (10, &content[..10]));
     assert_eq!(file.metadata().await?.len(), 100_000);
     file.close().await?;
@@ -43,11 +44,14 @@ async fn direct_reads_may_be_anywhere() -> io::Result<()> {
     for range in [0..1, 511..513, 4095..9000, 29_999..40_000, 30_001..30_002] {
         let wanted = &content[range.start as usize..content.len().min(range.end as usize)];
         assert_eq!(&file.read(range.clone()).await?[..], wanted, "{range:?}");
-        let (read, buf) = file.read_at(vec![0; (range.end - range.start) as usize], range.start).await;
+        let (read, buf) =
+            file.read_at(vec![0; (range.end - range.start) as usize], range.start).await;
         assert_eq!(&buf[..read?], wanted, "{range:?}");
     }
     let ranges: Vec<_> = (0..300).map(|at| at * 100..at * 100 + 7).collect();
-    for (part, range) in file.read_ranges_each(&ranges, &Merge::never()).await?.into_iter().zip(&ranges) {
+    for (part, range) in
+        file.read_ranges_each(&ranges, &Coalesce::never()).await?.into_iter().zip(&ranges)
+    {
         assert_eq!(part?[..], content[range.start as usize..range.end as usize]);
     }
     Ok(())
@@ -63,8 +67,9 @@ async fn errors_are_the_kernels() {
     assert_eq!((read.unwrap_err().kind(), buf.len()), (io::ErrorKind::InvalidInput, 3));
 }
 
-/// Sixty-four scattered reads are one submission, and mostly their completions are found without a system call. (The best of some
-/// tries counts: completions that trickle in may be asked for once more.)
+/// Sixty-four scattered reads are one submission, and mostly their completions are found without a
+/// system call. (The best of some tries counts: completions that trickle in may be asked for once
+/// more.)
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_are_one_submission() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -74,8 +79,12 @@ async fn ranges_are_one_submission() -> io::Result<()> {
     File::open(&path).await?.sync_all().await?;
     let engine = Engine::builder().build()?;
     if engine.backend() != BackendKind::Uring {
-        println!("skipped: the backend is {}, which counts its calls in other ways", engine.backend());
-        let expected = std::env::var_os("CI").is_none() || std::env::var_os("RINGWAY_BACKEND").is_some();
+        println!(
+            "skipped: the backend is {}, which counts its calls in other ways",
+            engine.backend()
+        );
+        let expected =
+            std::env::var_os("CI").is_none() || std::env::var_os("RINGWAY_BACKEND").is_some();
         assert!(expected, "io_uring is expected to be granted here");
         return Ok(());
     }
@@ -100,8 +109,9 @@ async fn ranges_are_one_submission() -> io::Result<()> {
     Ok(())
 }
 
-/// On io_uring whoever enters copies what goes through the page cache, so no enter takes many such reads, and who has entered some leaves
-/// the others to the reaper, here the test. Direct reads are entered together.
+/// On io_uring whoever enters copies what goes through the page cache, so no enter takes many such
+/// reads, and who has entered some leaves the others to the reaper, here the test. Direct reads are
+/// entered together.
 #[test]
 fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
     const READS: u64 = 64;
@@ -111,19 +121,31 @@ fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
     for kind in [BackendKind::Uring, BackendKind::Threads] {
         // (How many reads of how many bytes, and how many of them an enter takes.)
         let bounded = |some| if kind == BackendKind::Uring { some } else { READS };
-        for (len, direct, most) in [(4096, true, READS), (4096, false, bounded(16)), (32 << 10, false, bounded(4))] {
+        for (len, direct, most) in
+            [(4096, true, READS), (4096, false, bounded(16)), (32 << 10, false, bounded(4))]
+        {
             // So that every read is an operation.
-            let builder = Engine::builder().backend(kind).shards(1).reaping(Reaping::ByHand).try_cached(false);
+            let builder = Engine::builder()
+                .backend(kind)
+                .shards(1)
+                .reaping(Reaping::Manual)
+                .try_cached(false);
             let engine = match builder.build() {
                 Ok(engine) => engine,
                 Err(error) => {
                     println!("skipped: {kind}: {error}");
-                    assert!(std::env::var_os("CI").is_none(), "{kind} is expected to be granted here");
+                    assert!(
+                        std::env::var_os("CI").is_none(),
+                        "{kind} is expected to be granted here"
+                    );
                     continue;
                 }
             };
             let file = std::fs::File::options();
-            let file = { file }.read(true).custom_flags(if direct { libc::O_DIRECT } else { 0 }).open(&path)?;
+            let file = { file }
+                .read(true)
+                .custom_flags(if direct { libc::O_DIRECT } else { 0 })
+                .open(&path)?;
             let file = File::with_engine(file.into(), &engine);
             let ranges: Vec<_> = (0..READS).map(|at| at << 20..(at << 20) + len).collect();
             let mut reads = Box::pin(file.read_ranges(&ranges));
@@ -137,17 +159,28 @@ fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
             let mut entered = 0;
             loop {
                 let batches = engine.stats().batches;
-                assert!(batches.operations - entered <= most, "{kind}, {len}, {direct}: {batches:?} after {entered}");
+                assert!(
+                    batches.operations - entered <= most,
+                    "{kind}, {len}, {direct}: {batches:?} after {entered}"
+                );
                 assert!(batches.largest <= most, "{kind}, {len}, {direct}: {batches:?}");
-                assert!(batches.operations > entered || entered == READS, "{kind}, {len}, {direct}: nobody is told");
+                assert!(
+                    batches.operations > entered || entered == READS,
+                    "{kind}, {len}, {direct}: nobody is told"
+                );
                 entered = batches.operations;
                 if let Poll::Ready(parts) = ready {
-                    assert!(parts?.iter().all(|part| part.len() == len as usize && part.iter().all(|byte| *byte == 0)));
+                    assert!(parts?.iter().all(
+                        |part| part.len() == len as usize && part.iter().all(|byte| *byte == 0)
+                    ));
                     break;
                 }
                 let mut readable = [PollFd::from_borrowed_fd(engine.readable()?, PollFlags::IN)];
                 poll(&mut readable, Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?;
-                assert!(!readable[0].revents().is_empty(), "{kind}, {len}, {direct}: nothing happens any more");
+                assert!(
+                    !readable[0].revents().is_empty(),
+                    "{kind}, {len}, {direct}: nothing happens any more"
+                );
                 engine.reap();
                 ready = reads.as_mut().poll(&mut cx);
             }

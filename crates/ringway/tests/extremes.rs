@@ -1,9 +1,10 @@
-//! Numbers at the ends of their ranges, in every setter and every call that takes an offset or a length: an answer or an
-//! error, as the system call's, and never a panic, a wrap-around or memory without bounds.
+//! Numbers at the ends of their ranges, in every setter and every call that takes an offset or a
+//! length: an answer or an error, as the system call's, and never a panic, a wrap-around or memory
+//! without bounds.
 
 use futures::executor::block_on;
 use ringway::fs::{File, OpenOptions};
-use ringway::{Advice, At, BackendKind, Engine, EngineBuilder, Merge, SqPoll};
+use ringway::{Advice, BackendKind, Coalesce, Engine, EngineBuilder, Position, SqPoll};
 use std::io;
 use std::ops::{Bound, Range};
 use std::time::Duration;
@@ -11,8 +12,18 @@ use std::time::Duration;
 const LEN: usize = 300_000;
 const LAST: u64 = i64::MAX as u64;
 /// Offsets and lengths near every end that there is.
-const FAR: [u64; 10] =
-    [LAST - 4096, LAST - 1, LAST, LAST + 1, LAST + 4096, u64::MAX - 4096, u64::MAX - 1, u64::MAX, 1 << 62, 1 << 44];
+const FAR: [u64; 10] = [
+    LAST - 4096,
+    LAST - 1,
+    LAST,
+    LAST + 1,
+    LAST + 4096,
+    u64::MAX - 4096,
+    u64::MAX - 1,
+    u64::MAX,
+    1 << 62,
+    1 << 44,
+];
 
 fn content() -> Vec<u8> {
     (0..LEN).map(|at| (at % 251) as u8).collect()
@@ -42,7 +53,14 @@ fn on_every_file(case: impl AsyncFn(File, &str)) {
             let what = format!("{:?}, direct: {direct}", engine.backend());
             block_on(async {
                 let mut options = OpenOptions::new();
-                match options.read(true).write(true).direct(direct).engine(&engine).open(&path).await {
+                match options
+                    .read(true)
+                    .write(true)
+                    .direct(direct)
+                    .engine(&engine)
+                    .open(&path)
+                    .await
+                {
                     Ok(file) => case(file, &what).await,
                     Err(error) => println!("skipped: {what}: {error}"),
                 }
@@ -64,7 +82,10 @@ fn chunks_and_depths() {
                 while let Some(block) = reader.next_block().await.unwrap() {
                     read.extend_from_slice(&block);
                 }
-                assert!(read == content[..LEN.min(range.end as usize)], "{what}: chunk {chunk}, depth {depth}");
+                assert!(
+                    read == content[..LEN.min(range.end as usize)],
+                    "{what}: chunk {chunk}, depth {depth}"
+                );
                 let len = if chunk == 0 { 5 } else { LEN };
                 let mut writer = file.writer().chunk(chunk).write_behind(depth);
                 writer.write_all(&content[..len]).await.unwrap();
@@ -73,7 +94,10 @@ fn chunks_and_depths() {
                 } else {
                     writer.flush().await.unwrap();
                 }
-                assert!(file.read(0..LEN as u64).await.unwrap() == content, "{what}: chunk {chunk}, depth {depth}");
+                assert!(
+                    file.read(0..LEN as u64).await.unwrap() == content,
+                    "{what}: chunk {chunk}, depth {depth}"
+                );
             }
         }
     });
@@ -87,7 +111,9 @@ fn streams_that_begin_at_the_end_of_all_offsets() {
                 // Nothing is there, or (a direct read's last block) nothing can be.
                 let nothing = |read: io::Result<Option<ringway::Block>>| match read {
                     Ok(block) => assert!(block.is_none(), "{what}: {at}"),
-                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{what}: {at}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{what}: {at}")
+                    }
                 };
                 let mut reader = file.reader().chunk(chunk);
                 reader.seek_to(at);
@@ -97,11 +123,17 @@ fn streams_that_begin_at_the_end_of_all_offsets() {
                 assert!(reader.next_block().await.unwrap().is_some());
                 nothing(file.reader().chunk(chunk).range(at..).next_block().await);
                 nothing(file.reader().chunk(chunk).range(at..=u64::MAX).next_block().await);
-                nothing(file.reader().range((Bound::Excluded(at), Bound::Unbounded)).next_block().await);
+                nothing(
+                    file.reader().range((Bound::Excluded(at), Bound::Unbounded)).next_block().await,
+                );
                 let backwards = Range { start: at, end: 5 };
                 nothing(file.reader().chunk(chunk).range(backwards).next_block().await);
                 let mut reader = file.reader();
-                assert_eq!(reader.seek(io::SeekFrom::Start(at)).await.is_ok(), at <= LAST, "{what}: {at}");
+                assert_eq!(
+                    reader.seek(io::SeekFrom::Start(at)).await.is_ok(),
+                    at <= LAST,
+                    "{what}: {at}"
+                );
                 for distance in [i64::MIN, i64::MAX] {
                     let _ = reader.seek(io::SeekFrom::Current(distance)).await;
                     let _ = reader.seek(io::SeekFrom::End(distance)).await;
@@ -127,31 +159,48 @@ fn offsets_and_lengths() {
     on_every_file(async |file, what| {
         let direct = file.is_direct();
         for at in FAR {
-            let none = |read: io::Result<usize>| assert!(read.is_err() || matches!(read, Ok(0)), "{what}: {at}");
+            let none = |read: io::Result<usize>| {
+                assert!(read.is_err() || matches!(read, Ok(0)), "{what}: {at}")
+            };
             none(file.read_at(vec![0; 4096], at).await.0);
             none(file.read_vectored_at(vec![vec![0; 4096]; 2], at).await.0);
             assert!(file.read_exact_at(vec![0; 4096], at).await.0.is_err(), "{what}: {at}");
             if at > 1 << 44 {
                 assert!(file.write_at(vec![0; 4096], at).await.0.is_err(), "{what}: {at}");
-                assert!(file.write_all_vectored_at(vec![vec![0; 4096]; 2], at).await.0.is_err(), "{what}: {at}");
+                assert!(
+                    file.write_all_vectored_at(vec![vec![0; 4096]; 2], at).await.0.is_err(),
+                    "{what}: {at}"
+                );
                 assert!(file.set_len(at).await.is_err(), "{what}: {at}");
                 assert!(file.allocate(at, 1).await.is_err(), "{what}: {at}");
                 assert!(file.allocate(1, at).await.is_err(), "{what}: {at}");
             }
-            let ranges = [at..at, at..at.saturating_add(1), at - 1..at, Range { start: at, end: 0 }, at..u64::MAX];
+            let ranges = [
+                at..at,
+                at..at.saturating_add(1),
+                at - 1..at,
+                Range { start: at, end: 0 },
+                at..u64::MAX,
+            ];
             for range in ranges {
                 match file.read(range.clone()).await {
                     Ok(block) => assert!(block.is_empty(), "{what}: {range:?}"),
                     Err(error) => {
                         let kind = error.kind();
-                        let known =
-                            [io::ErrorKind::InvalidInput, io::ErrorKind::OutOfMemory, io::ErrorKind::FileTooLarge];
+                        let known = [
+                            io::ErrorKind::InvalidInput,
+                            io::ErrorKind::OutOfMemory,
+                            io::ErrorKind::FileTooLarge,
+                        ];
                         assert!(known.contains(&kind), "{what}: {range:?}: {error}");
                     }
                 }
-                let widest = Merge::default().gap(u64::MAX).largest(u64::MAX).amplification(f64::INFINITY);
+                let widest = Coalesce::default()
+                    .gap(u64::MAX)
+                    .largest(u64::MAX)
+                    .amplification(f64::INFINITY);
                 let asked = [0..10, range.clone()];
-                if let Ok(parts) = file.read_ranges_each(&asked, &Merge::never()).await {
+                if let Ok(parts) = file.read_ranges_each(&asked, &Coalesce::never()).await {
                     assert_eq!(parts[0].as_ref().unwrap().len(), 10, "{what}: {range:?}");
                 }
                 // All of it together is more than memory holds, or all that there is.
@@ -170,7 +219,8 @@ fn offsets_and_lengths() {
     });
 }
 
-/// More buffers than one system call takes: a short transfer, as `std` has it, and all of them by the other forms.
+/// More buffers than one system call takes: a short transfer, as `std` has it, and all of them by
+/// the other forms.
 #[test]
 fn more_buffers_than_a_call_takes() {
     on_every_file(async |file, what| {
@@ -183,32 +233,46 @@ fn more_buffers_than_a_call_takes() {
             for len in [1, 7] {
                 let (read, buffers) = file.read_vectored_at(vec![vec![0; len]; count], 3).await;
                 assert_eq!(read.unwrap(), most * len, "{what}: {count} of {len}");
-                assert_eq!(buffers.concat()[..most * len], content[3..][..most * len], "{what}: {count}");
+                assert_eq!(
+                    buffers.concat()[..most * len],
+                    content[3..][..most * len],
+                    "{what}: {count}"
+                );
                 let (read, buffers) = file.read_all_vectored_at(vec![vec![0; len]; count], 3).await;
                 assert_eq!(read.unwrap(), count * len, "{what}: {count} of {len}");
                 assert!(buffers.concat() == content[3..][..count * len], "{what}: {count}");
-                let given: Vec<Vec<u8>> = content[3..][..count * len].chunks(len).map(Vec::from).collect();
+                let given: Vec<Vec<u8>> =
+                    content[3..][..count * len].chunks(len).map(Vec::from).collect();
                 let zero = file.write_all_at(vec![0; count * len], 3).await.0;
                 zero.unwrap();
                 let (written, _) = file.write_vectored_at(given.clone(), 3).await;
                 assert_eq!(written.unwrap(), most * len, "{what}: {count} of {len}");
                 let (written, back) = file.write_all_vectored_at(given.clone(), 3).await;
                 written.unwrap();
-                assert!(back == given && file.read(0..LEN as u64).await.unwrap() == content, "{what}: {count}");
+                assert!(
+                    back == given && file.read(0..LEN as u64).await.unwrap() == content,
+                    "{what}: {count}"
+                );
             }
             // Empty ones among them, and the end of the file.
             let mut buffers = vec![vec![]; count];
             buffers[count - 1] = vec![0; 100];
             let (read, buffers) = file.read_all_vectored_at(buffers, LEN as u64 - 50).await;
-            assert_eq!((read.unwrap(), &buffers[count - 1][..50]), (50, &content[LEN - 50..]), "{what}: {count}");
-            let (read, _) = file.read_all_vectored_at(vec![vec![0; 1]; count], LEN as u64 - 50).await;
+            assert_eq!(
+                (read.unwrap(), &buffers[count - 1][..50]),
+                (50, &content[LEN - 50..]),
+                "{what}: {count}"
+            );
+            let (read, _) =
+                file.read_all_vectored_at(vec![vec![0; 1]; count], LEN as u64 - 50).await;
             assert_eq!(read.unwrap(), 50, "{what}: {count}");
         }
         let (read, _) = file.read_vectored_at(Vec::<Vec<u8>>::new(), 0).await;
         assert_eq!(read.unwrap(), 0);
-        let (read, _) = file.read_vectored_at(vec![vec![0; 1]; 2000], At::Cursor).await;
+        let (read, _) = file.read_vectored_at(vec![vec![0; 1]; 2000], Position::Current).await;
         assert_eq!(read.unwrap(), 1024, "{what}");
-        let (read, buffers) = file.read_all_vectored_at(vec![vec![0; 1]; 2000], At::Cursor).await;
+        let (read, buffers) =
+            file.read_all_vectored_at(vec![vec![0; 1]; 2000], Position::Current).await;
         assert_eq!(read.unwrap(), 2000, "{what}");
         assert!(buffers.concat() == content[1024..3024], "{what}");
     });
@@ -231,7 +295,10 @@ fn settings_of_an_engine() {
         ("fixed_buffers, both", |builder, number| builder.fixed_buffers(number, number)),
         ("close_wait", |builder, number| builder.close_wait(Duration::from_secs(number as u64))),
         ("sqpoll", |builder, number| {
-            builder.sqpoll(SqPoll { idle: Duration::from_secs(number as u64), cpu: Some(number as u32) })
+            builder.sqpoll(SqPoll {
+                idle: Duration::from_secs(number as u64),
+                cpu: Some(number as u32),
+            })
         }),
     ];
     let dir = tempfile::tempdir().unwrap();
@@ -242,7 +309,8 @@ fn settings_of_an_engine() {
             for number in [0, 1, 1 << 16, u32::MAX as usize, usize::MAX] {
                 match set(Engine::builder().backend(kind).shards(1), number).build() {
                     Ok(engine) => {
-                        let file = File::with_engine(std::fs::File::open(&path).unwrap().into(), &engine);
+                        let file =
+                            File::with_engine(std::fs::File::open(&path).unwrap().into(), &engine);
                         let read = block_on(file.read(0..10)).unwrap();
                         assert_eq!(read, content()[..10], "{kind}: {name} {number}");
                     }

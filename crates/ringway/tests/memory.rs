@@ -1,5 +1,6 @@
-//! Memory of reads: what a read does not fill is not touched, and what is kept is not much larger than what was read. One
-//! test, in a process of its own, since it looks at all of the process's memory.
+//! Memory of reads: what a read does not fill is not touched, and what is kept is not much larger
+//! than what was read. One test, in a process of its own, since it looks at all of the process's
+//! memory.
 
 use ringway::fs::File;
 use ringway::{BackendKind, Engine};
@@ -41,7 +42,10 @@ fn of(engine: &Engine) {
             let parts = file.read_ranges(&[0..len as u64, 10..20]).await.unwrap();
             assert_eq!((parts[0].len(), parts[1].len()), (300 << 10, 10));
         }
-        assert!(resident("VmHWM") - before < 48 * MIB, "memory was touched that nothing was read into");
+        assert!(
+            resident("VmHWM") - before < 48 * MIB,
+            "memory was touched that nothing was read into"
+        );
 
         let before = resident("VmRSS");
         let mut kept = Vec::new();
@@ -63,7 +67,14 @@ fn of(engine: &Engine) {
     // Its first poll has done all that it does by itself: it has not touched the memory either.
     let before = resident("VmHWM");
     let fifo = dir.path().join("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
     let both = std::fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
     let pipe = File::with_engine(both.into(), engine);
     let mut read = pin!(pipe.read(0..1 << 30));

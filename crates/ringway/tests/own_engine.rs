@@ -7,7 +7,7 @@ mod common;
 
 use futures::executor::block_on;
 use ringway::fs::{DirBuilder, File, OpenOptions, Resolve};
-use ringway::{At, BackendKind, Engine};
+use ringway::{BackendKind, Engine, Position};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +21,13 @@ fn each(test: &str, body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
 }
 
 /// As `each`, with something done to the process before.
-fn each_after(test: &str, before: impl FnOnce(), body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
-    let prepare = |command: &mut std::process::Command| _ = command.env("RINGWAY_BACKEND", "none of them");
+fn each_after(
+    test: &str,
+    before: impl FnOnce(),
+    body: impl AsyncFn(&Engine, &Path) -> io::Result<()>,
+) {
+    let prepare =
+        |command: &mut std::process::Command| _ = command.env("RINGWAY_BACKEND", "none of them");
     common::in_child(test, prepare, || {
         before();
         assert_eq!(Engine::global().unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -100,8 +105,13 @@ fn paths_lead_only_where_they_may() {
             Err(error) => Err(error),
         };
         let inside = b"inside".to_vec();
-        for resolve in [Resolve::BENEATH, Resolve::IN_ROOT, Resolve::NO_SYMLINKS, Resolve::NO_XDEV, Resolve::default()]
-        {
+        for resolve in [
+            Resolve::BENEATH,
+            Resolve::IN_ROOT,
+            Resolve::NO_SYMLINKS,
+            Resolve::NO_XDEV,
+            Resolve::default(),
+        ] {
             assert_eq!(open("file", resolve).await?, inside, "{resolve:?}");
         }
         let errno = |result: io::Result<Vec<u8>>| result.unwrap_err().raw_os_error().unwrap();
@@ -183,7 +193,7 @@ fn a_file_becomes_one_of_std() {
         let path = dir.join("file");
         std::fs::write(&path, b"0123456789")?;
         let file = engine.open(&path).await?;
-        file.read_at(vec![0; 3], At::Cursor).await.0?;
+        file.read_at(vec![0; 3], Position::Current).await.0?;
         // Clones and streams hold it.
         let clone = file.clone();
         assert_eq!(clone.into_std().await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -201,7 +211,7 @@ fn a_file_becomes_one_of_std() {
         // A read that waits holds the file when its future is dropped, until it has been cancelled.
         let (reader, mut writer) = io::pipe()?;
         let pipe = File::with_engine(reader.into(), engine);
-        let mut read = Box::pin(pipe.read_at(vec![0; 10], At::Cursor));
+        let mut read = Box::pin(pipe.read_at(vec![0; 10], Position::Current));
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(read);
         let mut std = pipe.into_std().await?;
@@ -214,14 +224,22 @@ fn a_file_becomes_one_of_std() {
         // Dropped while it waits, it is closed.
         let (reader, writer) = io::pipe()?;
         let pipe = File::with_engine(reader.into(), engine);
-        let mut read = Box::pin(pipe.read_at(vec![0; 10], At::Cursor));
+        let mut read = Box::pin(pipe.read_at(vec![0; 10], Position::Current));
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(read);
-        if let Poll::Ready(std) = pin!(pipe.into_std()).poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(std) =
+            pin!(pipe.into_std()).poll(&mut Context::from_waker(Waker::noop()))
+        {
             drop(std?);
         }
         let mut hangup = [rustix::event::PollFd::new(&writer, rustix::event::PollFlags::ERR)];
-        assert_eq!(rustix::event::poll(&mut hangup, Some(&rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 }))?, 1);
+        assert_eq!(
+            rustix::event::poll(
+                &mut hangup,
+                Some(&rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 })
+            )?,
+            1
+        );
         Ok(())
     });
 }
@@ -237,8 +255,9 @@ fn names_for_the_meantime_are_the_writers() {
             let path = dir.join("file");
             let entries = || -> Vec<_> {
                 let entries = std::fs::read_dir(dir).unwrap();
-                let mut names: Vec<_> =
-                    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+                let mut names: Vec<_> = entries
+                    .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                    .collect();
                 names.sort();
                 names
             };
@@ -247,7 +266,10 @@ fn names_for_the_meantime_are_the_writers() {
                 let mut file = engine.fs().create_atomic(&path).await?.chunk(1);
                 let with_another = entries();
                 assert_eq!(with_another.len(), before.len() + 1);
-                assert!(with_another[0].starts_with(".file.") && with_another[0].ends_with(".tmp"), "{with_another:?}");
+                assert!(
+                    with_another[0].starts_with(".file.") && with_another[0].ends_with(".tmp"),
+                    "{with_another:?}"
+                );
                 file.write_all(b"lost").await?;
                 drop(file);
                 assert_eq!(entries(), before);

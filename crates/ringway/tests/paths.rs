@@ -1,4 +1,5 @@
-//! The functions that take paths do what those of `std::fs` do, and `write_atomic` does all or nothing.
+//! The functions that take paths do what those of `std::fs` do, and `write_atomic` does all or
+//! nothing.
 
 use ringway::fs::{self, File, OpenOptions, Resolve};
 use std::io;
@@ -6,8 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -32,7 +35,10 @@ async fn files_are_written_read_copied_renamed_and_removed() -> io::Result<()> {
     assert!(fs::try_exists(at("five")).await?);
     fs::remove_file(at("four")).await?;
     assert!(!fs::try_exists(at("five")).await?, "it leads nowhere");
-    assert_eq!(fs::try_exists(at("one").join("below")).await.unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    assert_eq!(
+        fs::try_exists(at("one").join("below")).await.unwrap_err().kind(),
+        io::ErrorKind::NotADirectory
+    );
     fs::write(at("one"), b"short".to_vec()).await?;
     assert_eq!(fs::read_to_string(at("one")).await?, "short");
     fs::write(at("one"), vec![0xff]).await?;
@@ -58,7 +64,10 @@ async fn directories_are_made_with_those_above_them() -> io::Result<()> {
     fs::create_dir_all(&deep).await?;
     assert!(dir.path().join("a/b/c").is_dir());
     fs::remove_dir(dir.path().join("a/b/c")).await?;
-    assert_eq!(fs::remove_dir(dir.path().join("a")).await.unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+    assert_eq!(
+        fs::remove_dir(dir.path().join("a")).await.unwrap_err().kind(),
+        io::ErrorKind::DirectoryNotEmpty
+    );
     fs::write(dir.path().join("file"), b"x".to_vec()).await?;
     let below = fs::create_dir_all(dir.path().join("file/below")).await.unwrap_err();
     assert_eq!(below.kind(), io::ErrorKind::NotADirectory);
@@ -85,7 +94,10 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
     std::fs::write(dir.path().join("taken/full"), b"")?;
     assert!(fs::write_atomic(dir.path().join("taken"), b"x".to_vec()).await.is_err());
     assert_eq!(names(dir.path()), ["settings", "taken"]);
-    assert_eq!(fs::write_atomic("/", b"x".to_vec()).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(
+        fs::write_atomic("/", b"x".to_vec()).await.unwrap_err().kind(),
+        io::ErrorKind::InvalidInput
+    );
     // Dropped at any point it leaves the old content, or the new.
     for polls in 0..40 {
         let content = format!("content {polls}").into_bytes();
@@ -116,7 +128,8 @@ async fn a_directory_to_begin_at() -> io::Result<()> {
     let link = OpenOptions::new().read(true).nofollow(true).in_dir(&handle).open("link").await;
     assert_eq!(link.unwrap_err().raw_os_error(), Some(libc::ELOOP));
 
-    let outside = OpenOptions::new().read(true).resolve(Resolve::BENEATH).in_dir(&handle).open("../..").await;
+    let outside =
+        OpenOptions::new().read(true).resolve(Resolve::BENEATH).in_dir(&handle).open("../..").await;
     assert_eq!(outside.unwrap_err().kind(), io::ErrorKind::CrossesDevices);
     Ok(())
 }
@@ -125,13 +138,15 @@ async fn a_directory_to_begin_at() -> io::Result<()> {
 async fn what_else_is_done_with_a_file() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("file");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path).await?;
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path).await?;
     let again = OpenOptions::new().write(true).create_new(true).open(&path).await;
     assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     file.allocate(0, 100_000).await?;
     assert_eq!(file.metadata().await?.len(), 100_000);
     file.set_len(10).await?;
-    let (written, parts) = file.write_all_vectored_at(vec![b"abc".to_vec(), b"defg".to_vec()], 5).await;
+    let (written, parts) =
+        file.write_all_vectored_at(vec![b"abc".to_vec(), b"defg".to_vec()], 5).await;
     written?;
     assert_eq!(parts[1], b"defg");
     let (read, parts) = file.read_all_vectored_at(vec![vec![0; 6], vec![0; 9]], 0).await;
@@ -142,7 +157,11 @@ async fn what_else_is_done_with_a_file() -> io::Result<()> {
     file.sync_all().await?;
     file.advise(0, 0, ringway::Advice::DontNeed).await?;
     let clone = file.clone();
-    assert_eq!(clone.close().await.unwrap_err().kind(), io::ErrorKind::InvalidInput, "the other one holds it");
+    assert_eq!(
+        clone.close().await.unwrap_err().kind(),
+        io::ErrorKind::InvalidInput,
+        "the other one holds it"
+    );
     file.close().await?;
     Ok(())
 }

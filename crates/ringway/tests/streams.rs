@@ -1,5 +1,5 @@
-//! Readers and writers: the same bytes as the standard library's, on every backend, runtime and kind of file, whatever
-//! goes wrong below.
+//! Readers and writers: the same bytes as the standard library's, on every backend, runtime and
+//! kind of file, whatever goes wrong below.
 
 #[path = "streams/common.rs"]
 mod common;

@@ -1,8 +1,8 @@
 //! What waits for ever keeps no future of other files waiting, on any backend.
 
 use ringway::fs::{File, OpenOptions};
-use ringway::{AlignedBuffer, At, BackendKind, Engine, FaultPlan, Reaping};
-use ringway_core::op::Kind;
+use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Position, Reaping};
+use ringway_core::op::Opcode;
 use ringway_core::{FaultStep, Late};
 use std::ffi::CString;
 use std::io::Write;
@@ -36,7 +36,11 @@ fn opens_of_fifos_keep_no_other_open_waiting() {
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let well = dir.path().join("well");
         std::fs::write(&well, b"well").unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut writing = OpenOptions::new();
             writing.write(true).engine(&engine);
@@ -67,20 +71,25 @@ fn opens_of_fifos_keep_no_other_open_waiting() {
     }
 }
 
-/// Transfers that never come back, more than there is room for: what other files are asked for goes on, and after a while as if
-/// there were none.
+/// Transfers that never come back, more than there is room for: what other files are asked for goes
+/// on, and after a while as if there were none.
 #[test]
 fn transfers_that_hang_keep_no_other_operation_waiting() {
     const STUCK: u64 = 300;
-    let plan = (0..STUCK)
-        .fold(FaultPlan::new(0), |plan, number| plan.late(FaultStep::Kind(Kind::Read, number), Late::Forever));
+    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+        plan.late(FaultStep::Opcode(Opcode::Read, number), Late::Forever)
+    });
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         let built = Engine::builder().backend(kind).shards(1).faults(plan.clone()).build();
         let Some(engine) = granted(kind, built) else { continue };
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, [7; 4096]).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut direct = OpenOptions::new();
             direct.read(true).write(true).direct(true).engine(&engine);
@@ -97,7 +106,8 @@ fn transfers_that_hang_keep_no_other_operation_waiting() {
             for _ in 0..20 {
                 all_goes_on(kind, &direct, &path).await;
             }
-            // Before long all of them are known to be stuck: no read waits until a group has gathered.
+            // Before long all of them are known to be stuck: no read waits until a group has
+            // gathered.
             let mut at_once = 0;
             let until = Instant::now() + SOON;
             while at_once < 20 {
@@ -124,22 +134,31 @@ fn transfers_that_hang_keep_no_other_operation_waiting() {
 #[test]
 fn transfers_that_hang_keep_nothing_waiting_that_is_reaped_by_hand() {
     const STUCK: u64 = 300;
-    let plan = (0..STUCK)
-        .fold(FaultPlan::new(0), |plan, number| plan.late(FaultStep::Kind(Kind::Read, number), Late::Forever));
-    let built = Engine::builder().shards(1).faults(plan).reaping(Reaping::ByHand).close_wait(Duration::ZERO).build();
+    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+        plan.late(FaultStep::Opcode(Opcode::Read, number), Late::Forever)
+    });
+    let built = Engine::builder()
+        .shards(1)
+        .faults(plan)
+        .reaping(Reaping::Manual)
+        .close_wait(Duration::ZERO)
+        .build();
     let engine = built.unwrap();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, [7; 4096]).unwrap();
-    let direct = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    let direct =
+        std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
     let file = ringway::fs::File::with_engine(direct.into(), &engine);
     let mut cx = Context::from_waker(Waker::noop());
     let mut stuck: Vec<_> = (0..STUCK).map(|_| Box::pin(file.read(0..4096))).collect();
     assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
     let mut read = std::pin::pin!(file.read(0..4096));
     while read.as_mut().poll(&mut cx).is_pending() {
-        let mut fds =
-            [rustix::event::PollFd::from_borrowed_fd(engine.readable().unwrap(), rustix::event::PollFlags::IN)];
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+            engine.readable().unwrap(),
+            rustix::event::PollFlags::IN,
+        )];
         let limit = rustix::event::Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
         assert!(rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0, "a read is kept waiting");
         engine.reap();
@@ -170,7 +189,7 @@ fn aligned() -> AlignedBuffer {
 #[test]
 fn a_close_that_waits_keeps_no_other_operation_waiting() {
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
-        let built = Engine::builder().backend(kind).shards(1).reaping(Reaping::ByHand).build();
+        let built = Engine::builder().backend(kind).shards(1).reaping(Reaping::Manual).build();
         let Some(engine) = granted(kind, built) else { continue };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -188,7 +207,7 @@ fn a_close_that_waits_keeps_no_other_operation_waiting() {
         };
         assert_eq!(set, 0);
         let file = File::with_engine(ours.into(), &engine);
-        let mut read = Box::pin(async move { file.read_at(vec![0; 1], At::Cursor).await });
+        let mut read = Box::pin(async move { file.read_at(vec![0; 1], Position::Current).await });
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(engine.stats().counts.in_flight, 1);
         // Whoever closes the socket waits.
@@ -227,14 +246,16 @@ fn granted(kind: BackendKind, built: std::io::Result<Engine>) -> Option<Engine> 
     built.inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
 }
 
-/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on it.
+/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on
+/// it.
 struct Frozen {
     dir: PathBuf,
     helper: Child,
 }
 
 impl Frozen {
-    /// A file system on a loop device, seen by this thread and those that it starts alone; the reason why not.
+    /// A file system on a loop device, seen by this thread and those that it starts alone; the
+    /// reason why not.
     fn mount(at: &Path) -> Result<PathBuf, String> {
         let (image, dir) = (at.join("image"), at.join("mounted"));
         std::fs::create_dir(&dir).unwrap();
@@ -243,7 +264,8 @@ impl Frozen {
         let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
         // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
         let apart = unsafe {
-            libc::unshare(libc::CLONE_NEWNS) == 0 && libc::mount(none, root, none, private, none.cast()) == 0
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, root, none, private, none.cast()) == 0
         };
         if !apart {
             return Err(format!("no mounts of its own: {}", std::io::Error::last_os_error()));
@@ -286,8 +308,8 @@ fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
     }
 }
 
-/// Writes that hang until a file system is thawed, direct, buffered and durable. (On kaio a direct write to a frozen file system
-/// blocks in `io_submit(2)`, which has no way around it.)
+/// Writes that hang until a file system is thawed, direct, buffered and durable. (On kaio a direct
+/// write to a frozen file system blocks in `io_submit(2)`, which has no way around it.)
 #[test]
 fn a_frozen_file_system_keeps_no_other_file_waiting() {
     const STUCK: u64 = 700;
@@ -298,16 +320,24 @@ fn a_frozen_file_system_keeps_no_other_file_waiting() {
     };
     let path = scratch.path().join("file");
     for kind in [BackendKind::Uring, BackendKind::Threads] {
-        let Some(engine) = granted(kind, Engine::builder().backend(kind).shards(1).build()) else { continue };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let Some(engine) = granted(kind, Engine::builder().backend(kind).shards(1).build()) else {
+            continue;
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).engine(&engine);
             let mut direct = options.clone();
             direct.direct(true);
             std::fs::write(&path, [7; 4096]).unwrap();
-            let (one, other) =
-                (direct.open(mounted.join("1")).await.unwrap(), options.open(mounted.join("2")).await.unwrap());
+            let (one, other) = (
+                direct.open(mounted.join("1")).await.unwrap(),
+                options.open(mounted.join("2")).await.unwrap(),
+            );
             let frozen = Frozen::new(&mounted);
             let stuck: Vec<_> = (0..STUCK)
                 .map(|number| {
@@ -326,7 +356,10 @@ fn a_frozen_file_system_keeps_no_other_file_waiting() {
             for _ in 0..20 {
                 all_goes_on(kind, &direct, &path).await;
             }
-            assert!(stuck.iter().all(|write| !write.is_finished()), "the file system was not frozen");
+            assert!(
+                stuck.iter().all(|write| !write.is_finished()),
+                "the file system was not frozen"
+            );
             drop(frozen);
             for write in stuck {
                 write.await.unwrap().unwrap();

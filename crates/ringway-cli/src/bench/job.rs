@@ -1,8 +1,9 @@
-//! One job: a thread that keeps its requests in flight, with a queue of its own or, for psync, with plain system calls.
+//! One job: a thread that keeps its requests in flight, with a queue of its own or, for psync, with
+//! plain system calls.
 //!
-//! What is measured runs through here, so what happens for each request is as little as can be: no allocation, no lock, one
-//! look at the clock for each group that is pushed and one for each group that is reaped, and the buffers go from a
-//! completion to the next push as they are.
+//! What is measured runs through here, so what happens for each request is as little as can be: no
+//! allocation, no lock, one look at the clock for each group that is pushed and one for each group
+//! that is reaped, and the buffers go from a completion to the next push as they are.
 
 use super::clock::now;
 use super::offsets::{Offsets, Order, Place, Region};
@@ -13,9 +14,12 @@ use super::schedule::Schedule;
 use super::usage::{Moment, Window};
 use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
 use anyhow::{Context, anyhow};
-use ringway_core::op::{self, Kind};
+use ringway_core::op::{self, Opcode};
 use ringway_core::refusal::Feature;
-use ringway_core::{AlignedBuffer, Arena, BackendKind, Block, Buffer, BuildError, File, Options, Queue, SqPoll};
+use ringway_core::{
+    AlignedBuffer, Arena, ArenaBuffer, BackendKind, Buffer, BuildError, File, Options, Queue,
+    SqPoll,
+};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -52,7 +56,8 @@ pub struct JobResult {
     pub write: Direction,
     /// Syncs.
     pub sync: Direction,
-    /// Failed requests by errno, those before the window too. One that came upon the end of the file is EIO.
+    /// Failed requests by errno, those before the window too. One that came upon the end of the
+    /// file is EIO.
     pub errors: Vec<(i32, u64)>,
     /// Of those, the ones that came upon the end of the file.
     pub short: u64,
@@ -89,7 +94,8 @@ pub struct Job<'a> {
     random: Random,
     /// Places for requests that are free.
     idle: Vec<u32>,
-    /// As many buffers. Apart from the places, since a pair would be put together and taken apart for every request.
+    /// As many buffers. Apart from the places, since a pair would be put together and taken apart
+    /// for every request.
     buffers: Vec<Buffer>,
     /// Buffers of the places that syncs are in.
     parked: Vec<Buffer>,
@@ -131,8 +137,8 @@ struct Counts {
 }
 
 impl<'a> Job<'a> {
-    /// Makes the queue, on the thread that will use it, and the buffers. With `write_seed`, what is written is
-    /// the pattern of that seed, and remembered.
+    /// Makes the queue, on the thread that will use it, and the buffers. With `write_seed`, what is
+    /// written is the pattern of that seed, and remembered.
     ///
     /// # Errors
     ///
@@ -158,7 +164,8 @@ impl<'a> Job<'a> {
             true if workload.no_random_map => Order::Random,
             true => Order::Shuffled,
         };
-        let start = if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
+        let start =
+            if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
         let seed = mix(seed ^ mix(u64::from(number)));
         let checks = files.iter().any(|file| !matches!(file.check, Check::Nothing));
         Ok(Self {
@@ -177,7 +184,8 @@ impl<'a> Job<'a> {
                 result: JobResult {
                     written: match write_seed {
                         Some(_) => {
-                            let blocks = regions.iter().map(|region| region.len / workload.block_size);
+                            let blocks =
+                                regions.iter().map(|region| region.len / workload.block_size);
                             blocks.map(|blocks| vec![false; blocks as usize]).collect()
                         }
                         None => Vec::new(),
@@ -215,10 +223,16 @@ impl<'a> Job<'a> {
         let was_asked = |feature| asked.iter().any(|(asked, of)| *asked && *of == feature);
         let Some(queue) = &self.queue else { return Vec::new() };
         let explanation = queue.explain();
-        explanation.refusals.iter().filter(|refusal| was_asked(refusal.feature)).map(ToString::to_string).collect()
+        explanation
+            .refusals
+            .iter()
+            .filter(|refusal| was_asked(refusal.feature))
+            .map(ToString::to_string)
+            .collect()
     }
 
-    /// Runs to its end. The queue, with the kernel's helper threads, lives on until the job is dropped.
+    /// Runs to its end. The queue, with the kernel's helper threads, lives on until the job is
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -298,17 +312,22 @@ impl<'a> Job<'a> {
             Stop::Bytes(bytes, _) => self.limit_bytes = bytes,
             Stop::Whole(_) => {
                 let block_size = self.workload.block_size;
-                self.limit_bytes = self.files.iter().map(|file| file.region.len / block_size * block_size).sum();
+                self.limit_bytes =
+                    self.files.iter().map(|file| file.region.len / block_size * block_size).sum();
             }
         }
         window.open();
     }
 
     fn may_start(&self) -> bool {
-        !self.over && !self.tally.is_to_stop && self.issued < self.limit && self.issued_bytes < self.limit_bytes
+        !self.over
+            && !self.tally.is_to_stop
+            && self.issued < self.limit
+            && self.issued_bytes < self.limit_bytes
     }
 
-    /// Pushes what there is room for and is due; without a queue, one request, which is done then. Takes and gives the time.
+    /// Pushes what there is room for and is due; without a queue, one request, which is done then.
+    /// Takes and gives the time.
     #[inline]
     fn fill(&mut self, mut time: u64, end: u64) -> anyhow::Result<u64> {
         let (mut gathered, group) = (0, self.workload.group());
@@ -327,7 +346,8 @@ impl<'a> Job<'a> {
                 let start = match &self.schedule {
                     None => time,
                     Some(schedule) if schedule.due() <= time => {
-                        // Of those that are due, each is submitted a little later than the one before.
+                        // Of those that are due, each is submitted a little later than the one
+                        // before.
                         time = now();
                         schedule.due()
                     }
@@ -357,7 +377,8 @@ impl<'a> Job<'a> {
         now()
     }
 
-    /// Pushes a request that was due at `start`, at the time `pushed`; gives the time, if that is another then.
+    /// Pushes a request that was due at `start`, at the time `pushed`; gives the time, if that is
+    /// another then.
     #[inline]
     fn push(&mut self, start: u64, pushed: u64) -> anyhow::Result<u64> {
         let slot = self.idle.pop().context("a place is free")?;
@@ -365,10 +386,13 @@ impl<'a> Job<'a> {
         let writes = match self.workload.access {
             Access::Read | Access::RandRead => false,
             Access::Write | Access::RandWrite => true,
-            Access::ReadWrite | Access::RandRw => self.random.below(100) >= u64::from(self.workload.read_percent),
+            Access::ReadWrite | Access::RandRw => {
+                self.random.below(100) >= u64::from(self.workload.read_percent)
+            }
         };
         let (workload, random) = (self.workload, &mut self.random);
-        let left = (self.limit_bytes - self.issued_bytes).checked_next_multiple_of(workload.block_size);
+        let left =
+            (self.limit_bytes - self.issued_bytes).checked_next_multiple_of(workload.block_size);
         let left = left.unwrap_or(u64::MAX);
         let place = self.offsets.advance(writes, |room| match &workload.sizes {
             Sizes::One => workload.block_size,
@@ -380,9 +404,15 @@ impl<'a> Job<'a> {
         let on = &self.files[place.file];
         if writes {
             if let Some(seed) = self.write_seed {
-                buffer.as_mut_slice().into_iter().for_each(|bytes| pattern::fill(seed, place.offset, bytes));
-                let block = |offset: u64| ((offset - on.region.start) / workload.block_size) as usize;
-                self.tally.result.written[place.file][block(place.offset)..block(place.offset + place.len)].fill(true);
+                buffer
+                    .as_mut_slice()
+                    .into_iter()
+                    .for_each(|bytes| pattern::fill(seed, place.offset, bytes));
+                let block =
+                    |offset: u64| ((offset - on.region.start) / workload.block_size) as usize;
+                self.tally.result.written[place.file]
+                    [block(place.offset)..block(place.offset + place.len)]
+                    .fill(true);
             }
             self.last_written = place.file;
             self.until_sync = self.until_sync.map(|writes| writes - 1);
@@ -399,7 +429,9 @@ impl<'a> Job<'a> {
             true => op::write(&on.file, buffer, place.offset),
             false => op::read(&on.file, buffer, place.offset),
         };
-        queue.push(operation.exact().user_data(u64::from(slot))).map_err(|error| anyhow!("{error}"))?;
+        queue
+            .push(operation.exact().user_data(u64::from(slot)))
+            .map_err(|error| anyhow!("{error}"))?;
         Ok(pushed)
     }
 
@@ -412,14 +444,18 @@ impl<'a> Job<'a> {
         let result = loop {
             let (part, offset) = (&mut bytes[done..], place.offset + done as u64);
             self.calls += 1;
-            match if writes { rustix::io::pwrite(file, part, offset) } else { rustix::io::pread(file, part, offset) } {
+            match if writes {
+                rustix::io::pwrite(file, part, offset)
+            } else {
+                rustix::io::pread(file, part, offset)
+            } {
                 Ok(got) if got > 0 && done + got < bytes.len() => done += got,
                 Ok(got) => break Ok((done + got) as u64),
                 Err(Errno::INTR) => {}
                 Err(errno) => break Err(errno.raw_os_error()),
             }
         };
-        let kind = if writes { Kind::Write } else { Kind::Read };
+        let kind = if writes { Opcode::Write } else { Opcode::Read };
         let time = now();
         self.tally.count(kind, result, slot, time);
         self.tally.check(kind, result, slot, &buffer);
@@ -436,13 +472,19 @@ impl<'a> Job<'a> {
             _ => rustix::fs::fsync(file),
         };
         let time = now();
-        self.tally.count(Kind::Fsync, result.map(|()| 0).map_err(Errno::raw_os_error), slot, time);
+        self.tally.count(
+            Opcode::Fsync,
+            result.map(|()| 0).map_err(Errno::raw_os_error),
+            slot,
+            time,
+        );
         self.buffers.extend(self.parked.pop());
         self.idle.push(slot);
         time
     }
 
-    /// A sync takes a request's place, but is none that is counted. It does not wait for the writes in flight.
+    /// A sync takes a request's place, but is none that is counted. It does not wait for the writes
+    /// in flight.
     #[cold]
     fn push_sync(&mut self, time: u64) -> anyhow::Result<u64> {
         let slot = self.idle.pop().context("a place is free")?;
@@ -468,7 +510,9 @@ impl<'a> Job<'a> {
         let in_flight = self.in_flight();
         let at_least = (self.workload.complete_min as usize).min(in_flight);
         let until = match &self.schedule {
-            Some(schedule) if !self.idle.is_empty() && self.may_start() && self.until_pause != Some(0) => {
+            Some(schedule)
+                if !self.idle.is_empty() && self.may_start() && self.until_pause != Some(0) =>
+            {
                 let wait = schedule.due().saturating_sub(now());
                 Some(Instant::now() + Duration::from_nanos(wait))
             }
@@ -482,9 +526,10 @@ impl<'a> Job<'a> {
         let time = now();
         for completion in completions {
             let slot = completion.user_data as u32;
-            let (kind, result) = (completion.kind, completion.result.map_err(|error| error.errno()));
+            let (kind, result) =
+                (completion.opcode, completion.result.map_err(|error| error.errno()));
             self.tally.count(kind, result, slot, time);
-            if kind == Kind::Fsync {
+            if kind == Opcode::Fsync {
                 self.buffers.push(self.parked.pop().context("a sync parked a buffer")?);
                 self.idle.push(slot);
                 continue;
@@ -497,7 +542,8 @@ impl<'a> Job<'a> {
         Ok(self.tally.time_after(time))
     }
 
-    /// What the schedule still wanted: that it had to wait until now is known, and counts as latency from the schedule.
+    /// What the schedule still wanted: that it had to wait until now is known, and counts as
+    /// latency from the schedule.
     fn count_not_started(&mut self, end: u64) {
         let Some(schedule) = &mut self.schedule else { return };
         let block_size = self.workload.block_size;
@@ -509,17 +555,20 @@ impl<'a> Job<'a> {
             true => &mut self.tally.result.read,
             false => &mut self.tally.result.write,
         };
-        // They were due at equal distances from now to the end; millions of them need no more points than this.
+        // They were due at equal distances from now to the end; millions of them need no more
+        // points than this.
         let (waited, points) = (end.saturating_sub(schedule.due()), missed.min(1000));
         for point in 0..points {
-            let latency = (u128::from(waited) * u128::from(points - point) / u128::from(points)) as u64;
+            let latency =
+                (u128::from(waited) * u128::from(points - point) / u128::from(points)) as u64;
             let times = missed / points + u64::from(point < missed % points);
             direction.latency.saturating_record_n(latency.max(1), times);
         }
     }
 }
 
-/// What is kept of requests in flight and of completions; apart from the queue, from which their iterator borrows.
+/// What is kept of requests in flight and of completions; apart from the queue, from which their
+/// iterator borrows.
 struct Tally<'a> {
     workload: &'a Workload,
     files: &'a [JobFile],
@@ -537,7 +586,7 @@ struct Tally<'a> {
 
 impl Tally<'_> {
     #[inline]
-    fn count(&mut self, kind: Kind, result: Result<u64, i32>, slot: u32, time: u64) {
+    fn count(&mut self, kind: Opcode, result: Result<u64, i32>, slot: u32, time: u64) {
         let flight = &self.flights[slot as usize];
         let bytes = match result {
             Ok(bytes) if bytes == flight.place.len => bytes,
@@ -550,8 +599,8 @@ impl Tally<'_> {
         }
         let since_pushed = self.workload.rate.map(|_| time.saturating_sub(flight.pushed));
         let direction = match kind {
-            Kind::Read => &mut self.result.read,
-            Kind::Write => &mut self.result.write,
+            Opcode::Read => &mut self.result.read,
+            Opcode::Write => &mut self.result.write,
             _ => &mut self.result.sync,
         };
         direction.count(bytes, time.saturating_sub(flight.start), since_pushed);
@@ -575,8 +624,8 @@ impl Tally<'_> {
 
     /// Checks the bytes that were read.
     #[inline]
-    fn check(&mut self, kind: Kind, result: Result<u64, i32>, slot: u32, buffer: &Buffer) {
-        if !self.checks || kind != Kind::Read {
+    fn check(&mut self, kind: Opcode, result: Result<u64, i32>, slot: u32, buffer: &Buffer) {
+        if !self.checks || kind != Opcode::Read {
             return;
         }
         let bytes = &buffer.as_slice()[..result.unwrap_or(0) as usize];
@@ -601,7 +650,8 @@ impl Tally<'_> {
 /// A size at random, not over `room`, which has at least the least of them.
 #[cold]
 fn draw(sizes: &Sizes, block_size: u64, random: &mut Random, room: u64) -> u64 {
-    // fio draws until a size fits. Near the end of a file the right one may be rare, or have no share at all.
+    // fio draws until a size fits. Near the end of a file the right one may be rare, or have no
+    // share at all.
     for _ in 0..64 {
         let size = match sizes {
             Sizes::One => block_size,
@@ -624,8 +674,8 @@ fn draw(sizes: &Sizes, block_size: u64, random: &mut Random, room: u64) -> u64 {
     block_size
 }
 
-/// Jobs that share files begin at different places of them, so that one does not read what another has just fetched. fio,
-/// whose job files name files with a size, has all begin at the first block.
+/// Jobs that share files begin at different places of them, so that one does not read what another
+/// has just fetched. fio, whose job files name files with a size, has all begin at the first block.
 fn spreads_jobs(workload: &Workload) -> bool {
     matches!(workload.target, Target::Scratch { .. } | Target::Files(_))
 }
@@ -669,7 +719,8 @@ const ALIGN: usize = 4096;
 /// A buffer for each place, filled with bytes that do not compress.
 fn buffers(workload: &Workload, queue: Option<&mut Queue>) -> Vec<Buffer> {
     let (len, depth) = (workload.largest_request() as usize, workload.depth as usize);
-    let fill = |place: usize, bytes: &mut [u8]| pattern::fill(workload.seed, (place * len) as u64, bytes);
+    let fill =
+        |place: usize, bytes: &mut [u8]| pattern::fill(workload.seed, (place * len) as u64, bytes);
     if let Some(queue) = queue.filter(|_| workload.fixed_buffers) {
         let arena = Arena::new(len, depth);
         // Refused or granted, the queue explains it.
@@ -693,7 +744,7 @@ fn buffers(workload: &Workload, queue: Option<&mut Queue>) -> Vec<Buffer> {
 fn whole(buffer: Buffer) -> Buffer {
     match AlignedBuffer::try_from(buffer) {
         Ok(aligned) => aligned.into(),
-        Err(buffer) => Block::try_from(buffer).map_or_else(|buffer| buffer, Buffer::from),
+        Err(buffer) => ArenaBuffer::try_from(buffer).map_or_else(|buffer| buffer, Buffer::from),
     }
 }
 

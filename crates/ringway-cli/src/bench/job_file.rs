@@ -1,19 +1,19 @@
 //! fio job files for `ringway bench`: a user who already describes a measurement for fio should not
 //! have to describe it a second time.
 //!
-//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it touches no file, what is
-//! included it asks its caller for, and an environment variable is an error. It reads a subset of fio's
-//! keys, those that a [`Workload`] can express, with the meaning and the defaults that they have in fio
-//! 3.33. A key that it does not understand is an error too, because a measurement that leaves a setting
-//! out is a measurement of something else.
+//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it touches no file, what
+//! is included it asks its caller for, and an environment variable is an error. It reads a subset
+//! of fio's keys, those that a [`Workload`] can express, with the meaning and the defaults that
+//! they have in fio 3.33. A key that it does not understand is an error too, because a measurement
+//! that leaves a setting out is a measurement of something else.
 //!
 //! Where it differs from fio on purpose:
 //!
 //! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000 (and `ki`, `mi` as
 //!   powers of 1024). A note says so.
 //! * Sections run one after another, as if each had `stonewall`. A note says so.
-//! * `rate` and `rate_iops` of a mixed workload are for reads and writes together; fio allows each that
-//!   much. A note says so.
+//! * `rate` and `rate_iops` of a mixed workload are for reads and writes together; fio allows each
+//!   that much. A note says so.
 //! * What fio lets pass and then ignores or misreads is an error: `time_based` without `runtime`,
 //!   `numjobs=0`, `size=0`, negative numbers, numbers that overflow, an unknown suffix, an empty
 //!   section name, a section header without `]`, shares of `bssplit` that do not add up to 100, a
@@ -24,7 +24,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::workload::{Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target, Workload};
+use super::workload::{
+    Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target, Workload,
+};
 
 /// What a job file asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,10 +148,12 @@ const ADVICE: &[(&str, Advice)] = &[
 ];
 
 /// Whether a failed request leaves the job going.
-const ON_ERROR: &[(&str, bool)] = &[("0", false), ("none", false), ("1", true), ("io", true), ("all", true)];
+const ON_ERROR: &[(&str, bool)] =
+    &[("0", false), ("none", false), ("1", true), ("io", true), ("all", true)];
 
 /// Whether space is allocated beforehand.
-const ALLOCATION: &[(&str, bool)] = &[("0", false), ("none", false), ("1", true), ("native", true), ("posix", true)];
+const ALLOCATION: &[(&str, bool)] =
+    &[("0", false), ("none", false), ("1", true), ("native", true), ("posix", true)];
 
 /// Linux moves no more than this in one read or write.
 const LARGEST_REQUEST: u64 = 0x7fff_f000;
@@ -169,8 +173,8 @@ const MOST_INCLUDES: u32 = 16;
 /// fio's default for `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
 
-/// Gets an included file: from the name of the file that includes it (empty for the job file itself) and the name that
-/// stands there, its own name and its text, or what is wrong with it.
+/// Gets an included file: from the name of the file that includes it (empty for the job file
+/// itself) and the name that stands there, its own name and its text, or what is wrong with it.
 pub type Include<'a> = &'a mut dyn FnMut(&str, &str) -> Result<(String, String), String>;
 
 /// Reads a fio job file.
@@ -196,7 +200,11 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
             continue;
         }
         if let Some(header) = content.strip_prefix('[') {
-            let name = section_name(header).map_err(|message| JobFileError { line: number, key: None, message })?;
+            let name = section_name(header).map_err(|message| JobFileError {
+                line: number,
+                key: None,
+                message,
+            })?;
             in_globals = Some(name == "global");
             if name != "global" {
                 // A section inherits what stands in the `[global]`s above it, not below it.
@@ -208,7 +216,8 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
             (Some(true), _) => &mut globals,
             (Some(false), Some(section)) => &mut section.settings,
             _ => {
-                let message = "stands before any section; begin one with `[global]` or `[name]`".to_owned();
+                let message =
+                    "stands before any section; begin one with `[global]` or `[name]`".to_owned();
                 return Err(Entry::new(content, number, &mut notes).error(message));
             }
         };
@@ -222,26 +231,33 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
         return Err(JobFileError {
             line: last_line,
             key: None,
-            message: "there is no job in this file; begin one with a section such as `[randread]`".to_owned(),
+            message: "there is no job in this file; begin one with a section such as `[randread]`"
+                .to_owned(),
         });
     }
     if sections.iter().skip(1).any(|s| !s.settings.stonewall) {
         notes
             .push("the sections run one after another; fio runs those without `stonewall` at the same time".to_owned());
     }
-    let jobs = sections.iter().map(|section| section.workload(&mut notes)).collect::<Result<_, _>>()?;
+    let jobs =
+        sections.iter().map(|section| section.workload(&mut notes)).collect::<Result<_, _>>()?;
     Ok(JobFile { jobs, notes })
 }
 
 /// What a line has to say: without its comment and the white space around it.
-fn content<'a>(line: &'a str, number: usize, notes: &mut Vec<String>) -> Result<&'a str, JobFileError> {
+fn content<'a>(
+    line: &'a str,
+    number: usize,
+    notes: &mut Vec<String>,
+) -> Result<&'a str, JobFileError> {
     let content = without_comment(line, number, notes);
     // Names, keys and values reach the terminal in messages and reports.
     if content.contains(|c: char| c.is_control() && c != '\t') {
         return Err(JobFileError {
             line: number,
             key: None,
-            message: "there is a control character in this line; only comments may have some".to_owned(),
+            message: "there is a control character in this line; only comments may have some"
+                .to_owned(),
         });
     }
     Ok(content)
@@ -262,7 +278,10 @@ fn without_comment<'a>(line: &'a str, number: usize, notes: &mut Vec<String>) ->
     };
     let before = &line[..start];
     if before.ends_with(|c: char| !c.is_whitespace()) {
-        notes.push(format!("line {number}: what follows `{}` is a comment, as it is for fio", before.trim()));
+        notes.push(format!(
+            "line {number}: what follows `{}` is a comment, as it is for fio",
+            before.trim()
+        ));
     }
     before.trim()
 }
@@ -312,7 +331,9 @@ impl<'a, 'n> Entry<'a, 'n> {
         match self.value {
             None => Err(self.error("`=` and a value are missing".to_owned())),
             Some("") => Err(self.error("there is no value after `=`".to_owned())),
-            Some(value) if value.contains("${") => Err(self.refuse(value, "environment variables are not substituted")),
+            Some(value) if value.contains("${") => {
+                Err(self.refuse(value, "environment variables are not substituted"))
+            }
             Some(value) => Ok(value),
         }
     }
@@ -361,7 +382,9 @@ impl<'a, 'n> Entry<'a, 'n> {
             None => self.number(min, max).map(Ok),
             Some(percent) => match percent.parse::<u8>() {
                 Ok(percent) if (min.min(1)..=100).contains(&percent.into()) => Ok(Err(percent)),
-                _ => Err(self.refuse(text, "give a whole number of percent, at most 100, or bytes")),
+                _ => {
+                    Err(self.refuse(text, "give a whole number of percent, at most 100, or bytes"))
+                }
             },
         }
     }
@@ -388,7 +411,8 @@ impl<'a, 'n> Entry<'a, 'n> {
             let (size, share) = part.split_once('/').unwrap_or((part, ""));
             let size = self.number_in(size, 1, LARGEST_REQUEST)?;
             // The range ends at 100, so nothing is lost.
-            let share = if share.is_empty() { None } else { Some(self.number_in(share, 0, 100)? as u32) };
+            let share =
+                if share.is_empty() { None } else { Some(self.number_in(share, 0, 100)? as u32) };
             sizes.push((size, share));
         }
         let given: u32 = sizes.iter().filter_map(|(_, share)| *share).sum();
@@ -421,10 +445,15 @@ impl<'a, 'n> Entry<'a, 'n> {
     /// A time, in this unit when none is given.
     fn time_in(&self, unit: &str, name: &str) -> Result<Duration, JobFileError> {
         let text = self.text()?;
-        let with_unit =
-            if text.ends_with(|c: char| c.is_ascii_digit()) { format!("{text}{unit}") } else { text.into() };
+        let with_unit = if text.ends_with(|c: char| c.is_ascii_digit()) {
+            format!("{text}{unit}")
+        } else {
+            text.into()
+        };
         time(&with_unit).ok_or_else(|| {
-            let accepted = format!("give a whole number of {name} or one with a unit: us, ms, s, m (minutes), h or d");
+            let accepted = format!(
+                "give a whole number of {name} or one with a unit: us, ms, s, m (minutes), h or d"
+            );
             self.refuse(text, &accepted)
         })
     }
@@ -635,7 +664,8 @@ impl Settings {
         notes: &mut Vec<String>,
         depth: u32,
     ) -> Result<(), JobFileError> {
-        let refuse = |message: String| JobFileError { line, key: Some("include".to_owned()), message };
+        let refuse =
+            |message: String| JobFileError { line, key: Some("include".to_owned()), message };
         if depth == 0 {
             return Err(refuse(format!("`{name}` is included by a file that it includes")));
         }
@@ -662,8 +692,10 @@ impl Settings {
     /// Takes one line over. Of a key that is given twice the last line counts, as in fio.
     fn set(&mut self, entry: &mut Entry<'_, '_>) -> Result<(), JobFileError> {
         let Some(key) = main_name(entry.key) else {
-            return Err(entry
-                .error(format!("this key is not understood; of fio's keys these are: {}, include", KEYS.join(", "))));
+            return Err(entry.error(format!(
+                "this key is not understood; of fio's keys these are: {}, include",
+                KEYS.join(", ")
+            )));
         };
         match key {
             "ioengine" => self.backend = entry.choice(ENGINES)?,
@@ -677,7 +709,8 @@ impl Settings {
             }
             "bssplit" => {
                 let sizes = entry.split()?;
-                self.block_size = sizes.iter().map(|(size, _)| *size).min().unwrap_or(self.block_size);
+                self.block_size =
+                    sizes.iter().map(|(size, _)| *size).min().unwrap_or(self.block_size);
                 self.sizes = Sizes::Split(sizes);
             }
             "size" => {
@@ -713,7 +746,8 @@ impl Settings {
             "directory" => {
                 let mut names = entry.names()?;
                 if names.len() > 1 {
-                    return Err(entry.error("give one folder; write `\\:` for a colon in its name".to_owned()));
+                    return Err(entry
+                        .error("give one folder; write `\\:` for a colon in its name".to_owned()));
                 }
                 self.directory = names.pop();
             }
@@ -824,11 +858,17 @@ impl Section {
             // such a thread required it.
             fixed_files: uring && (settings.fixed_files || settings.sqpoll),
             batch: Some(self.batch(depth, notes)),
-            complete_min: self.at_most_depth("iodepth_batch_complete_min", settings.complete_min, depth, notes),
+            complete_min: self.at_most_depth(
+                "iodepth_batch_complete_min",
+                settings.complete_min,
+                depth,
+                notes,
+            ),
             stop,
             ramp: settings.ramp,
             rate,
-            pause: (!settings.think.is_zero()).then_some(Pause { time: settings.think, after: settings.think_blocks }),
+            pause: (!settings.think.is_zero())
+                .then_some(Pause { time: settings.think, after: settings.think_blocks }),
             sync: self.sync()?,
             seed: settings.seed,
             // A seed that is given is a wish for repetition, whatever `randrepeat` says.
@@ -851,10 +891,18 @@ impl Section {
             (0, 0) => return Ok(None),
             (0, requests) => Rate::Requests(requests),
             (bytes, 0) => Rate::Bytes(bytes),
-            _ => return Err(self.error("rate", "cannot be combined with `rate_iops`; give one of them".to_owned())),
+            _ => {
+                return Err(self.error(
+                    "rate",
+                    "cannot be combined with `rate_iops`; give one of them".to_owned(),
+                ));
+            }
         };
         if matches!(self.settings.access, Access::ReadWrite | Access::RandRw) {
-            self.note(notes, "the rate is for reads and writes together; fio allows this rate for each");
+            self.note(
+                notes,
+                "the rate is for reads and writes together; fio allows this rate for each",
+            );
         }
         Ok(Some(rate))
     }
@@ -863,7 +911,9 @@ impl Section {
     fn sizes(&self) -> Result<(), JobFileError> {
         let given = |key| self.settings.lines.contains_key(key);
         match given("bssplit") && (given("bs") || given("bsrange")) {
-            true => Err(self.error("bssplit", "cannot be combined with `bs` or `bsrange`".to_owned())),
+            true => {
+                Err(self.error("bssplit", "cannot be combined with `bs` or `bsrange`".to_owned()))
+            }
             false => Ok(()),
         }
     }
@@ -896,7 +946,10 @@ impl Section {
 
     fn at_most_depth(&self, key: &str, value: u32, depth: u32, notes: &mut Vec<String>) -> u32 {
         if value > depth {
-            self.note(notes, &format!("`{key}={value}` is lowered to the {depth} that can be in flight"));
+            self.note(
+                notes,
+                &format!("`{key}={value}` is lowered to the {depth} that can be in flight"),
+            );
         }
         value.min(depth)
     }
@@ -946,7 +999,10 @@ impl Section {
         };
         let offset = match (settings.start, settings.file_size) {
             (Start::Percent(_), Some(_)) => {
-                return Err(self.error("offset", "cannot be a percentage where `filesize` is given".to_owned()));
+                return Err(self.error(
+                    "offset",
+                    "cannot be a percentage where `filesize` is given".to_owned(),
+                ));
             }
             (Start::Byte(byte), _) => byte,
             (Start::Percent(_), None) => 0,
@@ -961,7 +1017,10 @@ impl Section {
             (Some(each), Some(size)) => (Some(each), Some(size)),
             (Some(each), None) => {
                 let Some(amount) = each.checked_mul(files) else {
-                    return Err(self.error("filesize", "is too large for so many files; give `size` too".to_owned()));
+                    return Err(self.error(
+                        "filesize",
+                        "is too large for so many files; give `size` too".to_owned(),
+                    ));
                 };
                 (Some(each), Some(amount))
             }
@@ -985,7 +1044,9 @@ impl Section {
         let stop = match (settings.time_based, runtime, amount) {
             (true, Some(runtime), _) => Stop::After(runtime),
             (true, None, _) => {
-                return Err(self.error("time_based", "needs a `runtime`, such as `runtime=15s`".to_owned()));
+                return Err(
+                    self.error("time_based", "needs a `runtime`, such as `runtime=15s`".to_owned())
+                );
             }
             (false, runtime, Some(amount)) => Stop::Bytes(amount, runtime),
             (false, runtime, None) => Stop::Whole(runtime),
@@ -1008,7 +1069,8 @@ impl Section {
             if self.name().contains('/') {
                 return Err(self.error(
                     "filename",
-                    "is missing, and a file cannot be named after the job because of the `/`".to_owned(),
+                    "is missing, and a file cannot be named after the job because of the `/`"
+                        .to_owned(),
                 ));
             }
             let path = PathBuf::from(settings.directory.as_deref().unwrap_or("."));
@@ -1083,7 +1145,11 @@ iodepth=128
             depth: 128,
             stop: Stop::After(Duration::from_secs(15)),
             group_reporting: true,
-            target: Target::Directory { path: PathBuf::from("../test-data"), size: 1 << 30, files: 1 },
+            target: Target::Directory {
+                path: PathBuf::from("../test-data"),
+                size: 1 << 30,
+                files: 1,
+            },
             ..plain()
         }
     }
@@ -1136,13 +1202,24 @@ iodepth=128
     fn the_article_s_job_file_for_aio() {
         let (job, notes) = one(ARTICLE_AIO);
         assert_eq!(job, article());
-        assert_eq!(notes, ["line 5: `threads`: has no effect: jobs are always threads, and `numjobs` says how many"]);
+        assert_eq!(
+            notes,
+            [
+                "line 5: `threads`: has no effect: jobs are always threads, and `numjobs` says how many"
+            ]
+        );
     }
 
     #[test]
     fn the_article_s_job_file_for_io_uring() {
         let (job, notes) = one(ARTICLE_URING);
-        let expected = Workload { backend: Backend::Uring, direct: true, sqpoll: true, fixed_files: true, ..article() };
+        let expected = Workload {
+            backend: Backend::Uring,
+            direct: true,
+            sqpoll: true,
+            fixed_files: true,
+            ..article()
+        };
         assert_eq!(job, expected);
         assert_eq!(notes.len(), 1, "{notes:?}");
     }
@@ -1207,22 +1284,31 @@ iodepth=128
             ("rate_iops=0\nrate=0", |_| ()),
             ("rate=1m", |w| w.rate = Some(Rate::Bytes(1 << 20))),
             ("bsrange=4k-16k", |w| w.sizes = Sizes::UpTo(16_384)),
-            ("bs=8k\nblocksize_range=1k-2k", |w| (w.block_size, w.sizes) = (1024, Sizes::UpTo(2048))),
+            ("bs=8k\nblocksize_range=1k-2k", |w| {
+                (w.block_size, w.sizes) = (1024, Sizes::UpTo(2048))
+            }),
             ("bsrange=4k-16k\nbs=1k", |w| w.block_size = 1024),
             ("bssplit=64k/10:8k/:16k", |w| {
-                (w.block_size, w.sizes) = (8192, Sizes::Split(vec![(65_536, 10), (8192, 45), (16_384, 45)]));
+                (w.block_size, w.sizes) =
+                    (8192, Sizes::Split(vec![(65_536, 10), (8192, 45), (16_384, 45)]));
             }),
-            ("bssplit=4k/:8k/:12k", |w| w.sizes = Sizes::Split(vec![(4096, 34), (8192, 33), (12_288, 33)])),
+            ("bssplit=4k/:8k/:12k", |w| {
+                w.sizes = Sizes::Split(vec![(4096, 34), (8192, 33), (12_288, 33)])
+            }),
             ("offset=8k", |w| w.start = Start::Byte(8192)),
             ("offset=25%", |w| w.start = Start::Percent(25)),
             ("io_size=3m", |w| w.stop = Stop::Bytes(3 << 20, None)),
-            ("nrfiles=4", |w| w.target = Target::Directory { path: PathBuf::from("."), size: 1 << 18, files: 4 }),
+            ("nrfiles=4", |w| {
+                w.target = Target::Directory { path: PathBuf::from("."), size: 1 << 18, files: 4 }
+            }),
             ("overwrite=1", |w| w.lay_out = true),
             ("fallocate=none", |w| w.preallocate = false),
             ("fadvise_hint=0", |w| w.advice = Advice::None),
             ("fadvise_hint=random", |w| w.advice = Advice::Random),
             ("continue_on_error=all", |w| w.stop_on_error = false),
-            ("thinktime=50", |w| w.pause = Some(Pause { time: Duration::from_micros(50), after: 1 })),
+            ("thinktime=50", |w| {
+                w.pause = Some(Pause { time: Duration::from_micros(50), after: 1 })
+            }),
             ("thinktime=2ms\nthinktime_blocks=8", |w| {
                 w.pause = Some(Pause { time: Duration::from_millis(2), after: 8 });
             }),
@@ -1393,7 +1479,10 @@ iodepth=128
 
         // An absolute name goes below the folder too.
         let (job, _) = one("[job]\ndirectory=/d e\\:f\nfilename=a:/b\nsize=10001\nbs=1k\n");
-        assert_eq!(job.target, Target::SizedFiles { paths: paths(&["/d e:f/a", "/d e:f//b"]), size: 5000 });
+        assert_eq!(
+            job.target,
+            Target::SizedFiles { paths: paths(&["/d e:f/a", "/d e:f//b"]), size: 5000 }
+        );
         assert_eq!(job.stop, Stop::Whole(None));
 
         let (job, _) = one("[job]\nfilename=a:b\nfilesize=1m\n");
@@ -1401,17 +1490,24 @@ iodepth=128
         assert_eq!(job.stop, Stop::Bytes(2 << 20, None));
 
         let (job, _) = one("[job]\nfilesize=1m\nsize=3m\n");
-        assert_eq!(job.target, Target::Directory { path: PathBuf::from("."), size: 1 << 20, files: 1 });
+        assert_eq!(
+            job.target,
+            Target::Directory { path: PathBuf::from("."), size: 1 << 20, files: 1 }
+        );
         assert_eq!(job.stop, Stop::Bytes(3 << 20, None));
 
         // Of a percentage, the file's size tells how much it is.
         let (job, _) = one("[job]\nfilename=a\nsize=50%\n");
-        assert_eq!((job.target, job.percent, job.stop), (Target::Files(paths(&["a"])), 50, Stop::Whole(None)));
+        assert_eq!(
+            (job.target, job.percent, job.stop),
+            (Target::Files(paths(&["a"])), 50, Stop::Whole(None))
+        );
         let (job, _) = one("[job]\nfilesize=1m\nsize=50%\nio_size=7k\n");
         assert_eq!((job.percent, job.stop), (50, Stop::Bytes(7168, None)));
         assert_eq!(one("[job]\nsize=1%\nsize=1m\n").0.percent, 100);
 
-        // The bytes before the offset are a part of the file's size, and no part of what is to be moved.
+        // The bytes before the offset are a part of the file's size, and no part of what is to be
+        // moved.
         let (job, _) = one("[job]\nfilename=a\nfilesize=1m\noffset=512k\n");
         assert_eq!(job.target, Target::SizedFiles { paths: paths(&["a"]), size: 1 << 19 });
         assert_eq!(job.stop, Stop::Bytes(1 << 19, None));
@@ -1427,7 +1523,8 @@ iodepth=128
              [global]\niodepth=7\n[b]\nbs=2k\n[b]\nstonewall\niodepth=9\n",
         )
         .unwrap();
-        let got: Vec<_> = file.jobs.iter().map(|job| (job.name.as_str(), job.depth, job.block_size)).collect();
+        let got: Vec<_> =
+            file.jobs.iter().map(|job| (job.name.as_str(), job.depth, job.block_size)).collect();
         assert_eq!(got, [("a", 3, 1024), ("b", 7, 2048), ("b", 9, 4096)]);
         assert_eq!(file.notes.len(), 1);
         assert!(file.notes[0].contains("stonewall"));
@@ -1436,7 +1533,9 @@ iodepth=128
     #[test]
     fn included_files_belong_to_their_section() {
         let mut include = |from: &str, name: &str| match (from, name) {
-            ("", "a.fio") => Ok(("dir/a.fio".to_owned(), "bs=8k\n\ninclude b.fio ; too\n".to_owned())),
+            ("", "a.fio") => {
+                Ok(("dir/a.fio".to_owned(), "bs=8k\n\ninclude b.fio ; too\n".to_owned()))
+            }
             ("dir/a.fio", "b.fio") => Ok(("dir/b.fio".to_owned(), "iodepth=3\n".to_owned())),
             ("", "section") => Ok(("section".to_owned(), "bs=1k\n[x]\n".to_owned())),
             ("", "wrong") => Ok(("wrong".to_owned(), "# fine\nbs=x\n".to_owned())),
@@ -1453,7 +1552,8 @@ iodepth=128
             ("self", "included by a file that it includes"),
             ("missing", "not there"),
         ] {
-            let error = super::parse(&format!("[a]\nsize=1m\ninclude {name}\n"), &mut include).unwrap_err();
+            let error =
+                super::parse(&format!("[a]\nsize=1m\ninclude {name}\n"), &mut include).unwrap_err();
             assert_eq!(error.line, 3, "{error}");
             assert!(error.message.contains(part), "{error}");
         }
@@ -1654,7 +1754,15 @@ iodepth=128
     /// A line or two that set one thing, and what they do to a workload.
     fn setting() -> impl Strategy<Value = (String, Workload)> {
         let bools = (any::<[bool; 8]>(), any::<bool>());
-        let numbers = (0u8..=100, 0u32..=3, 1u32..=512, 1u32..=32, 1u32..=4096, 0u64..1_000_000, any::<u64>());
+        let numbers = (
+            0u8..=100,
+            0u32..=3,
+            1u32..=512,
+            1u32..=32,
+            1u32..=4096,
+            0u64..1_000_000,
+            any::<u64>(),
+        );
         let times = (1u64..1_000_000, 0u64..1_000);
         let choices = (
             prop::sample::select(ACCESSES),

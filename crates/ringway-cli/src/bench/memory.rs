@@ -1,5 +1,5 @@
-//! Memory that can still be had: what the machine has available, and what the limits of this process's control groups
-//! leave of it.
+//! Memory that can still be had: what the machine has available, and what the limits of this
+//! process's control groups leave of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ pub fn available_memory() -> u64 {
 fn available_under(root: &Path) -> u64 {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok());
+    let kib =
+        line.and_then(|line| line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok());
     let available = kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024));
     groups(root).iter().map(|group| left_in(root, group)).fold(available, u64::min)
 }
@@ -25,11 +26,15 @@ struct Names {
     inactive: &'static str,
 }
 
-const V1: Names =
-    Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", inactive: "total_inactive_file" };
+const V1: Names = Names {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    inactive: "total_inactive_file",
+};
 const V2: Names = Names { limit: "memory.max", used: "memory.current", inactive: "inactive_file" };
 
-/// A hierarchy that has the memory controller: where it is mounted, and this process's group below that.
+/// A hierarchy that has the memory controller: where it is mounted, and this process's group below
+/// that.
 struct Group {
     names: Names,
     mount: PathBuf,
@@ -48,7 +53,8 @@ fn groups(root: &Path) -> Vec<Group> {
             return None;
         }
         let (mount, mount_root) = mounts.lines().find_map(|line| mount(line, is_v1))?;
-        // In a container the mount may begin at the container's group, while the path is the host's.
+        // In a container the mount may begin at the container's group, while the path is the
+        // host's.
         let path = path.strip_prefix(mount_root.trim_end_matches('/')).unwrap_or(path);
         let names = if is_v1 { V1 } else { V2 };
         Some(Group { names, mount: mount.into(), path: path.trim_start_matches('/').into() })
@@ -56,8 +62,8 @@ fn groups(root: &Path) -> Vec<Group> {
     own.lines().filter_map(group).collect()
 }
 
-/// Where a hierarchy is mounted, and what of it, from a line of `mountinfo`: `id parent dev root point options ... - type
-/// source super-options`.
+/// Where a hierarchy is mounted, and what of it, from a line of `mountinfo`: `id parent dev root
+/// point options ... - type source super-options`.
 fn mount(line: &str, is_v1: bool) -> Option<(&str, &str)> {
     let (front, back) = line.split_once(" - ")?;
     let mut back = back.split(' ');
@@ -71,7 +77,8 @@ fn mount(line: &str, is_v1: bool) -> Option<(&str, &str)> {
     is_it.then_some((front.next()?, root))
 }
 
-/// What the limits of a group and of those above it leave; pages of files that are not in use can be had too.
+/// What the limits of a group and of those above it leave; pages of files that are not in use can
+/// be had too.
 fn left_in(root: &Path, group: &Group) -> u64 {
     let mount = root.join(group.mount.strip_prefix("/").unwrap_or(&group.mount));
     let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -79,8 +86,9 @@ fn left_in(root: &Path, group: &Group) -> u64 {
         let limit = number(folder.join(group.names.limit))?;
         let used = number(folder.join(group.names.used)).unwrap_or(0);
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        let inactive =
-            stat.lines().find_map(|line| line.strip_prefix(group.names.inactive)?.trim().parse::<u64>().ok());
+        let inactive = stat
+            .lines()
+            .find_map(|line| line.strip_prefix(group.names.inactive)?.trim().parse::<u64>().ok());
         Some(limit.saturating_sub(used.saturating_sub(inactive.unwrap_or(0))))
     };
     let above = group.path.ancestors().map(|path| mount.join(path));
@@ -97,7 +105,9 @@ mod tests {
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in
-            [("proc/meminfo", "MemTotal: 9999999 kB\nMemAvailable:    1048576 kB\n")].iter().chain(files)
+            [("proc/meminfo", "MemTotal: 9999999 kB\nMemAvailable:    1048576 kB\n")]
+                .iter()
+                .chain(files)
         {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -126,7 +136,10 @@ mod tests {
     fn a_limit_of_version_2_counts_and_that_of_a_group_above_too() {
         let v2 = [
             ("proc/self/cgroup", "0::/a/b\n"),
-            ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"),
+            (
+                "proc/self/mountinfo",
+                "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n",
+            ),
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("sys/fs/cgroup/a/memory.max", "104857600\n"),
             ("sys/fs/cgroup/a/memory.current", "62914560\n"),

@@ -1,4 +1,5 @@
-//! Which block comes next. Pure, so that tests can show that a pass over a file visits every block exactly once.
+//! Which block comes next. Pure, so that tests can show that a pass over a file visits every block
+//! exactly once.
 
 use super::random::{Random, mix};
 
@@ -33,8 +34,9 @@ pub struct Place {
     pub len: u64,
 }
 
-/// The blocks of several files in turn. A pass is over when all files have been gone through; then the next one begins
-/// by itself. Sequential reads and writes each have a position and passes of their own, as in fio.
+/// The blocks of several files in turn. A pass is over when all files have been gone through; then
+/// the next one begins by itself. Sequential reads and writes each have a position and passes of
+/// their own, as in fio.
 #[derive(Clone, Debug)]
 pub struct Offsets {
     block_size: u64,
@@ -43,7 +45,8 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// At least one of `regions` has a whole block. Sequential passes begin `start` (0 to 1) into each region.
+    /// At least one of `regions` has a whole block. Sequential passes begin `start` (0 to 1) into
+    /// each region.
     pub fn new(order: Order, block_size: u64, regions: &[Region], seed: u64, start: f64) -> Self {
         assert!(regions.iter().any(|region| region.len >= block_size), "there is a block to visit");
         let files = regions.iter().zip(0..).map(|(region, file)| {
@@ -51,13 +54,21 @@ impl Offsets {
             let seed = seed ^ mix(file);
             let shuffle = Shuffle::new(blocks, seed);
             let first = (blocks as f64 * start) as u64;
-            File { start: region.start, order, blocks, first, visited: [0; 2], random: Random::new(seed), shuffle }
+            File {
+                start: region.start,
+                order,
+                blocks,
+                first,
+                visited: [0; 2],
+                random: Random::new(seed),
+                shuffle,
+            }
         });
         Self { block_size, files: files.collect(), at: 0 }
     }
 
-    /// The next request's place. `draw` chooses its length: a multiple of the block size, not over what it is given,
-    /// which is what the file has room for.
+    /// The next request's place. `draw` chooses its length: a multiple of the block size, not over
+    /// what it is given, which is what the file has room for.
     #[inline]
     pub fn advance(&mut self, writes: bool, mut draw: impl FnMut(u64) -> u64) -> Place {
         let pass = match self.files[0].order {
@@ -72,7 +83,11 @@ impl Offsets {
                 if let Some((block, room)) = file.next(pass) {
                     let len = draw(room * self.block_size);
                     file.visit(pass, len / self.block_size);
-                    return Place { file: number, offset: file.start + block * self.block_size, len };
+                    return Place {
+                        file: number,
+                        offset: file.start + block * self.block_size,
+                        len,
+                    };
                 }
             }
             self.files.iter_mut().for_each(|file| file.restart(pass));
@@ -103,18 +118,21 @@ impl File {
         }
         let behind_first = self.blocks - self.first;
         Some(match self.order {
-            Order::Sequential if visited < behind_first => (self.first + visited, behind_first - visited),
+            Order::Sequential if visited < behind_first => {
+                (self.first + visited, behind_first - visited)
+            }
             Order::Sequential => (visited - behind_first, self.blocks - visited),
             Order::Shuffled | Order::Random => {
                 let random = self.order == Order::Random;
-                let block = if random { self.random.below(self.blocks) } else { self.shuffle.advance() };
+                let block =
+                    if random { self.random.below(self.blocks) } else { self.shuffle.advance() };
                 (block, self.blocks - block)
             }
         })
     }
 
-    /// A request of this many blocks goes to the block that was next. At random, a pass has as many requests as blocks,
-    /// however long they are.
+    /// A request of this many blocks goes to the block that was next. At random, a pass has as many
+    /// requests as blocks, however long they are.
     #[inline]
     fn visit(&mut self, pass: usize, blocks: u64) {
         self.visited[pass] += if self.order == Order::Sequential { blocks } else { 1 };
@@ -129,8 +147,9 @@ impl File {
     }
 }
 
-/// The numbers below `blocks` in random order, each once, without remembering any: a permutation of the next power
-/// of two (multiplications by odd numbers and shifts, all of which can be undone), of which what is too large is passed over.
+/// The numbers below `blocks` in random order, each once, without remembering any: a permutation of
+/// the next power of two (multiplications by odd numbers and shifts, all of which can be undone),
+/// of which what is too large is passed over.
 #[derive(Clone, Debug)]
 struct Shuffle {
     blocks: u64,
@@ -244,7 +263,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_offsets_and_another_one_others() {
-        let offsets = |seed| visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[1000]), seed, 0.0), 1000);
+        let offsets = |seed| {
+            visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[1000]), seed, 0.0), 1000)
+        };
         assert_eq!(offsets(1), offsets(1));
         assert_ne!(offsets(1), offsets(2));
     }
@@ -252,7 +273,8 @@ mod tests {
     #[test]
     fn shuffled_neighbours_are_far_apart() {
         let blocks = 1 << 18;
-        let visited = visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[blocks]), 7, 0.0), blocks);
+        let visited =
+            visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[blocks]), 7, 0.0), blocks);
         let distance = |pair: &[u64]| pair[0].abs_diff(pair[1]) as f64;
         let mean = visited.windows(2).map(distance).sum::<f64>() / (blocks - 1) as f64;
         // Two independent places are a third of the file apart.
@@ -268,7 +290,8 @@ mod tests {
     #[test]
     fn sequential_reads_and_writes_each_go_on_where_they_were() {
         let mut offsets = Offsets::new(Order::Sequential, BLOCK, &regions(&[3]), 0, 0.0);
-        // The order of fio 3.33, from its log of a job with `rw=rw`; there it goes on until the file's size has been moved.
+        // The order of fio 3.33, from its log of a job with `rw=rw`; there it goes on until the
+        // file's size has been moved.
         let writes = [false, false, false, true, true, false, true, true];
         let places = writes.map(|writes| offsets.advance(writes, |_| BLOCK).offset / BLOCK);
         assert_eq!(places, [0, 1, 2, 0, 1, 0, 2, 0]);

@@ -35,7 +35,8 @@ however many did not.";
 
 /// The examples, and the keys of job files.
 fn after_help() -> String {
-    let mut help = format!("{EXAMPLES}\n\nJob files may have a subset of fio's keys; any other is an error:");
+    let mut help =
+        format!("{EXAMPLES}\n\nJob files may have a subset of fio's keys; any other is an error:");
     let mut column = usize::MAX;
     for key in KEYS.iter().chain(&["include"]) {
         if column.saturating_add(key.len()) > 98 {
@@ -53,14 +54,15 @@ fn after_help() -> String {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(after_long_help = after_help())]
 pub struct BenchArgs {
-    /// Files or block devices to measure on, or fio job files (`*.fio`, or what begins with a [section]); without any, a
-    /// scratch file
+    /// Files or block devices to measure on, or fio job files (`*.fio`, or what begins with a
+    /// [section]); without any, a scratch file
     ///
     /// They are only read, unless --overwrite is given and what is to be done writes.
     #[arg(value_name = "FILE|JOB.fio")]
     pub files: Vec<PathBuf>,
 
-    /// uring, kaio, threads, psync (each job's own thread, without a queue), null (nothing is done: what the harness costs)
+    /// uring, kaio, threads, psync (each job's own thread, without a queue), null (nothing is done:
+    /// what the harness costs)
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = backend, help_heading = MATRIX)]
     pub backend: Vec<Backend>,
     /// randread, randwrite, read, write, randrw, rw
@@ -91,20 +93,22 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "1", help_heading = MATRIX)]
     pub fixed_files: Vec<bool>,
 
-    /// Submit at most N requests together, and wait for as many completions at a time [default: an eighth of the depth, and one]
+    /// Submit at most N requests together, and wait for as many completions at a time [default: an
+    /// eighth of the depth, and one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     pub batch: Option<u32>,
     /// Of mixed workloads, the share of reads in percent [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100), help_heading = WORK)]
     pub read_percent: Option<u8>,
-    /// fsync after every N writes. It does not wait for writes in flight: at --depth 1 there are none
+    /// fsync after every N writes. It does not wait for writes in flight: at --depth 1 there are
+    /// none
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "fdatasync", help_heading = WORK)]
     pub fsync: Option<u32>,
     /// fdatasync after every N writes, as --fsync
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = WORK)]
     pub fdatasync: Option<u32>,
-    /// Requests a second of each job, started on schedule; latency counts from then, so that a stall counts for every
-    /// request that was due during it
+    /// Requests a second of each job, started on schedule; latency counts from then, so that a
+    /// stall counts for every request that was due during it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = WORK)]
     pub rate: Option<u64>,
     /// Seed of the random offsets, which are the same in every run [default: 1]
@@ -120,29 +124,32 @@ pub struct BenchArgs {
     /// Time that each run goes unmeasured first [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = time_or_none, help_heading = LENGTH)]
     pub ramp: Option<Duration>,
-    /// Runs of each combination, in turn with the others; the report shows the median [default: 3; job files: 1]
+    /// Runs of each combination, in turn with the others; the report shows the median [default: 3;
+    /// job files: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LENGTH)]
     pub repeat: Option<u32>,
 
-    /// Bytes of the scratch file, or used of each FILE [default: 1g, at most a tenth of the free space]
+    /// Bytes of the scratch file, or used of each FILE [default: 1g, at most a tenth of the free
+    /// space]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = TARGET)]
     pub size: Option<u64>,
     /// Folder of the scratch file [default: the current one]
     #[arg(long, value_name = "DIR", conflicts_with = "files", help_heading = TARGET)]
     pub scratch: Option<PathBuf>,
-    /// What is in the FILEs may be lost: needed for writing to anything that was there before. What only reads writes
-    /// nothing all the same
+    /// What is in the FILEs may be lost: needed for writing to anything that was there before. What
+    /// only reads writes nothing all the same
     #[arg(long, help_heading = TARGET)]
     pub overwrite: bool,
-    /// Write the pattern that --verify knows over what is used of the FILEs before anything is measured (with --overwrite
-    /// where they were there before)
+    /// Write the pattern that --verify knows over what is used of the FILEs before anything is
+    /// measured (with --overwrite where they were there before)
     #[arg(long, help_heading = TARGET)]
     pub fill: bool,
     /// Page cache before a buffered run: warm, cold, keep [default: warm; job files: cold]
     #[arg(long, value_name = "STATE", help_heading = TARGET)]
     pub cache: Option<Cache>,
-    /// Check every byte. What writes, writes a pattern and reads it back; what reads expects the pattern of such an earlier
-    /// run or of --fill, or, in a file that has nothing of it, what a plain read of the same place gives
+    /// Check every byte. What writes, writes a pattern and reads it back; what reads expects the
+    /// pattern of such an earlier run or of --fill, or, in a file that has nothing of it, what a
+    /// plain read of the same place gives
     #[arg(long, help_heading = TARGET)]
     pub verify: bool,
 
@@ -219,8 +226,8 @@ impl BenchArgs {
     }
 }
 
-/// Joins a switch to the list that follows it, if one does: `--sqpoll 0,1 FILE` means `--sqpoll=0,1 FILE`, and
-/// `--sqpoll FILE` means `--sqpoll=1 FILE`, which a parser cannot know by itself.
+/// Joins a switch to the list that follows it, if one does: `--sqpoll 0,1 FILE` means `--sqpoll=0,1
+/// FILE`, and `--sqpoll FILE` means `--sqpoll=1 FILE`, which a parser cannot know by itself.
 pub fn join_switches(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut joined: Vec<OsString> = Vec::new();
     let mut args = args.into_iter().peekable();
@@ -231,7 +238,8 @@ pub fn join_switches(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
             break;
         }
         if SWITCHES.iter().any(|name| arg == *name) {
-            let is_list = |next: &OsString| matches!(next.to_str(), Some("0" | "1" | "0,1" | "1,0"));
+            let is_list =
+                |next: &OsString| matches!(next.to_str(), Some("0" | "1" | "0,1" | "1,0"));
             let list = args.next_if(is_list).unwrap_or_else(|| "1".into());
             arg.push("=");
             arg.push(list);
@@ -276,7 +284,9 @@ fn switch(text: &str) -> Result<bool, String> {
 const LARGEST_REQUEST: u64 = 0x7fff_f000;
 
 fn block_size(text: &str) -> Result<u64, String> {
-    size(text).and_then(|size| if size <= LARGEST_REQUEST { Ok(size) } else { Err("at most 2g less a page".into()) })
+    size(text).and_then(|size| {
+        if size <= LARGEST_REQUEST { Ok(size) } else { Err("at most 2g less a page".into()) }
+    })
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -304,7 +314,8 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn time_or_none(text: &str) -> Result<Duration, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+    let digits =
+        text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
         "us" => 1e-6,
@@ -333,12 +344,15 @@ mod tests {
 
     fn parse(line: &str) -> Result<BenchArgs, String> {
         let args = std::iter::once("bench").chain(line.split_whitespace()).map(OsString::from);
-        Cli::try_parse_from(join_switches(args)).map(|cli| cli.bench).map_err(|error| error.to_string())
+        Cli::try_parse_from(join_switches(args))
+            .map(|cli| cli.bench)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_examples_of_the_help_are_understood() {
-        let lines: Vec<&str> = EXAMPLES.lines().filter_map(|line| line.strip_prefix("  ringway bench")).collect();
+        let lines: Vec<&str> =
+            EXAMPLES.lines().filter_map(|line| line.strip_prefix("  ringway bench")).collect();
         assert_eq!(lines.len(), 7);
         for line in lines {
             parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -347,9 +361,13 @@ mod tests {
 
     #[test]
     fn a_switch_takes_a_list_or_none() {
-        let args = parse("--sqpoll 0,1 --fixed-buffers --fixed-files data --iopoll=0 -- --sqpoll").unwrap();
+        let args = parse("--sqpoll 0,1 --fixed-buffers --fixed-files data --iopoll=0 -- --sqpoll")
+            .unwrap();
         assert_eq!(args.sqpoll, [false, true]);
-        assert_eq!((args.fixed_buffers, args.fixed_files, args.iopoll), (vec![true], vec![true], vec![false]));
+        assert_eq!(
+            (args.fixed_buffers, args.fixed_files, args.iopoll),
+            (vec![true], vec![true], vec![false])
+        );
         assert_eq!(args.files, [PathBuf::from("data"), PathBuf::from("--sqpoll")]);
     }
 

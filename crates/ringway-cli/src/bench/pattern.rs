@@ -1,6 +1,7 @@
-//! The bytes of a file that `--verify` can check: every 512-byte block is a function of a seed and of its own place, so a
-//! block that comes from the wrong place, or from an earlier time, is as wrong as a damaged one. They look random, so
-//! that a device that compresses or finds doubles gains nothing.
+//! The bytes of a file that `--verify` can check: every 512-byte block is a function of a seed and
+//! of its own place, so a block that comes from the wrong place, or from an earlier time, is as
+//! wrong as a damaged one. They look random, so that a device that compresses or finds doubles
+//! gains nothing.
 
 use super::random::mix;
 
@@ -16,7 +17,8 @@ pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// How many blocks, whole or in part, lie in `bytes`, and how many of them are not what belongs at `offset`.
+/// How many blocks, whole or in part, lie in `bytes`, and how many of them are not what belongs at
+/// `offset`.
 pub fn check(seed: u64, offset: u64, bytes: &[u8]) -> (u64, u64) {
     count(offset, bytes.len(), |block, from, at| {
         let content = content(seed, block);
@@ -33,7 +35,8 @@ pub fn compare(offset: u64, bytes: &[u8], expected: &[u8]) -> (u64, u64) {
     })
 }
 
-/// Counts blocks: `is_right` is given the block's number, where in it the bytes begin, and where in the bytes that is.
+/// Counts blocks: `is_right` is given the block's number, where in it the bytes begin, and where in
+/// the bytes that is.
 fn count(offset: u64, len: usize, is_right: impl Fn(u64, usize, usize) -> bool) -> (u64, u64) {
     let (mut blocks, mut wrong, mut at) = (0, 0, 0);
     while at < len {
@@ -46,7 +49,8 @@ fn count(offset: u64, len: usize, is_right: impl Fn(u64, usize, usize) -> bool) 
     (blocks, wrong)
 }
 
-/// The pieces of `bytes` that lie in one block each: the block's number, where in it the piece begins, and the piece.
+/// The pieces of `bytes` that lie in one block each: the block's number, where in it the piece
+/// begins, and the piece.
 fn parts_mut(offset: u64, mut bytes: &mut [u8]) -> impl Iterator<Item = (u64, usize, &mut [u8])> {
     let mut place = offset;
     std::iter::from_fn(move || {

@@ -24,15 +24,23 @@ pub const REPEAT: u32 = 3;
 /// Every combination of the lists, without those that would be another one by another name.
 pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
     let mut plan = Plan { cells: Vec::new(), notes: Vec::new() };
-    let backends = or(&args.backend, &[Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null]);
+    let backends =
+        or(&args.backend, &[Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null]);
     for &access in &or(&args.rw, &[Access::RandRead]) {
         for &direct in &or(&args.direct, &[true]) {
             for &block_size in &or(&args.bs, &[4096]) {
                 for &jobs in &or(&args.jobs, &[1]) {
                     for &depth in &or(&args.depth, &DEPTHS) {
                         for &backend in &backends {
-                            let cell =
-                                Workload { backend, access, direct, block_size, jobs, depth, ..plain(args, target) };
+                            let cell = Workload {
+                                backend,
+                                access,
+                                direct,
+                                block_size,
+                                jobs,
+                                depth,
+                                ..plain(args, target)
+                            };
                             plan.add_with_switches(args, &cell);
                         }
                     }
@@ -42,7 +50,12 @@ pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
     }
     if args.asks_for_nothing() {
         for &backend in &backends {
-            plan.add(Workload { backend, direct: false, depth: BUFFERED_DEPTH, ..plain(args, target) });
+            plan.add(Workload {
+                backend,
+                direct: false,
+                depth: BUFFERED_DEPTH,
+                ..plain(args, target)
+            });
         }
     }
     plan
@@ -78,7 +91,13 @@ impl Plan {
             for &iopoll in &or(&args.iopoll, &[false]) {
                 for &fixed_buffers in &or(&args.fixed_buffers, &[false]) {
                     for &fixed_files in &or(&args.fixed_files, &[false]) {
-                        self.add(Workload { sqpoll, iopoll, fixed_buffers, fixed_files, ..cell.clone() });
+                        self.add(Workload {
+                            sqpoll,
+                            iopoll,
+                            fixed_buffers,
+                            fixed_files,
+                            ..cell.clone()
+                        });
                     }
                 }
             }
@@ -113,7 +132,10 @@ impl Plan {
             cell.depth = 1;
         }
         if cell.sync.is_some() && !cell.writes() {
-            self.note("--fsync and --fdatasync follow writes: workloads that only read go without them".to_owned());
+            self.note(
+                "--fsync and --fdatasync follow writes: workloads that only read go without them"
+                    .to_owned(),
+            );
             cell.sync = None;
         }
         if cell.sync.is_some() && cell.depth > 1 {
@@ -172,7 +194,11 @@ mod tests {
         let plan = plan(&args, &TARGET);
         assert_eq!(plan.cells.len(), 64);
         assert_eq!(plan.notes, Vec::<String>::new());
-        assert!(plan.cells.iter().any(|cell| cell.name == "write-64k-32" && cell.jobs == 2 && cell.direct));
+        assert!(
+            plan.cells
+                .iter()
+                .any(|cell| cell.name == "write-64k-32" && cell.jobs == 2 && cell.direct)
+        );
     }
 
     #[test]
@@ -198,7 +224,11 @@ mod tests {
         let settings = |cell: &Workload| (cell.backend, cell.sqpoll, cell.fixed_buffers);
         assert_eq!(
             plan.cells.iter().map(settings).collect::<Vec<_>>(),
-            [(Backend::Uring, false, true), (Backend::Uring, true, true), (Backend::Kaio, false, false)]
+            [
+                (Backend::Uring, false, true),
+                (Backend::Uring, true, true),
+                (Backend::Kaio, false, false)
+            ]
         );
         assert_eq!(plan.notes.len(), 2);
         assert!(plan.notes[0].contains("--fixed-buffers is for uring alone"), "{:?}", plan.notes);
@@ -217,7 +247,10 @@ mod tests {
         };
         let plan = plan(&args, &TARGET);
         let cell = &plan.cells[0];
-        assert_eq!((cell.iopoll, cell.sync, cell.batch, cell.complete_min), (false, None, Some(4), 4));
+        assert_eq!(
+            (cell.iopoll, cell.sync, cell.batch, cell.complete_min),
+            (false, None, Some(4), 4)
+        );
         assert_eq!(plan.notes.len(), 3);
     }
 
@@ -253,6 +286,9 @@ mod tests {
 
     #[test]
     fn sizes_are_named_as_they_are_given() {
-        assert_eq!([512, 4096, 1 << 20, 3 << 30, 1000].map(size_text), ["512", "4k", "1m", "3g", "1000"]);
+        assert_eq!(
+            [512, 4096, 1 << 20, 3 << 30, 1000].map(size_text),
+            ["512", "4k", "1m", "3g", "1000"]
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Random numbers for offsets and patterns: cheap enough that drawing one is no part of what is measured, and the same
-//! in every run that begins with the same seed. Nothing here is meant to be secret.
+//! Random numbers for offsets and patterns: cheap enough that drawing one is no part of what is
+//! measured, and the same in every run that begins with the same seed. Nothing here is meant to be
+//! secret.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -27,7 +28,8 @@ impl Random {
     }
 }
 
-/// A number that has nothing to do with `x`, but is always the same for it, and another for every other one.
+/// A number that has nothing to do with `x`, but is always the same for it, and another for every
+/// other one.
 #[inline]
 pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

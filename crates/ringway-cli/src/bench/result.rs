@@ -11,8 +11,8 @@ pub struct Direction {
     pub ops: u64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Nanoseconds from submission to completion; in a fixed-rate run from when the request was due, with those that
-    /// were due and never started.
+    /// Nanoseconds from submission to completion; in a fixed-rate run from when the request was
+    /// due, with those that were due and never started.
     pub latency: Histogram<u64>,
     /// In a fixed-rate run, nanoseconds from submission to completion.
     pub submitted: Option<Histogram<u64>>,
@@ -86,7 +86,7 @@ pub struct Machine {
     pub target_size: u64,
     /// Shown above the report: target path, what was written and so on.
     pub remarks: Vec<String>,
-    /// Backends that this machine refuses, each with the reason and the mend.
+    /// Backends that this machine refuses, each with the reason and the fix.
     pub refused: Vec<String>,
 }
 

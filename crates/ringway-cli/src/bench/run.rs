@@ -29,8 +29,7 @@ pub enum Outcome {
     Refused(String),
 }
 
-const NO_PATTERN: &str =
-    "the file does not hold what --verify writes: reads are compared with plain reads of the same place";
+const NO_PATTERN: &str = "the file does not hold what --verify writes: reads are compared with plain reads of the same place";
 
 /// How often the kernel's helpers are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -57,7 +56,11 @@ pub fn run(
     let mut notes = Vec::new();
     let mut are_pattern = Vec::new();
     for source in &sources {
-        are_pattern.push(!checks_reads(workload) || source.is_pattern(workload) || source.holds_pattern(workload)?);
+        are_pattern.push(
+            !checks_reads(workload)
+                || source.is_pattern(workload)
+                || source.holds_pattern(workload)?,
+        );
     }
     if are_pattern.contains(&false) {
         notes.push(NO_PATTERN.to_owned());
@@ -66,14 +69,17 @@ pub fn run(
         sources.iter().try_for_each(|source| set_cache(source, cache)).context("the page cache")?;
     }
     let seed = if workload.rand_repeat { workload.seed } else { workload.seed ^ mix(now()) };
-    // Where nothing is read at the same time, every run writes other bytes, so that a write that is lost is found.
+    // Where nothing is read at the same time, every run writes other bytes, so that a write that is
+    // lost is found.
     let write_seed = (workload.verify && workload.writes()).then(|| match workload.reads() {
         true => SEED,
         false => mix(SEED ^ u64::from(number + 1)),
     });
     let mut files = Vec::new();
     for job in ground {
-        let is_pattern = |source| sources.iter().zip(&are_pattern).any(|(of, is)| *is && Arc::ptr_eq(of, source));
+        let is_pattern = |source| {
+            sources.iter().zip(&are_pattern).any(|(of, is)| *is && Arc::ptr_eq(of, source))
+        };
         let opened = job.iter().map(|source| open(workload, source, is_pattern(source)));
         match opened.collect::<io::Result<Vec<_>>>() {
             Ok(opened) => files.push(opened),
@@ -83,10 +89,11 @@ pub fn run(
             }
         }
     }
-    let (window, helpers, results, refusals) = match run_jobs(workload, &files, seed, write_seed, tick)? {
-        Ok(ran) => ran,
-        Err(refusal) => return Ok(Outcome::Refused(refusal)),
-    };
+    let (window, helpers, results, refusals) =
+        match run_jobs(workload, &files, seed, write_seed, tick)? {
+            Ok(ran) => ran,
+            Err(refusal) => return Ok(Outcome::Refused(refusal)),
+        };
     notes.extend(refusals);
     let mut run = put_together(workload, &window, &helpers, &results, &mut notes);
     if workload.writes() && workload.backend != Backend::Null {
@@ -120,19 +127,34 @@ fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
     let block_size = workload.block_size;
     let regions = || sources.iter().map(|source| source.region(workload));
     if workload.backend != Backend::Null && regions().all(|region| region.len < block_size) {
-        return Some(format!("what is used of the file is less than one block of {block_size} bytes"));
+        return Some(format!(
+            "what is used of the file is less than one block of {block_size} bytes"
+        ));
     }
-    let align = sources.iter().map(|source| u64::from(source.facts.direct.offset_align)).max().unwrap_or(1).max(1);
+    let align = sources
+        .iter()
+        .map(|source| u64::from(source.facts.direct.offset_align))
+        .max()
+        .unwrap_or(1)
+        .max(1);
     let is_aligned = |bytes: u64| bytes.is_multiple_of(align);
-    if workload.direct && !(is_aligned(block_size) && regions().all(|region| is_aligned(region.start))) {
+    if workload.direct
+        && !(is_aligned(block_size) && regions().all(|region| is_aligned(region.start)))
+    {
         return Some(format!("direct I/O on this file takes multiples of {align} bytes"));
     }
-    let memory =
-        workload.largest_request().saturating_mul(u64::from(workload.depth)).saturating_mul(u64::from(workload.jobs));
+    let memory = workload
+        .largest_request()
+        .saturating_mul(u64::from(workload.depth))
+        .saturating_mul(u64::from(workload.jobs));
     let available = available_memory();
     (memory > available / 2).then(|| {
         let mib = |bytes: u64| bytes >> 20;
-        format!("its buffers would take {} MiB of the {} MiB of memory available", mib(memory), mib(available))
+        format!(
+            "its buffers would take {} MiB of the {} MiB of memory available",
+            mib(memory),
+            mib(available)
+        )
     })
 }
 
@@ -157,7 +179,8 @@ fn set_cache(source: &Source, cache: Cache) -> io::Result<()> {
             let file = source.open_plain(false, false)?;
             // Pages that are to be written back first are not dropped.
             file.sync_data()?;
-            // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result of no interest.
+            // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its
+            // result of no interest.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
             Ok(())
         }
@@ -184,8 +207,11 @@ fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<Jo
     }
     let file = source.open(workload.direct, workload.writes() && !null)?;
     if let Some(advice) = advice(workload).filter(|_| !null) {
-        // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result of no interest.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), region.start as i64, region.len as i64, advice) };
+        // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result
+        // of no interest.
+        unsafe {
+            libc::posix_fadvise(file.as_raw_fd(), region.start as i64, region.len as i64, advice)
+        };
     }
     Ok(JobFile { file, region, check })
 }
@@ -236,7 +262,8 @@ fn run_jobs(
                 // The kernel's helpers are looked at once more, and would go with the queue.
                 let _: Option<()> = leave.wait();
             };
-            let spawned = thread::Builder::new().name(format!("job {number}")).spawn_scoped(scope, job);
+            let spawned =
+                thread::Builder::new().name(format!("job {number}")).spawn_scoped(scope, job);
             if let Err(error) = spawned {
                 begin.open(None);
                 return Err(error).context("a thread for a job");
@@ -283,7 +310,9 @@ fn run_jobs(
         leave.open(Some(()));
         match failed {
             Some(error) => Err(error),
-            None if results.len() < files.len() => anyhow::bail!("a job has ended without a result"),
+            None if results.len() < files.len() => {
+                anyhow::bail!("a job has ended without a result")
+            }
             None => {
                 results.sort_by_key(|(number, _)| *number);
                 let results = results.into_iter().map(|(_, result)| result).collect();
@@ -351,7 +380,8 @@ fn put_together(
         ..Run::default()
     };
     helpers.add_to(&mut run.usage);
-    run.usage.system_calls = Some(results.iter().filter_map(|result| result.usage.system_calls).sum());
+    run.usage.system_calls =
+        Some(results.iter().filter_map(|result| result.usage.system_calls).sum());
     if !workload.group_reporting && results.len() > 1 {
         run.jobs = results.iter().map(|result| job_run(result, run.verified.is_some())).collect();
     }
@@ -376,10 +406,16 @@ fn put_together(
         notes.push(format!("what {} cannot carry went to threads", backend_name(workload.backend)));
     }
     if results.iter().any(|result| result.short > 0) {
-        notes.push("requests came upon the end of the file, which has become shorter: they failed".to_owned());
+        notes.push(
+            "requests came upon the end of the file, which has become shorter: they failed"
+                .to_owned(),
+        );
     }
     if run.not_started > 0 {
-        notes.push("the rate was not reached: requests were due and had not begun when the time was up".to_owned());
+        notes.push(
+            "the rate was not reached: requests were due and had not begun when the time was up"
+                .to_owned(),
+        );
     }
     run
 }
@@ -413,7 +449,9 @@ pub(super) fn backend_name(backend: Backend) -> &'static str {
 fn written_of(source: &Arc<Source>, ground: &Ground, results: &[JobResult]) -> Vec<bool> {
     let mut all = Vec::new();
     for (job, result) in ground.iter().zip(results) {
-        for (_, written) in job.iter().zip(&result.written).filter(|(of, _)| Arc::ptr_eq(of, source)) {
+        for (_, written) in
+            job.iter().zip(&result.written).filter(|(of, _)| Arc::ptr_eq(of, source))
+        {
             all.resize(written.len(), false);
             all.iter_mut().zip(written).for_each(|(all, written)| *all |= written);
         }
@@ -422,15 +460,23 @@ fn written_of(source: &Arc<Source>, ground: &Ground, results: &[JobResult]) -> V
 }
 
 /// Checks what a run has written, and puts the pattern that all runs expect back in its place.
-fn read_back(workload: &Workload, source: &Source, written: &[bool], seed: u64, run: &mut Run) -> anyhow::Result<()> {
+fn read_back(
+    workload: &Workload,
+    source: &Source,
+    written: &[bool],
+    seed: u64,
+    run: &mut Run,
+) -> anyhow::Result<()> {
     let len = workload.block_size as usize;
     let file = source.open_plain(workload.direct, false)?;
     let mender = source.open_plain(false, true)?;
     let start = source.region(workload).start;
     let mut buffer = ringway_core::AlignedBuffer::new(len, 4096);
     let mut mended = vec![0; if seed == SEED { 0 } else { len }];
-    let offsets =
-        (0..).zip(written).filter(|(_, written)| **written).map(|(block, _)| start + block * workload.block_size);
+    let offsets = (0..)
+        .zip(written)
+        .filter(|(_, written)| **written)
+        .map(|(block, _)| start + block * workload.block_size);
     for offset in offsets {
         let read = file.read_exact_at(&mut buffer, offset);
         let (blocks, wrong) = pattern::check(seed, offset, &buffer);

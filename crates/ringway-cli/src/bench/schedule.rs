@@ -1,11 +1,13 @@
-//! When requests are due at a fixed rate. A request's latency counts from this moment, whether or not the device was
-//! ready for it: a stall is felt by all who came during it, not by one (coordinated omission).
+//! When requests are due at a fixed rate. A request's latency counts from this moment, whether or
+//! not the device was ready for it: a stall is felt by all who came during it, not by one
+//! (coordinated omission).
 
 use super::workload::Rate;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// Requests, or bytes, at equal intervals from a start on. Times are nanoseconds of the monotonic clock.
+/// Requests, or bytes, at equal intervals from a start on. Times are nanoseconds of the monotonic
+/// clock.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     start: u64,
@@ -76,7 +78,10 @@ mod tests {
     #[test]
     fn what_is_missed_is_counted_without_going_through_it() {
         let schedule = Schedule { start: 5, rate: Rate::Requests(1000), taken: 300 };
-        assert_eq!([5, 300_000_005, 300_000_006, 1_000_000_005].map(|end| schedule.missed(end, 1)), [0, 0, 1, 700]);
+        assert_eq!(
+            [5, 300_000_005, 300_000_006, 1_000_000_005].map(|end| schedule.missed(end, 1)),
+            [0, 0, 1, 700]
+        );
         let schedule = Schedule { start: 0, rate: Rate::Bytes(8192), taken: 4096 };
         assert_eq!(schedule.missed(1_000_000_000, 4096), 1);
         assert_eq!(Schedule::new(0, Rate::Requests(u64::MAX)).missed(u64::MAX, 1), u64::MAX);

@@ -1,7 +1,8 @@
 //! The scratch file: made for one bench, and gone with it, whatever ends it.
 //!
-//! It never has a name (`O_TMPFILE`, or unlinked at once), so nothing is left behind even by SIGKILL; runs open it anew, with
-//! the flags they need, through `/proc/self/fd`. It is really written, for a file of holes is not read from the device.
+//! It never has a name (`O_TMPFILE`, or unlinked at once), so nothing is left behind even by
+//! SIGKILL; runs open it anew, with the flags they need, through `/proc/self/fd`. It is really
+//! written, for a file of holes is not read from the device.
 
 use super::pattern;
 use anyhow::{Context, bail};
@@ -19,7 +20,8 @@ use std::path::Path;
 const MIB: u64 = 1 << 20;
 /// What is written at a time.
 const PIECE: usize = MIB as usize;
-/// Large enough that a device's own cache is not all there is to it, small enough to be written in a few seconds.
+/// Large enough that a device's own cache is not all there is to it, small enough to be written in
+/// a few seconds.
 const USUAL: u64 = 1 << 30;
 /// On tmpfs it takes memory from everybody.
 const USUAL_IN_MEMORY: u64 = 256 * MIB;
@@ -32,7 +34,8 @@ const LEAST: u64 = 16 * MIB;
 ///
 /// When a tenth of the free space is too little to measure on.
 pub fn default_size(folder: &Path) -> anyhow::Result<u64> {
-    let file_system = PathFacts::of_path(folder).with_context(|| folder.display().to_string())?.file_system;
+    let file_system =
+        PathFacts::of_path(folder).with_context(|| folder.display().to_string())?.file_system;
     let free = free_space(folder)?;
     sensible_size(free, &file_system).with_context(|| {
         let folder = folder.display();
@@ -68,13 +71,20 @@ pub fn free_space(path: &Path) -> anyhow::Result<u64> {
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
-/// A file without a name in `folder`, with `size` bytes of the pattern. `progress` is told of the bytes written.
+/// A file without a name in `folder`, with `size` bytes of the pattern. `progress` is told of the
+/// bytes written.
 ///
 /// # Errors
 ///
 /// Too little space, before anything is written; those of making and writing a file.
-pub fn make(folder: &Path, size: u64, seed: u64, progress: &mut dyn FnMut(u64)) -> anyhow::Result<File> {
-    let at = || format!("a scratch file in {} (choose another folder with --scratch)", folder.display());
+pub fn make(
+    folder: &Path,
+    size: u64,
+    seed: u64,
+    progress: &mut dyn FnMut(u64),
+) -> anyhow::Result<File> {
+    let at =
+        || format!("a scratch file in {} (choose another folder with --scratch)", folder.display());
     let free = free_space(folder)?;
     if size > free {
         let (size, free) = (bytes_text(size), bytes_text(free / MIB * MIB));
@@ -89,8 +99,15 @@ pub fn make(folder: &Path, size: u64, seed: u64, progress: &mut dyn FnMut(u64)) 
 ///
 /// # Errors
 ///
-/// ENOSPC before anything is written where the file system can tell; those of `pwrite(2)` and `fsync(2)`.
-pub fn lay(file: &File, from: u64, size: u64, seed: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+/// ENOSPC before anything is written where the file system can tell; those of `pwrite(2)` and
+/// `fsync(2)`.
+pub fn lay(
+    file: &File,
+    from: u64,
+    size: u64,
+    seed: u64,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
     reserve(file, libc::FALLOC_FL_KEEP_SIZE, size)?;
     let mut piece = vec![0; PIECE];
     let mut at = from;
@@ -104,8 +121,9 @@ pub fn lay(file: &File, from: u64, size: u64, seed: u64, progress: &mut dyn FnMu
     file.sync_all()
 }
 
-/// Allocates the space beforehand, in one piece if possible, with these flags of `fallocate(2)`. Where that cannot be
-/// done (devices, some file systems) writing will show whether there is enough.
+/// Allocates the space beforehand, in one piece if possible, with these flags of `fallocate(2)`.
+/// Where that cannot be done (devices, some file systems) writing will show whether there is
+/// enough.
 ///
 /// # Errors
 ///
@@ -117,7 +135,11 @@ pub fn reserve(file: &File, flags: libc::c_int, size: u64) -> io::Result<()> {
         return Ok(());
     }
     match io::Error::last_os_error() {
-        error if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)) => Err(error),
+        error
+            if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)) =>
+        {
+            Err(error)
+        }
         _ => Ok(()),
     }
 }

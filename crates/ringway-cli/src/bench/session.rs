@@ -33,8 +33,8 @@ const NULL_SIZE: u64 = 1 << 30;
 ///
 /// # Errors
 ///
-/// What kept it from running, or a report from being written. Backends that are refused, and requests that fail, are
-/// in the report instead.
+/// What kept it from running, or a report from being written. Backends that are refused, and
+/// requests that fail, are in the report instead.
 pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     let (plan, is_job_file) = plan_of(args)?;
     let outputs = Outputs::open(args)?;
@@ -51,8 +51,10 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     remarks.push(cache_remark(cache, &cells, &ground));
     remarks.retain(|remark| !remark.is_empty());
 
-    let mut cells: Vec<Cell> =
-        cells.into_iter().map(|workload| Cell { workload, runs: Vec::new(), notes: Vec::new() }).collect();
+    let mut cells: Vec<Cell> = cells
+        .into_iter()
+        .map(|workload| Cell { workload, runs: Vec::new(), notes: Vec::new() })
+        .collect();
     show.begin_runs(&cells, repeat);
     let mut refused = Vec::new();
     for number in 0..repeat {
@@ -69,7 +71,10 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
                     notes.into_iter().for_each(|note| add(&mut cell.notes, note));
                 }
                 Outcome::Refused(reason) => {
-                    add(&mut refused, format!("{}: {reason}", run::backend_name(cell.workload.backend)));
+                    add(
+                        &mut refused,
+                        format!("{}: {reason}", run::backend_name(cell.workload.backend)),
+                    );
                     add(&mut cell.notes, reason);
                 }
             }
@@ -90,7 +95,8 @@ fn add(to: &mut Vec<String>, text: String) {
     }
 }
 
-/// 3 for wrong bytes, 4 for requests that failed, 1 when nothing, or not every job of a job file, could be run, else 0.
+/// 3 for wrong bytes, 4 for requests that failed, 1 when nothing, or not every job of a job file,
+/// could be run, else 0.
 fn status(report: &Report, is_job_file: bool) -> ExitCode {
     let runs = || report.cells.iter().flat_map(|cell| &cell.runs);
     let mut status = 0;
@@ -113,7 +119,9 @@ fn status(report: &Report, is_job_file: bool) -> ExitCode {
         eprintln!("ringway: {failed} of {all} requests failed ({percent:.3} %)");
         status = FAILED_REQUESTS;
     }
-    let wrong = runs().filter_map(|run| run.verified).fold(0, |sum: u64, (_, wrong)| sum.saturating_add(wrong));
+    let wrong = runs()
+        .filter_map(|run| run.verified)
+        .fold(0, |sum: u64, (_, wrong)| sum.saturating_add(wrong));
     if wrong > 0 {
         eprintln!("ringway: {wrong} blocks of 512 bytes were not what they should have been");
         status = WRONG_BYTES;
@@ -129,7 +137,8 @@ fn plan_of(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
         match job_text(path)? {
             Some(text) => {
                 let mut include = |from: &str, name: &str| included(path, from, name);
-                let parsed = job_file::parse(&text, &mut include).with_context(|| path.display().to_string())?;
+                let parsed = job_file::parse(&text, &mut include)
+                    .with_context(|| path.display().to_string())?;
                 jobs.cells.extend(parsed.jobs);
                 jobs.notes.extend(parsed.notes);
             }
@@ -166,8 +175,8 @@ fn job_text(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The name and the text of a file that the file `from`, or else the job file, includes: as fio, from the current folder
-/// or else from beside that file.
+/// The name and the text of a file that the file `from`, or else the job file, includes: as fio,
+/// from the current folder or else from beside that file.
 fn included(job_file: &Path, from: &str, name: &str) -> Result<(String, String), String> {
     let from = if from.is_empty() { job_file } else { Path::new(from) };
     let beside = from.with_file_name(name);
@@ -177,11 +186,13 @@ fn included(job_file: &Path, from: &str, name: &str) -> Result<(String, String),
         file.take(LONGEST_JOB_FILE).read_to_string(&mut text)?;
         Ok(text)
     });
-    text.map(|text| (path.display().to_string(), text)).map_err(|error| format!("{}: {error}", path.display()))
+    text.map(|text| (path.display().to_string(), text))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn begins_with_section(text: &str) -> bool {
-    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with([';', '#']));
+    let first =
+        text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with([';', '#']));
     first.is_some_and(|line| line.starts_with('[') && line.contains(']'))
 }
 
@@ -203,17 +214,24 @@ fn only_null(backends: &[Backend]) -> bool {
 }
 
 /// Makes and checks the files. Where nothing but null is to be run, none are needed.
-fn prepare(cells: &[Workload], args: &BenchArgs, folder: &Path, show: &Show) -> anyhow::Result<Vec<Ground>> {
+fn prepare(
+    cells: &[Workload],
+    args: &BenchArgs,
+    folder: &Path,
+    show: &Show,
+) -> anyhow::Result<Vec<Ground>> {
     let mut announce = |what: &str, bytes: u64| show.file_begins(what, bytes);
     let mut progress = |bytes: u64| show.bytes_written(bytes);
-    let mut targets = Targets::new(folder.to_owned(), args.overwrite, args.fill, &mut announce, &mut progress);
+    let mut targets =
+        Targets::new(folder.to_owned(), args.overwrite, args.fill, &mut announce, &mut progress);
     if cells.iter().all(|cell| cell.backend == Backend::Null) {
         return cells.iter().map(|cell| targets.nothing(cell.jobs, NULL_SIZE)).collect();
     }
     targets.prepare(cells)
 }
 
-/// Direct I/O is not to be had everywhere; a measurement without it is better than none, when it says so.
+/// Direct I/O is not to be had everywhere; a measurement without it is better than none, when it
+/// says so.
 fn use_buffered_where_direct_fails(
     cells: &mut Vec<Workload>,
     ground: Vec<Ground>,
@@ -225,7 +243,12 @@ fn use_buffered_where_direct_fails(
         let without = ground.iter().flatten().find(|source| !source.facts.direct.supported);
         if let Some(source) = without.filter(|_| cell.direct) {
             let file_system = &source.facts.file_system;
-            add(remarks, format!("there is no direct I/O on this {file_system}: buffered I/O is measured instead"));
+            add(
+                remarks,
+                format!(
+                    "there is no direct I/O on this {file_system}: buffered I/O is measured instead"
+                ),
+            );
             cell.direct = false;
             cell.iopoll = false;
             if kept.contains(&cell) {
@@ -247,10 +270,13 @@ fn cache_remark(cache: Cache, cells: &[Workload], ground: &[Ground]) -> String {
     let largest = ground.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
     match cache {
         Cache::Warm if largest > available_memory() / 2 => {
-            "buffered runs: the file is too large for the page cache, which is left as it is".to_owned()
+            "buffered runs: the file is too large for the page cache, which is left as it is"
+                .to_owned()
         }
         Cache::Warm => "buffered runs: the file is in the page cache".to_owned(),
-        Cache::Cold => "buffered runs: the file is dropped from the page cache before each".to_owned(),
+        Cache::Cold => {
+            "buffered runs: the file is dropped from the page cache before each".to_owned()
+        }
         Cache::Keep => "buffered runs: the page cache is as the run before left it".to_owned(),
     }
 }
@@ -274,13 +300,19 @@ fn machine(
         _ if only_null => "no file: null does nothing with it".to_owned(),
         Some(Target::Scratch { size }) => {
             let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
-            format!("target: a scratch file of {} in {}, removed afterwards", bytes_text(*size), folder.display())
+            format!(
+                "target: a scratch file of {} in {}, removed afterwards",
+                bytes_text(*size),
+                folder.display()
+            )
         }
         Some(Target::Files(paths) | Target::SizedFiles { paths, .. }) => {
             let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
             format!("target: {}", paths.join(", "))
         }
-        Some(Target::Directory { path, .. }) => format!("target: files in {}, which are kept", path.display()),
+        Some(Target::Directory { path, .. }) => {
+            format!("target: files in {}, which are kept", path.display())
+        }
         None => String::new(),
     };
     remarks.insert(0, named);
@@ -293,17 +325,23 @@ fn machine(
         all.join("; ")
     };
     Ok(Machine {
-        kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         file_system: joined(facts.iter().map(|facts| facts.file_system.clone()).collect()),
-        device: joined(facts.iter().filter_map(|facts| Some(facts.device.as_ref()?.to_string())).collect()),
+        device: joined(
+            facts.iter().filter_map(|facts| Some(facts.device.as_ref()?.to_string())).collect(),
+        ),
         target_size: if only_null { 0 } else { size },
         remarks,
         refused,
     })
 }
 
-/// Where the reports go. Files are opened before anything is measured: a mistyped path should not cost the results.
+/// Where the reports go. Files are opened before anything is measured: a mistyped path should not
+/// cost the results.
 struct Outputs {
     json: Option<Output>,
     csv: Option<Output>,
@@ -322,7 +360,8 @@ impl Outputs {
             Some(path) if path.as_os_str() == "-" => Ok(Some(Output::Stdout)),
             Some(path) => {
                 // Emptied when there is something to put into it.
-                let options = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+                let options =
+                    fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
                 let file = options.with_context(|| path.display().to_string())?;
                 if file.metadata()?.file_type().is_block_device() {
                     bail!("{} is a block device: a report goes to a file", path.display());
@@ -330,15 +369,21 @@ impl Outputs {
                 anyhow::Ok(Some(Output::File(path.clone(), file)))
             }
         };
-        let outputs = Self { json: open(&args.json)?, csv: open(&args.csv)?, html: open(&args.html)? };
-        if [&outputs.json, &outputs.csv, &outputs.html].iter().filter(|output| output.is_stdout()).count() > 1 {
+        let outputs =
+            Self { json: open(&args.json)?, csv: open(&args.csv)?, html: open(&args.html)? };
+        if [&outputs.json, &outputs.csv, &outputs.html]
+            .iter()
+            .filter(|output| output.is_stdout())
+            .count()
+            > 1
+        {
             bail!("only one report can go to standard output");
         }
         Ok(outputs)
     }
 
-    /// Fails where a report would be written over a file that is measured on or read as a job file, or over another
-    /// report; nothing has been written then.
+    /// Fails where a report would be written over a file that is measured on or read as a job file,
+    /// or over another report; nothing has been written then.
     fn keep_off(&self, named: &[PathBuf], cells: &[Workload]) -> anyhow::Result<()> {
         let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let mut taken: Vec<(u64, u64)> = Vec::new();
@@ -365,9 +410,11 @@ impl Outputs {
     }
 
     fn write(self, report: &Report) -> anyhow::Result<()> {
-        let takes_stdout = [&self.json, &self.csv, &self.html].iter().any(|output| output.is_stdout());
+        let takes_stdout =
+            [&self.json, &self.csv, &self.html].iter().any(|output| output.is_stdout());
         if !takes_stdout {
-            let text = format!("{}\n{}", report::table::render(report), report::verdict::render(report));
+            let text =
+                format!("{}\n{}", report::table::render(report), report::verdict::render(report));
             std::io::stdout().write_all(text.as_bytes())?;
         }
         put(self.json, || report::json::render(report))?;
@@ -402,7 +449,8 @@ impl MaybeStdout for &Option<Output> {
     }
 }
 
-/// What is shown while it runs: a bar on a terminal, a line for each file that is written elsewhere.
+/// What is shown while it runs: a bar on a terminal, a line for each file that is written
+/// elsewhere.
 struct Show {
     quiet: bool,
     bar: RefCell<ProgressBar>,
@@ -417,7 +465,8 @@ impl Show {
         if self.quiet || !std::io::stderr().is_terminal() {
             return;
         }
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(length).with_style(style.progress_chars("=> "));
         self.bar.replace(bar).finish_and_clear();
     }

@@ -1,14 +1,15 @@
 //! The files that a workload works on: found, checked, made and filled before anything is measured.
 //!
-//! Nothing is written to what was there before unless the user said that it may be lost, and the workload writes or the
-//! file is to be filled; and never to a block device in use. Each file is opened once, looked at, and from then on reached through that descriptor (`/proc/self/fd`): what
+//! Nothing is written to what was there before unless the user said that it may be lost, and the
+//! workload writes or the file is to be filled; and never to a block device in use. Each file is
+//! opened once, looked at, and from then on reached through that descriptor (`/proc/self/fd`): what
 //! was checked is what is used, whatever happens to its name.
 
 use super::offsets::Region;
 use super::workload::{Target, Workload};
 use super::{pattern, scratch};
 use anyhow::{Context, bail};
-use ringway_core::device::{Kind, PathFacts, block_device_in_use};
+use ringway_core::device::{PathFacts, StorageKind, block_device_in_use};
 use ringway_core::refusal::bytes_text;
 use ringway_core::{File, OpenOptions};
 use std::fs;
@@ -46,11 +47,12 @@ impl Source {
     /// Whether the part that a workload uses is the pattern.
     pub fn is_pattern(&self, workload: &Workload) -> bool {
         let region = self.region(workload);
-        self.pattern.start <= region.start && region.start + region.len <= self.pattern.start + self.pattern.len
+        self.pattern.start <= region.start
+            && region.start + region.len <= self.pattern.start + self.pattern.len
     }
 
-    /// Whether the file holds the pattern of an earlier run: true when any of some blocks all over it is right. Blocks
-    /// that are wrong there are wrong for a reading run.
+    /// Whether the file holds the pattern of an earlier run: true when any of some blocks all over
+    /// it is right. Blocks that are wrong there are wrong for a reading run.
     ///
     /// # Errors
     ///
@@ -63,7 +65,8 @@ impl Source {
         let samples = blocks.min(SAMPLES);
         let mut bytes = [0; pattern::BLOCK as usize];
         for sample in 0..samples {
-            let block = first + (u128::from(blocks) * u128::from(sample) / u128::from(samples)) as u64;
+            let block =
+                first + (u128::from(blocks) * u128::from(sample) / u128::from(samples)) as u64;
             let offset = block * pattern::BLOCK;
             let got = file.read_at(&mut bytes, offset)?;
             if got == bytes.len() && pattern::check(SEED, offset, &bytes).1 == 0 {
@@ -170,13 +173,15 @@ impl<'a> Targets<'a> {
         // All are looked at before the first is written to.
         let wishes: Vec<_> = cells.iter().flat_map(named).collect();
         for (path, wish) in &wishes {
-            let writes = self.fill || wishes.iter().any(|(other, wish)| other == path && wish.workload.writes());
+            let writes = self.fill
+                || wishes.iter().any(|(other, wish)| other == path && wish.workload.writes());
             self.look(path, *wish, writes)?;
         }
         cells.iter().map(|cell| self.ground(cell)).collect()
     }
 
-    /// For a workload that does nothing with its file: one that is never read, as if it had this size.
+    /// For a workload that does nothing with its file: one that is never read, as if it had this
+    /// size.
     ///
     /// # Errors
     ///
@@ -184,7 +189,14 @@ impl<'a> Targets<'a> {
     pub fn nothing(&mut self, jobs: u32, size: u64) -> anyhow::Result<Ground> {
         let anchor = fs::File::open("/dev/null")?;
         let facts = PathFacts::of_fd(anchor.as_fd())?;
-        let source = Source { anchor, size, found: size, pattern: Region::default(), may_be_lost: false, facts };
+        let source = Source {
+            anchor,
+            size,
+            found: size,
+            pattern: Region::default(),
+            may_be_lost: false,
+            facts,
+        };
         Ok(vec![vec![Arc::new(source)]; jobs as usize])
     }
 
@@ -198,7 +210,10 @@ impl<'a> Targets<'a> {
                     let anchor = scratch::make(&folder, size, SEED, self.progress)?;
                     let facts = PathFacts::of_fd(anchor.as_fd())?;
                     let pattern = Region { start: 0, len: size };
-                    self.know(PathBuf::new(), Source { anchor, size, found: size, pattern, may_be_lost: true, facts })
+                    self.know(
+                        PathBuf::new(),
+                        Source { anchor, size, found: size, pattern, may_be_lost: true, facts },
+                    )
                 }
             };
             return Ok(vec![vec![source]; cell.jobs as usize]);
@@ -211,7 +226,9 @@ impl<'a> Targets<'a> {
             sources.push(self.source(&path, wish)?);
         }
         Ok(match cell.target {
-            Target::Directory { files, .. } => sources.chunks(files as usize).map(<[_]>::to_vec).collect(),
+            Target::Directory { files, .. } => {
+                sources.chunks(files as usize).map(<[_]>::to_vec).collect()
+            }
             _ => vec![sources; cell.jobs as usize],
         })
     }
@@ -222,7 +239,8 @@ impl<'a> Targets<'a> {
         source
     }
 
-    /// Whether a file may be used as wished; writes nothing. `writes`: something is going to write to it.
+    /// Whether a file may be used as wished; writes nothing. `writes`: something is going to write
+    /// to it.
     fn look(&self, path: &Path, wish: Wish<'_>, writes: bool) -> anyhow::Result<()> {
         let name = path.display();
         let facts = match PathFacts::of_path(path) {
@@ -234,8 +252,8 @@ impl<'a> Targets<'a> {
             Err(error) => return Err(error).with_context(|| name.to_string()),
         };
         match facts.kind {
-            Kind::Regular => {}
-            Kind::Block => {
+            StorageKind::Regular => {}
+            StorageKind::Block => {
                 if let Some(user) = block_device_in_use(path).with_context(|| name.to_string())? {
                     bail!(
                         "{name} is in use: {user}. Measure on a file on it, or leave it out for a scratch file; \
@@ -243,15 +261,17 @@ impl<'a> Targets<'a> {
                     );
                 }
             }
-            Kind::Directory => {
-                bail!("{name} is a directory; give a file, or make the scratch file there: --scratch {name}")
+            StorageKind::Directory => {
+                bail!(
+                    "{name} is a directory; give a file, or make the scratch file there: --scratch {name}"
+                )
             }
             kind => bail!("{name} is neither a file nor a block device: {kind}"),
         }
         if writes && !self.overwrite {
             bail!("{name} would be written to; give --overwrite if what is in it may be lost");
         }
-        if facts.kind == Kind::Regular && !writes {
+        if facts.kind == StorageKind::Regular && !writes {
             let has = fs::metadata(path)?.len();
             if let Some(size) = wish.size_of(has)?.filter(|size| has < *size) {
                 bail!(too_short(path, has, size));
@@ -263,17 +283,24 @@ impl<'a> Targets<'a> {
     /// Opens a file, or makes it, and fills it where it must be.
     fn source(&mut self, path: &Path, wish: Wish<'_>) -> anyhow::Result<Arc<Source>> {
         let name = || path.display().to_string();
-        let known = self.known.iter().rfind(|(known, _)| known == path).map(|(_, source)| Arc::clone(source));
+        let known = self
+            .known
+            .iter()
+            .rfind(|(known, _)| known == path)
+            .map(|(_, source)| Arc::clone(source));
         let writes = wish.workload.writes();
         let reads_back = wish.workload.verify && writes && wish.workload.reads();
         if let Some(source) = &known
-            && wish.size_of(source.found)?.map_or(source.size >= source.found, |size| size == source.size)
+            && wish
+                .size_of(source.found)?
+                .map_or(source.size >= source.found, |size| size == source.size)
             && (source.is_pattern(wish.workload) || !(reads_back || self.fill))
         {
             return Ok(Arc::clone(source));
         }
         let may_be_lost = self.overwrite || known.as_ref().is_some_and(|source| source.may_be_lost);
-        // What the file has is lost with the first of these; with the second nothing is, but the file becomes longer.
+        // What the file has is lost with the first of these; with the second nothing is, but the
+        // file becomes longer.
         let fill = self.fill || reads_back;
         let extend = fill || writes || known.as_ref().is_some_and(|source| source.may_be_lost);
         let lay_out = fill || wish.workload.lay_out || wish.workload.reads();
@@ -285,7 +312,8 @@ impl<'a> Targets<'a> {
             options.custom_flags(libc::O_EXCL);
         }
         // One that is known is used, whatever its name means by now.
-        let opened = options.open(known.as_ref().map_or_else(|| path.to_owned(), |source| source.path()));
+        let opened =
+            options.open(known.as_ref().map_or_else(|| path.to_owned(), |source| source.path()));
         let (mut anchor, is_new) = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound && wish.size.is_some() => {
                 let size = wish.size_of(0)?.unwrap_or(0);
@@ -293,7 +321,8 @@ impl<'a> Targets<'a> {
                     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                     has_room(path, size, scratch::free_space(folder.unwrap_or(Path::new(".")))?)?;
                 }
-                let made = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
+                let made =
+                    fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
                 (made.with_context(name)?, true)
             }
             opened => (opened.with_context(name)?, false),
@@ -307,9 +336,12 @@ impl<'a> Targets<'a> {
         let found = known.as_ref().map_or(has, |source| source.found);
         let size = wish.size_of(found)?.unwrap_or(has);
         if size == 0 {
-            bail!("{} is empty; give --size and --overwrite, and --fill for what only reads", path.display());
+            bail!(
+                "{} is empty; give --size and --overwrite, and --fill for what only reads",
+                path.display()
+            );
         }
-        let is_device = facts.kind == Kind::Block;
+        let is_device = facts.kind == StorageKind::Block;
         if is_device && size > has {
             bail!("{} has {has} bytes, fewer than the {size} asked for", path.display());
         }
@@ -380,7 +412,9 @@ fn named(workload: &Workload) -> Vec<(PathBuf, Wish<'_>)> {
     match &workload.target {
         Target::Scratch { .. } => Vec::new(),
         Target::Files(paths) => paths.iter().map(|path| (path.clone(), wish(None))).collect(),
-        Target::SizedFiles { paths, size } => paths.iter().map(|path| (path.clone(), wish(Some(*size)))).collect(),
+        Target::SizedFiles { paths, size } => {
+            paths.iter().map(|path| (path.clone(), wish(Some(*size)))).collect()
+        }
         Target::Directory { path, size, files } => {
             let name = |job, file| path.join(format!("{}.{job}.{file}", workload.name));
             let names = (0..workload.jobs).flat_map(|job| (0..*files).map(move |file| (job, file)));
@@ -407,9 +441,14 @@ mod tests {
         Workload { access, verify, target, stop: Stop::Whole(None), ..Workload::default() }
     }
 
-    fn prepare_filled(overwrite: bool, fill: bool, cells: &[Workload]) -> anyhow::Result<Vec<Ground>> {
+    fn prepare_filled(
+        overwrite: bool,
+        fill: bool,
+        cells: &[Workload],
+    ) -> anyhow::Result<Vec<Ground>> {
         let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
-        Targets::new(std::env::temp_dir(), overwrite, fill, &mut announce, &mut progress).prepare(cells)
+        Targets::new(std::env::temp_dir(), overwrite, fill, &mut announce, &mut progress)
+            .prepare(cells)
     }
 
     fn prepare(overwrite: bool, cells: &[Workload]) -> anyhow::Result<Vec<Ground>> {
@@ -426,7 +465,9 @@ mod tests {
         let sized = |size| Target::SizedFiles { paths: vec![path.clone()], size };
 
         assert!(prepare(false, &[cell(Access::Read, true, files())]).is_ok());
-        for refused in [cell(Access::RandWrite, false, files()), cell(Access::RandRw, false, sized(4096))] {
+        for refused in
+            [cell(Access::RandWrite, false, files()), cell(Access::RandRw, false, sized(4096))]
+        {
             let error = prepare(false, std::slice::from_ref(&refused)).unwrap_err();
             assert!(error.to_string().contains("--overwrite"), "{error}");
             assert!(untouched());
@@ -452,7 +493,11 @@ mod tests {
             for target in [Target::Files(vec![path.clone()]), sized(4096)] {
                 for overwrite in [false, true] {
                     let ground = prepare(overwrite, &[cell(access, true, target.clone())]).unwrap();
-                    assert!(!ground[0][0][0].holds_pattern(&cell(access, true, target.clone())).unwrap());
+                    assert!(
+                        !ground[0][0][0]
+                            .holds_pattern(&cell(access, true, target.clone()))
+                            .unwrap()
+                    );
                 }
             }
             for overwrite in [false, true] {
@@ -469,11 +514,17 @@ mod tests {
         let path = folder.path().join("file");
         fs::write(&path, [7; 16_384]).unwrap();
         let target = Target::SizedFiles { paths: vec![path.clone()], size: 4096 };
-        let reading = Workload { start: Start::Byte(8192), ..cell(Access::Read, true, target.clone()) };
-        for (fill, workload) in [(true, reading.clone()), (false, Workload { access: Access::ReadWrite, ..reading })] {
+        let reading =
+            Workload { start: Start::Byte(8192), ..cell(Access::Read, true, target.clone()) };
+        for (fill, workload) in
+            [(true, reading.clone()), (false, Workload { access: Access::ReadWrite, ..reading })]
+        {
             fs::write(&path, [7; 16_384]).unwrap();
             let ground = prepare_filled(true, fill, std::slice::from_ref(&workload)).unwrap();
-            assert!(ground[0][0][0].is_pattern(&workload) && ground[0][0][0].holds_pattern(&workload).unwrap());
+            assert!(
+                ground[0][0][0].is_pattern(&workload)
+                    && ground[0][0][0].holds_pattern(&workload).unwrap()
+            );
             let content = fs::read(&path).unwrap();
             assert_eq!(pattern::check(SEED, 8192, &content[8192..12_288]).1, 0);
             assert!(content[..8192].iter().chain(&content[12_288..]).all(|byte| *byte == 7));
@@ -481,7 +532,8 @@ mod tests {
         }
         // The half of it.
         fs::write(&path, [7; 16_384]).unwrap();
-        let half = Workload { percent: 50, ..cell(Access::Read, true, Target::Files(vec![path.clone()])) };
+        let half =
+            Workload { percent: 50, ..cell(Access::Read, true, Target::Files(vec![path.clone()])) };
         prepare_filled(true, true, &[half]).unwrap();
         assert!(fs::read(&path).unwrap()[8192..] == [7; 8192]);
     }
@@ -494,7 +546,8 @@ mod tests {
         let region = |start, percent| {
             let plain = cell(Access::Read, false, Target::Files(vec![path.clone()]));
             let workload = Workload { start, percent, ..plain };
-            let region = prepare(false, std::slice::from_ref(&workload)).unwrap()[0][0][0].region(&workload);
+            let region =
+                prepare(false, std::slice::from_ref(&workload)).unwrap()[0][0][0].region(&workload);
             (region.start, region.len / 4096)
         };
         // As fio 3.33 has them.
@@ -509,7 +562,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         fs::write(&old, [7; 8192]).unwrap();
-        let make = cell(Access::Write, false, Target::SizedFiles { paths: vec![new.clone()], size: 4096 });
+        let make =
+            cell(Access::Write, false, Target::SizedFiles { paths: vec![new.clone()], size: 4096 });
         let refused = cell(Access::Write, false, Target::Files(vec![old]));
         assert!(prepare(false, &[make.clone(), refused]).is_err());
         assert!(!new.exists());
@@ -532,7 +586,10 @@ mod tests {
     #[test]
     fn what_only_writes_is_allocated_and_not_written_before() {
         let folder = tempfile::tempdir().unwrap();
-        let target = |name: &str| Target::SizedFiles { paths: vec![folder.path().join(name)], size: 1 << 20 };
+        let target = |name: &str| Target::SizedFiles {
+            paths: vec![folder.path().join(name)],
+            size: 1 << 20,
+        };
         let plain = |name, access| Workload { lay_out: false, ..cell(access, false, target(name)) };
         let cells = [
             plain("allocated", Access::Write),
@@ -542,9 +599,15 @@ mod tests {
         ];
         let ground = prepare(false, &cells).unwrap();
         let len = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
-        assert_eq!(["allocated", "empty", "laid", "mixed"].map(len), [1 << 20, 0, 1 << 20, 1 << 20]);
-        let written: Vec<bool> =
-            ground.iter().zip(&cells).map(|(ground, cell)| ground[0][0].holds_pattern(cell).unwrap()).collect();
+        assert_eq!(
+            ["allocated", "empty", "laid", "mixed"].map(len),
+            [1 << 20, 0, 1 << 20, 1 << 20]
+        );
+        let written: Vec<bool> = ground
+            .iter()
+            .zip(&cells)
+            .map(|(ground, cell)| ground[0][0].holds_pattern(cell).unwrap())
+            .collect();
         assert_eq!(written, [false, false, true, true]);
     }
 
@@ -562,7 +625,9 @@ mod tests {
         assert!(ground[0].iter().all(|files| files.len() == 2 && files.iter().all(is_whole)));
         let reading = Workload { access: Access::Read, ..writing.clone() };
         let ground = prepare(false, std::slice::from_ref(&reading)).unwrap();
-        assert!(ground.iter().flatten().flatten().all(|source| source.holds_pattern(&reading).unwrap()));
+        assert!(
+            ground.iter().flatten().flatten().all(|source| source.holds_pattern(&reading).unwrap())
+        );
         assert!(prepare(false, &[writing]).is_err(), "they were there before");
         for name in ["job.0.0", "job.0.1", "job.1.0", "job.1.1"] {
             assert!(path.join(name).exists(), "{name}");
@@ -588,7 +653,8 @@ mod tests {
         let path = folder.path().join("file");
         let target = |size| Target::SizedFiles { paths: vec![path.clone()], size };
         let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
-        let mut targets = Targets::new(std::env::temp_dir(), false, false, &mut announce, &mut progress);
+        let mut targets =
+            Targets::new(std::env::temp_dir(), false, false, &mut announce, &mut progress);
         targets.prepare(&[cell(Access::Write, false, target(4096))]).unwrap();
         // Ours is gone, and somebody's precious file has its name.
         fs::remove_file(&path).unwrap();
@@ -600,8 +666,14 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_refused_with_advice() {
-        for (path, told) in [("/dev/null", "neither a file nor"), ("/tmp", "--scratch"), ("/no/such/file", "--size")] {
-            let error = prepare(true, &[cell(Access::Read, false, Target::Files(vec![path.into()]))]).unwrap_err();
+        for (path, told) in [
+            ("/dev/null", "neither a file nor"),
+            ("/tmp", "--scratch"),
+            ("/no/such/file", "--size"),
+        ] {
+            let error =
+                prepare(true, &[cell(Access::Read, false, Target::Files(vec![path.into()]))])
+                    .unwrap_err();
             assert!(error.to_string().contains(told), "{error}");
         }
     }

@@ -1,7 +1,9 @@
-//! What a run cost the processors: the process's own figures, and of them what the kernel's helper threads took.
+//! What a run cost the processors: the process's own figures, and of them what the kernel's helper
+//! threads took.
 //!
-//! The SQPOLL thread (`iou-sqp-*`) and the io-wq workers (`iou-wrk-*`) are threads of this process, so
-//! `getrusage(RUSAGE_SELF)` includes their time, while they live and after; `/proc/self/task` only says whose share is whose.
+//! The SQPOLL thread (`iou-sqp-*`) and the io-wq workers (`iou-wrk-*`) are threads of this process,
+//! so `getrusage(RUSAGE_SELF)` includes their time, while they live and after; `/proc/self/task`
+//! only says whose share is whose.
 
 use super::result::Usage;
 use std::collections::HashMap;
@@ -33,12 +35,14 @@ impl Moment {
 
     fn of(whom: libc::c_int) -> Self {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: the kernel writes one `rusage` into the live value, of which every bit pattern is valid.
+        // SAFETY: the kernel writes one `rusage` into the live value, of which every bit pattern is
+        // valid.
         let usage = unsafe {
             libc::getrusage(whom, usage.as_mut_ptr());
             usage.assume_init()
         };
-        let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+        let time =
+            |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
         Self {
             at: super::clock::now(),
             user: time(usage.ru_utime),
@@ -47,7 +51,8 @@ impl Moment {
         }
     }
 
-    /// The figures since an earlier moment; without helpers and system calls, which are counted elsewhere.
+    /// The figures since an earlier moment; without helpers and system calls, which are counted
+    /// elsewhere.
     pub fn since(&self, opened: &Self) -> Usage {
         Usage {
             real: Duration::from_nanos(self.at.saturating_sub(opened.at)),
@@ -59,8 +64,9 @@ impl Moment {
     }
 }
 
-/// The measured part of a run: from the first job that begins it to the last that is done. Jobs take the figures themselves,
-/// at that moment: another thread would be late by as long as it takes to get a processor.
+/// The measured part of a run: from the first job that begins it to the last that is done. Jobs
+/// take the figures themselves, at that moment: another thread would be late by as long as it takes
+/// to get a processor.
 #[derive(Debug)]
 pub struct Window {
     opened: OnceLock<Moment>,
@@ -171,14 +177,17 @@ fn helper(name: &str) -> Option<Helper> {
     }
 }
 
-/// Processor time of a thread: exact from `schedstat`; in clock ticks from `stat` on a kernel without that.
+/// Processor time of a thread: exact from `schedstat`; in clock ticks from `stat` on a kernel
+/// without that.
 fn run_time(task: &std::path::Path) -> Option<Duration> {
     if let Ok(text) = fs::read_to_string(task.join("schedstat")) {
         return Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?));
     }
     let ticks = ticks(&fs::read_to_string(task.join("stat")).ok()?)?;
     // SAFETY: sysconf reads a constant of the system.
-    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|ticks| *ticks > 0)?;
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) })
+        .ok()
+        .filter(|ticks| *ticks > 0)?;
     Some(Duration::from_millis(ticks * 1000 / per_second))
 }
 

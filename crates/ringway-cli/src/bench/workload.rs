@@ -245,7 +245,8 @@ pub struct Workload {
     pub start: Start,
     /// How much of each file's size is used, in percent.
     pub percent: u8,
-    /// Missing bytes of a file are written before the run, not only allocated. Always so for what reads.
+    /// Missing bytes of a file are written before the run, not only allocated. Always so for what
+    /// reads.
     pub lay_out: bool,
     /// Space for what is not laid out is allocated before the run (`fallocate`).
     pub preallocate: bool,
@@ -256,9 +257,9 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The most requests that are submitted together. Unless it was said, an eighth of what may be in flight: more at a time
-    /// and they complete together too, and the device has nothing to do until all are submitted again; fewer
-    /// cost a system call each.
+    /// The most requests that are submitted together. Unless it was said, an eighth of what may be
+    /// in flight: more at a time and they complete together too, and the device has nothing to do
+    /// until all are submitted again; fewer cost a system call each.
     pub fn group(&self) -> u32 {
         self.batch.unwrap_or(self.depth / 8).max(1)
     }
@@ -268,7 +269,9 @@ impl Workload {
         match &self.sizes {
             Sizes::One => self.block_size,
             Sizes::UpTo(largest) => *largest,
-            Sizes::Split(sizes) => sizes.iter().map(|(size, _)| *size).max().unwrap_or(self.block_size),
+            Sizes::Split(sizes) => {
+                sizes.iter().map(|(size, _)| *size).max().unwrap_or(self.block_size)
+            }
         }
     }
 

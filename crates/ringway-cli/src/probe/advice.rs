@@ -1,7 +1,8 @@
-//! What follows from a probe for a program on this machine: short sentences, the most important first.
+//! What follows from a probe for a program on this machine: short sentences, the most important
+//! first.
 
 use super::Probe;
-use ringway_core::device::{Kind, PathFacts};
+use ringway_core::device::{PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, Uring};
 use ringway_core::refusal::bytes_text;
 use std::path::Path;
@@ -34,10 +35,14 @@ fn of_machine(machine: &Machine) -> Vec<String> {
         }
         advice.extend(fixed_buffers(uring));
         if machine.cpus <= 2 {
-            advice.push(format!("Leave SQPOLL off: its polling thread would take one of {} processors.", machine.cpus));
+            advice.push(format!(
+                "Leave SQPOLL off: its polling thread would take one of {} processors.",
+                machine.cpus
+            ));
         }
     }
-    if let (Ok(_), Some(max), Some(taken)) = (&machine.kaio, machine.limits.aio_max_nr, machine.limits.aio_nr)
+    if let (Ok(_), Some(max), Some(taken)) =
+        (&machine.kaio, machine.limits.aio_max_nr, machine.limits.aio_nr)
         && max.saturating_sub(taken) < FEW_KAIO_REQUESTS
     {
         advice.push(format!(
@@ -86,7 +91,7 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
     if let Some(reason) = &probed.in_use {
         advice.push(format!("Do not write to {}: {reason}.", path.display()));
     }
-    if !matches!(kind, Kind::Regular | Kind::Block | Kind::Directory) {
+    if !matches!(kind, StorageKind::Regular | StorageKind::Block | StorageKind::Directory) {
         return advice;
     }
     if direct.supported {
@@ -95,7 +100,9 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
             direct.memory_align, direct.offset_align
         ));
     } else {
-        advice.push(format!("Do not open files on {file_system} with O_DIRECT: it has no direct I/O for this one."));
+        advice.push(format!(
+            "Do not open files on {file_system} with O_DIRECT: it has no direct I/O for this one."
+        ));
     }
     if let Some(device) = device {
         let name = &device.name;
@@ -111,7 +118,9 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
             ));
         }
         if device.io_poll == Some(false) {
-            advice.push(format!("Leave IOPOLL off on {name}: its queue does not poll (io_poll is 0)."));
+            advice.push(format!(
+                "Leave IOPOLL off on {name}: its queue does not poll (io_poll is 0)."
+            ));
         }
     }
     advice
@@ -129,7 +138,9 @@ mod tests {
     #[test]
     fn the_backend_comes_first() {
         assert_eq!(advice(&samples::granted())[0], "Queues use io_uring here.");
-        assert!(advice(&samples::container())[0].starts_with("io_uring is refused: queues use KAIO"));
+        assert!(
+            advice(&samples::container())[0].starts_with("io_uring is refused: queues use KAIO")
+        );
         assert!(advice(&samples::nothing())[0].starts_with("Every backend is refused"));
     }
 
@@ -168,7 +179,7 @@ mod tests {
     fn a_pipe_has_no_alignment() {
         let mut probe = samples::granted();
         let facts = &mut probe.path.as_mut().unwrap().1.facts;
-        facts.kind = Kind::Fifo;
+        facts.kind = StorageKind::Fifo;
         facts.direct.supported = false;
         assert!(!has(&advice(&probe), "O_DIRECT"));
     }

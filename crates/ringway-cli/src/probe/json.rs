@@ -1,5 +1,5 @@
-//! A probe as JSON. Mapped by hand: the core does not depend on serde, and the names here are a promise to scripts that
-//! the names of Rust fields are not.
+//! A probe as JSON. Mapped by hand: the core does not depend on serde, and the names here are a
+//! promise to scripts that the names of Rust fields are not.
 
 use super::Probe;
 use super::advice::advice;
@@ -64,8 +64,11 @@ fn limit(limit: Limit) -> Value {
 fn backends(machine: &Machine) -> Value {
     let mut uring = answer(&machine.uring);
     if let Ok(granted) = &machine.uring {
-        let buffers: Map<_, _> =
-            granted.fixed_buffers.iter().map(|(size, tried)| (size.to_string(), answer(tried).into())).collect();
+        let buffers: Map<_, _> = granted
+            .fixed_buffers
+            .iter()
+            .map(|(size, tried)| (size.to_string(), answer(tried).into()))
+            .collect();
         uring.insert("flags".to_owned(), answers(&granted.flags));
         uring.insert("options".to_owned(), answers(&granted.options));
         uring.insert("fixed_buffers".to_owned(), buffers.into());
@@ -89,11 +92,11 @@ fn backends(machine: &Machine) -> Value {
 fn answer<T>(answer: &Result<T, Refusal>) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("granted".to_owned(), answer.is_ok().into());
-    if let Err(Refusal { errno, meaning, mend, .. }) = answer {
+    if let Err(Refusal { errno, meaning, fix, .. }) = answer {
         map.insert("errno".to_owned(), (*errno).into());
         map.insert("errno_name".to_owned(), errno_name(*errno).into());
         map.insert("meaning".to_owned(), meaning.as_str().into());
-        map.insert("mend".to_owned(), mend.as_str().into());
+        map.insert("fix".to_owned(), fix.as_str().into());
     }
     map
 }
@@ -107,7 +110,11 @@ fn answers(answers: &[(Feature, Result<(), Refusal>)]) -> Value {
 }
 
 fn names(names: &[(&'static str, bool)]) -> Value {
-    names.iter().map(|(name, there)| ((*name).to_owned(), (*there).into())).collect::<Map<_, _>>().into()
+    names
+        .iter()
+        .map(|(name, there)| ((*name).to_owned(), (*there).into()))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn about_path(path: &Path, probed: &PathProbe) -> Value {
@@ -165,11 +172,14 @@ mod tests {
                 "errno": 22,
                 "errno_name": "EINVAL",
                 "meaning": "what it means",
-                "mend": "what to do",
+                "fix": "what to do",
             })
         );
         assert_eq!(report["backends"]["uring"]["fixed_buffers"]["8388608"]["errno_name"], "ENOMEM");
-        assert_eq!(report["backends"]["uring"]["opcodes"], json!({ "READ": true, "FTRUNCATE": false }));
+        assert_eq!(
+            report["backends"]["uring"]["opcodes"],
+            json!({ "READ": true, "FTRUNCATE": false })
+        );
     }
 
     #[test]

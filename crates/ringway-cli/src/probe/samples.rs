@@ -1,14 +1,14 @@
 //! Probes to test reports with, since no test may depend on what its machine grants.
 
 use super::Probe;
-use ringway_core::device::{AlignmentSource, DeviceFacts, DirectIo, Kind, PathFacts};
+use ringway_core::device::{AlignmentSource, DeviceFacts, DirectIo, PathFacts, StorageKind};
 use ringway_core::probe::{Kaio, Limit, Limits, Machine, PathProbe, RingMemory, Uring};
 use ringway_core::refusal::{Feature, Refusal};
 use std::path::PathBuf;
 
 /// A refusal in words that stay the same on every machine.
 pub(super) fn refusal(feature: Feature, errno: i32) -> Refusal {
-    Refusal { feature, errno, meaning: "what it means".to_owned(), mend: "what to do".to_owned() }
+    Refusal { feature, errno, meaning: "what it means".to_owned(), fix: "what to do".to_owned() }
 }
 
 /// An ordinary user of a usual machine, asking about a directory on a disk.
@@ -42,18 +42,30 @@ pub(super) fn granted() -> Probe {
                 (Feature::NoSqArray, Err(refusal(Feature::NoSqArray, libc::EINVAL))),
             ],
             options: vec![(Feature::ExtArg, Ok(()))],
-            fixed_buffers: vec![(1 << 20, Ok(())), (8 << 20, Err(refusal(Feature::FixedBuffers, libc::ENOMEM)))],
+            fixed_buffers: vec![
+                (1 << 20, Ok(())),
+                (8 << 20, Err(refusal(Feature::FixedBuffers, libc::ENOMEM))),
+            ],
             features: vec![("NODROP", true), ("NO_IOWAIT", false)],
             opcodes: Ok(vec![("READ", true), ("FTRUNCATE", false)]),
         }),
-        kaio: Ok(Kaio { user_ring: Ok(()), res_fd: Ok(()), fsync: Err(refusal(Feature::KaioFsync, libc::EINVAL)) }),
+        kaio: Ok(Kaio {
+            user_ring: Ok(()),
+            res_fd: Ok(()),
+            fsync: Err(refusal(Feature::KaioFsync, libc::EINVAL)),
+        }),
         threads: Ok(()),
     };
     let path = PathProbe {
         facts: PathFacts {
             file_system: "ext4".to_owned(),
-            kind: Kind::Directory,
-            direct: DirectIo { supported: true, memory_align: 512, offset_align: 4096, source: AlignmentSource::Statx },
+            kind: StorageKind::Directory,
+            direct: DirectIo {
+                supported: true,
+                memory_align: 512,
+                offset_align: 4096,
+                source: AlignmentSource::Statx,
+            },
             device: Some(DeviceFacts {
                 name: "vda".to_owned(),
                 major: 254,

@@ -1,4 +1,5 @@
-//! A probe as text for a reader: sections of aligned rows, and below a refusal what it means and how to mend it.
+//! A probe as text for a reader: sections of aligned rows, and below a refusal what it means and
+//! how to fix it.
 
 use super::Probe;
 use super::advice::advice;
@@ -7,7 +8,8 @@ use ringway_core::refusal::{Feature, Refusal, bytes_text, errno_text};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Columns that lists are broken at; explanations are not broken, so that they can be searched for and copied.
+/// Columns that lists are broken at; explanations are not broken, so that they can be searched for
+/// and copied.
 const WIDTH: usize = 100;
 
 /// The report as text.
@@ -63,12 +65,16 @@ impl Section {
     fn answer<T>(&mut self, label: impl Into<String>, answer: &Result<T, Refusal>) {
         let row = match answer {
             Ok(_) => Row { label: label.into(), value: "granted".to_owned(), notes: Vec::new() },
-            Err(Refusal { errno, meaning, mend, .. }) => {
+            Err(Refusal { errno, meaning, fix, .. }) => {
                 let mut notes = vec![format!("meaning: {meaning}")];
-                if !mend.is_empty() {
-                    notes.push(format!("mend:    {mend}"));
+                if !fix.is_empty() {
+                    notes.push(format!("fix:    {fix}"));
                 }
-                Row { label: label.into(), value: format!("refused: {}", errno_text(*errno)), notes }
+                Row {
+                    label: label.into(),
+                    value: format!("refused: {}", errno_text(*errno)),
+                    notes,
+                }
             }
         };
         self.rows.push(row);
@@ -132,15 +138,24 @@ fn about(machine: &Machine) -> Section {
     section.row("kernel", kernel);
     section.row("processors", cpus.to_string());
     section.row("page", bytes_text(*page_size));
-    section.row("container", container.as_ref().map_or("none seen".to_owned(), |name| format!("{name} (a guess)")));
+    section.row(
+        "container",
+        container.as_ref().map_or("none seen".to_owned(), |name| format!("{name} (a guess)")),
+    );
     section.row("user", if *uid == 0 { "0 (root)".to_owned() } else { uid.to_string() });
     section.row("capabilities", capabilities(limits));
     section.row("seccomp", seccomp(limits));
     section.row("locked memory", format!("{} (ulimit -l)", memlock(limits)));
-    section.row("open files", format!("{} (ulimit -n)", limit(limits.nofile, |number| number.to_string())));
+    section.row(
+        "open files",
+        format!("{} (ulimit -n)", limit(limits.nofile, |number| number.to_string())),
+    );
     section.row("kernel.io_uring_disabled", number(limits.io_uring_disabled));
     section.row("kernel.io_uring_group", number(limits.io_uring_group));
-    section.row("fs.aio-nr", format!("{} of fs.aio-max-nr {}", number(limits.aio_nr), number(limits.aio_max_nr)));
+    section.row(
+        "fs.aio-nr",
+        format!("{} of fs.aio-max-nr {}", number(limits.aio_nr), number(limits.aio_max_nr)),
+    );
     section
 }
 
@@ -153,7 +168,11 @@ fn capabilities(limits: &Limits) -> String {
     if limits.capabilities.is_none() {
         return "unknown".to_owned();
     }
-    let held: Vec<_> = all.iter().filter(|(one, _)| limits.has(*one) == Some(true)).map(|(_, name)| *name).collect();
+    let held: Vec<_> = all
+        .iter()
+        .filter(|(one, _)| limits.has(*one) == Some(true))
+        .map(|(_, name)| *name)
+        .collect();
     if held.is_empty() { "none that matter here".to_owned() } else { held.join(" ") }
 }
 
@@ -210,16 +229,25 @@ fn about_uring(machine: &Machine, uring: &Uring) -> Vec<Section> {
     let mut rings = Section::new("io_uring: memory of rings");
     for ring in &machine.ring_memory {
         let fit = match ring.rings {
-            Some(count) => format!("{count} fit into locked memory, all processes of this user together"),
+            Some(count) => {
+                format!("{count} fit into locked memory, all processes of this user together")
+            }
             None => "no limit on how many".to_owned(),
         };
-        rings.row(format!("{} entries", ring.entries), format!("{} each, {fit}", bytes_text(ring.bytes)));
+        rings.row(
+            format!("{} entries", ring.entries),
+            format!("{} each, {fit}", bytes_text(ring.bytes)),
+        );
     }
 
     let mut flags = Section::new("io_uring: flags of a ring");
     flags.answers(&uring.flags);
     // Whether the reads on such a ring work is up to each device.
-    if let Some(row) = flags.rows.iter_mut().find(|row| row.label == Feature::IoPoll.name() && row.value == "granted") {
+    if let Some(row) = flags
+        .rows
+        .iter_mut()
+        .find(|row| row.label == Feature::IoPoll.name() && row.value == "granted")
+    {
         row.value.push_str(" (the ring; its reads depend on the device: ringway probe PATH)");
     }
 
@@ -291,7 +319,11 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
     section.row("rotational", flag(device.rotational));
     section.row(
         "block size",
-        format!("{} logical, {} physical", number(device.logical_block_size), number(device.physical_block_size)),
+        format!(
+            "{} logical, {} physical",
+            number(device.logical_block_size),
+            number(device.physical_block_size)
+        ),
     );
     section
 }
@@ -323,7 +355,7 @@ mod tests {
             [
                 "  io_uring    refused: EPERM (Operation not permitted)",
                 "              meaning: what it means",
-                "              mend:    what to do",
+                "              fix:    what to do",
                 "  Linux KAIO  granted",
                 "  threads     granted",
             ]
@@ -342,7 +374,10 @@ mod tests {
     fn names_are_sorted_into_there_and_not_there() {
         let text = render_text(&samples::granted());
         assert_eq!(section(&text, "io_uring: operations"), ["  has    READ", "  lacks  FTRUNCATE"]);
-        assert_eq!(section(&text, "io_uring: features of this kernel"), ["  has    NODROP", "  lacks  NO_IOWAIT"]);
+        assert_eq!(
+            section(&text, "io_uring: features of this kernel"),
+            ["  has    NODROP", "  lacks  NO_IOWAIT"]
+        );
     }
 
     #[test]
@@ -385,15 +420,16 @@ mod tests {
     fn one_reason_is_explained_once() {
         let mut probe = samples::granted();
         let uring = probe.machine.uring.as_mut().unwrap();
-        uring.fixed_buffers =
-            [64 << 10, 1 << 20].map(|size| (size, Err(samples::refusal(Feature::FixedBuffers, libc::ENOMEM)))).to_vec();
+        uring.fixed_buffers = [64 << 10, 1 << 20]
+            .map(|size| (size, Err(samples::refusal(Feature::FixedBuffers, libc::ENOMEM))))
+            .to_vec();
         assert_eq!(
             section(&render_text(&probe), "io_uring: options"),
             [
                 "  EXT_ARG                granted",
                 "  fixed buffers, 64 KiB  refused: ENOMEM (Cannot allocate memory)",
                 "                         meaning: what it means",
-                "                         mend:    what to do",
+                "                         fix:    what to do",
                 "  fixed buffers, 1 MiB   refused: ENOMEM (Cannot allocate memory)",
             ]
         );
@@ -404,10 +440,15 @@ mod tests {
         let mut probe = samples::granted();
         let probed = &mut probe.path.as_mut().unwrap().1;
         probed.io_poll = None;
-        assert!(render_text(&probe).contains("  IOPOLL read     not tried: nothing there to read\n"));
+        assert!(
+            render_text(&probe).contains("  IOPOLL read     not tried: nothing there to read\n")
+        );
         let probed = &mut probe.path.as_mut().unwrap().1;
         probed.direct_read = Some(Err(samples::refusal(Feature::DirectIo, libc::EACCES)));
-        assert!(render_text(&probe).contains("  IOPOLL read     not tried: it would be a direct read too\n"));
+        assert!(
+            render_text(&probe)
+                .contains("  IOPOLL read     not tried: it would be a direct read too\n")
+        );
     }
 
     #[test]
@@ -428,7 +469,10 @@ mod tests {
     #[test]
     fn a_limit_that_can_be_raised_says_so() {
         let raisable = Limit { soft: Some(1024), hard: None };
-        assert_eq!(limit(raisable, |number| number.to_string()), "1024, can be raised to unlimited");
+        assert_eq!(
+            limit(raisable, |number| number.to_string()),
+            "1024, can be raised to unlimited"
+        );
         assert_eq!(limit(Limit::UNLIMITED, bytes_text), "unlimited");
     }
 }

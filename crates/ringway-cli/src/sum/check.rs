@@ -41,8 +41,13 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         tokio::spawn(feed(list.clone(), rules, inputs.clone(), send));
         let reading = Reading::new(args, progress);
         let mut tally = Tally::new(list.name(), args, progress);
-        in_order(lines, args.files.into(), move |line| check(line, reading.clone()), |outcome| tally.add(outcome))
-            .await?;
+        in_order(
+            lines,
+            args.files.into(),
+            move |line| check(line, reading.clone()),
+            |outcome| tally.add(outcome),
+        )
+        .await?;
         all_is_well &= tally.sum_up();
     }
     Ok(all_is_well)
@@ -81,7 +86,8 @@ async fn check(line: Line, reading: Reading) -> Outcome {
     }
 }
 
-/// The bytes that there are to read, as far as can be told beforehand. Errors will be told when they are met again.
+/// The bytes that there are to read, as far as can be told beforehand. Errors will be told when
+/// they are met again.
 async fn total(lists: &[Input], rules: Rules) -> u64 {
     let mut total = 0;
     for list in lists.iter().filter(|list| matches!(list, Input::Path(_))) {

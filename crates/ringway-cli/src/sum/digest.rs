@@ -1,5 +1,5 @@
-//! The digests behind one interface: what can be made of a block by itself, on any core and in any order, and what is
-//! then done with these parts in order.
+//! The digests behind one interface: what can be made of a block by itself, on any core and in any
+//! order, and what is then done with these parts in order.
 
 use super::tree::Tree;
 use sha2::Sha256;
@@ -37,7 +37,8 @@ pub(super) trait Bytes: Deref<Target = [u8]> + Send + 'static {}
 
 impl<B: Deref<Target = [u8]> + Send + 'static> Bytes for B {}
 
-/// A digest being computed. Blocks have the same power of two as their length, but for the last one, which may be shorter.
+/// A digest being computed. Blocks have the same power of two as their length, but for the last
+/// one, which may be shorter.
 pub(super) trait Digest: Default + Send + 'static {
     /// What a block is for the digest: all that can be computed without the blocks before it.
     type Part<B: Bytes>: Send + 'static;
@@ -138,10 +139,24 @@ mod tests {
         for len in [0, 1, 1023, 1024, 1025, 2048, 4096, 65_536, 65_537, 131_072, 262_144, 300_001] {
             let bytes = &bytes[..len];
             for block in [1024, 4096, 65_536] {
-                assert_eq!(hash::<Tree>(bytes, block), blake3::hash(bytes).as_bytes(), "{len} in {block}");
-                assert_eq!(hash::<Crc32c>(bytes, block), crc32c::crc32c(bytes).to_be_bytes(), "{len} in {block}");
-                assert_eq!(hash::<XxHash3_64>(bytes, block), XxHash3_64::oneshot(bytes).to_be_bytes());
-                assert_eq!(hash::<Sha256>(bytes, block), <Sha256 as sha2::Digest>::digest(bytes).to_vec());
+                assert_eq!(
+                    hash::<Tree>(bytes, block),
+                    blake3::hash(bytes).as_bytes(),
+                    "{len} in {block}"
+                );
+                assert_eq!(
+                    hash::<Crc32c>(bytes, block),
+                    crc32c::crc32c(bytes).to_be_bytes(),
+                    "{len} in {block}"
+                );
+                assert_eq!(
+                    hash::<XxHash3_64>(bytes, block),
+                    XxHash3_64::oneshot(bytes).to_be_bytes()
+                );
+                assert_eq!(
+                    hash::<Sha256>(bytes, block),
+                    <Sha256 as sha2::Digest>::digest(bytes).to_vec()
+                );
             }
         }
     }

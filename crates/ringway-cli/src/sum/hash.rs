@@ -1,4 +1,5 @@
-//! The hash of one input: blocks are read ahead, made parts of the digest on whatever core has them, and added in order.
+//! The hash of one input: blocks are read ahead, made parts of the digest on whatever core has
+//! them, and added in order.
 
 use super::digest::{Algorithm, Crc32c, Digest};
 use super::options::SumArgs;
@@ -46,7 +47,11 @@ pub(super) struct Hashed {
 /// # Errors
 ///
 /// Those of opening and reading it.
-pub(super) async fn hash(input: &Input, algorithm: Algorithm, reading: &Reading) -> io::Result<Hashed> {
+pub(super) async fn hash(
+    input: &Input,
+    algorithm: Algorithm,
+    reading: &Reading,
+) -> io::Result<Hashed> {
     let (source, not_direct) = Source::open(input, reading.direct).await?;
     let hash = match algorithm {
         Algorithm::Blake3 => digest::<Tree>(source, reading).await,
@@ -64,7 +69,8 @@ async fn digest<D: Digest>(source: Source, reading: &Reading) -> io::Result<Vec<
     }
 }
 
-/// `len` is where the end was when it was opened. It is read to where its end is found, as by those who read in order.
+/// `len` is where the end was when it was opened. It is read to where its end is found, as by those
+/// who read in order.
 async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Result<Vec<u8>> {
     let block = reading.block as u64;
     if (1..block).contains(&len) {
@@ -95,7 +101,11 @@ async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Resu
 }
 
 /// The part of the digest that is in `range`, and how many bytes there were.
-async fn part<D: Digest>(file: &File, range: Range<u64>, reading: &Reading) -> io::Result<(D::Part<Block>, u64)> {
+async fn part<D: Digest>(
+    file: &File,
+    range: Range<u64>,
+    reading: &Reading,
+) -> io::Result<(D::Part<Block>, u64)> {
     let offset = range.start;
     let block = file.read(range).await?;
     let read = block.len();

@@ -4,11 +4,13 @@ use anyhow::Context;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
-/// Results that wait for an earlier one, which may be that of a file of terabytes. Jobs go on until there are so many.
+/// Results that wait for an earlier one, which may be that of a file of terabytes. Jobs go on until
+/// there are so many.
 const WAITING: usize = 4096;
 
-/// Does the `jobs`, `at_once` at a time, begun in their order, and hands their results to `done`, in their order. Jobs
-/// come in batches, since each that crosses from one thread to another may have to wake it.
+/// Does the `jobs`, `at_once` at a time, begun in their order, and hands their results to `done`,
+/// in their order. Jobs come in batches, since each that crosses from one thread to another may
+/// have to wake it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! A line of a file of hashes: written as coreutils and b3sum do, and read as any of them writes it.
+//! A line of a file of hashes: written as coreutils and b3sum do, and read as any of them writes
+//! it.
 
 use super::digest::Algorithm;
 use std::borrow::Cow;
@@ -47,7 +48,10 @@ pub(super) fn write(form: Form, hash: &[u8], name: &[u8]) -> Vec<u8> {
         line.push(b'\\');
     }
     if form.tag {
-        let tag = TAGS.iter().find(|(_, algorithm)| *algorithm == form.algorithm).map_or("", |(tag, _)| tag);
+        let tag = TAGS
+            .iter()
+            .find(|(_, algorithm)| *algorithm == form.algorithm)
+            .map_or("", |(tag, _)| tag);
         line.extend_from_slice(tag.as_bytes());
         line.extend_from_slice(b" (");
         line.extend_from_slice(&escaped);
@@ -65,8 +69,8 @@ pub(super) fn write(form: Form, hash: &[u8], name: &[u8]) -> Vec<u8> {
     line
 }
 
-/// Reads a line without its end; `None` for what is not understood. Without a tag, `algorithm` says which digest it
-/// is, or else the length of the hash does.
+/// Reads a line without its end; `None` for what is not understood. Without a tag, `algorithm` says
+/// which digest it is, or else the length of the hash does.
 pub(super) fn read(line: &[u8], algorithm: Option<Algorithm>, zero: bool) -> Option<Entry> {
     let line = line.trim_ascii_start();
     let (is_escaped, line) = match line.strip_prefix(b"\\") {
@@ -192,7 +196,10 @@ mod tests {
         ] {
             assert_eq!(path_in(&line, None), Some((algorithm, name.to_owned())), "{line}");
         }
-        assert_eq!(path_in(&format!("{HASH}  a"), Some(Algorithm::Sha256)).unwrap().0, Algorithm::Sha256);
+        assert_eq!(
+            path_in(&format!("{HASH}  a"), Some(Algorithm::Sha256)).unwrap().0,
+            Algorithm::Sha256
+        );
     }
 
     #[test]
@@ -200,8 +207,20 @@ mod tests {
         let long = format!("{HASH}00  a");
         let (no_name, odd) = (format!("{HASH}  "), format!("{}g  a", &HASH[..63]));
         let (bad_escape, cut_escape) = (format!("\\{HASH}  a\\t"), format!("\\{HASH}  a\\"));
-        let lines =
-            ["", " ", "\\", "a", HASH, &long, &no_name, &odd, &bad_escape, &cut_escape, "BLAKE3 (a = 00", "BLAKE3 ("];
+        let lines = [
+            "",
+            " ",
+            "\\",
+            "a",
+            HASH,
+            &long,
+            &no_name,
+            &odd,
+            &bad_escape,
+            &cut_escape,
+            "BLAKE3 (a = 00",
+            "BLAKE3 (",
+        ];
         for line in lines {
             assert_eq!(path_in(line, None), None, "{line}");
         }
@@ -216,7 +235,11 @@ mod tests {
             Just(Algorithm::Crc32c),
             Just(Algorithm::Xxh3)
         ];
-        (algorithm, any::<bool>(), any::<bool>()).prop_map(|(algorithm, tag, zero)| Form { algorithm, tag, zero })
+        (algorithm, any::<bool>(), any::<bool>()).prop_map(|(algorithm, tag, zero)| Form {
+            algorithm,
+            tag,
+            zero,
+        })
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! A file of hashes, entry by entry. Something of terabytes may be given for one by mistake, so neither the file nor a line
-//! of it is held in memory whatever its length.
+//! A file of hashes, entry by entry. Something of terabytes may be given for one by mistake, so
+//! neither the file nor a line of it is held in memory whatever its length.
 
 use super::digest::Algorithm;
 use super::line::{self, Entry};
@@ -45,7 +45,14 @@ impl List {
     /// Those of opening a file.
     pub(super) async fn open(input: &Input, rules: Rules) -> io::Result<Self> {
         let (source, _) = Source::open(input, false).await?;
-        Ok(Self { stream: source.into(), rules, number: 0, piece: Block::default(), taken: 0, is_last: false })
+        Ok(Self {
+            stream: source.into(),
+            rules,
+            number: 0,
+            piece: Block::default(),
+            taken: 0,
+            is_last: false,
+        })
     }
 
     /// What the next line says that is neither empty nor a comment; `None` after the last.
@@ -101,10 +108,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("list");
         fs::write(&path, content).unwrap();
-        let mut list = List::open(&Input::Path(path), Rules { algorithm: None, zero }).await.unwrap();
+        let mut list =
+            List::open(&Input::Path(path), Rules { algorithm: None, zero }).await.unwrap();
         let mut entries = Vec::new();
         while let Some(entry) = list.next().await.unwrap() {
-            entries.push(entry.map(|entry| entry.path.display().to_string()).map_err(|NotUnderstood(number)| number));
+            entries.push(
+                entry
+                    .map(|entry| entry.path.display().to_string())
+                    .map_err(|NotUnderstood(number)| number),
+            );
         }
         entries
     }
@@ -114,7 +126,10 @@ mod tests {
         let content = b"# a comment\n00112233  a\nnonsense\n\n00112233  b\r\n00112233  c";
         let expected = [Ok("a".into()), Err(3), Ok("b".into()), Ok("c".into())];
         assert_eq!(entries(content, false).await, expected);
-        assert_eq!(entries(b"00112233  a\n\r\x0000112233  \\", true).await, [Ok("a\n\r".into()), Ok("\\".into())]);
+        assert_eq!(
+            entries(b"00112233  a\n\r\x0000112233  \\", true).await,
+            [Ok("a\n\r".into()), Ok("\\".into())]
+        );
         assert_eq!(entries(b"", false).await, []);
     }
 

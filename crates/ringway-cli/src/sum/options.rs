@@ -136,14 +136,23 @@ mod tests {
     #[test]
     fn a_block_is_as_large_as_its_name() {
         let size = |name| BlockSize::from_str(name, false).unwrap().bytes();
-        assert_eq!((size("64k"), size("512k"), size("1m"), size("4m")), (64 << 10, 512 << 10, 1 << 20, 4 << 20));
+        assert_eq!(
+            (size("64k"), size("512k"), size("1m"), size("4m")),
+            (64 << 10, 512 << 10, 1 << 20, 4 << 20)
+        );
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for line in
-            ["--quiet a", "--status a", "--check --tag a", "-rc a", "--files 0 a", "--block 3k a", "--algo md5 a"]
-        {
+        for line in [
+            "--quiet a",
+            "--status a",
+            "--check --tag a",
+            "-rc a",
+            "--files 0 a",
+            "--block 3k a",
+            "--algo md5 a",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("-c --quiet --strict -w --ignore-missing -z --algo sha256 a -").is_ok());

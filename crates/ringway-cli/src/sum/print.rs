@@ -49,7 +49,11 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         match (&found, hashed) {
             (Found::Input(input), Some(Ok(hashed))) => {
                 progress.not_direct(input.name(), hashed.not_direct.filter(|_| args.verbose));
-                progress.print(&line::write(form, &hashed.hash, input.name().as_os_str().as_bytes()))?;
+                progress.print(&line::write(
+                    form,
+                    &hashed.hash,
+                    input.name().as_os_str().as_bytes(),
+                ))?;
             }
             (Found::Input(input), Some(Err(error))) => {
                 progress.failed(input.name(), &error);
@@ -59,7 +63,9 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
                 progress.failed(path, error);
                 all_is_well = false;
             }
-            (Found::LeftOut(path, what), _) if args.verbose => progress.say_of(path, &format!("left out: {what}")),
+            (Found::LeftOut(path, what), _) if args.verbose => {
+                progress.say_of(path, &format!("left out: {what}"))
+            }
             _ => {}
         }
         Ok(())

@@ -9,7 +9,8 @@ use std::path::Path;
 
 /// Until the total is known; it may never be, as that of a pipe.
 const UNKNOWN: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
-const KNOWN: &str = "{wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+const KNOWN: &str =
+    "{wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
 /// The bar, if there is one, on standard error. Clones are the same bar.
 #[derive(Clone)]
@@ -98,7 +99,8 @@ fn error_text(error: &io::Error) -> String {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ")
 }
 

@@ -1,9 +1,10 @@
-//! Where bytes come from: all that is opened and read goes through ringway's door here. What is already open is asked for its
-//! type and length with `fstat(2)`, which waits for nothing, while a ring would give it to a thread.
+//! Where bytes come from: all that is opened and read goes through ringway's door here. What is
+//! already open is asked for its type and length with `fstat(2)`, which waits for nothing, while a
+//! ring would give it to a thread.
 
 use ringway::Block;
 use ringway::fs::{self, File, OpenOptions};
-use ringway_core::op::At;
+use ringway_core::op::Position;
 use rustix::fs::{FileType, SeekFrom};
 use std::io;
 use std::os::fd::AsFd;
@@ -30,7 +31,8 @@ impl Input {
     }
 }
 
-/// Makes inputs of names. Several are read at a time, but only the first that asks for it may have standard input.
+/// Makes inputs of names. Several are read at a time, but only the first that asks for it may have
+/// standard input.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inputs {
     stdin_is_spent: bool,
@@ -50,7 +52,11 @@ impl Inputs {
 
     /// What the arguments mean: standard input where there are none.
     pub(super) fn all(&mut self, names: &[PathBuf]) -> Vec<Input> {
-        if names.is_empty() { vec![self.of(Path::new("-"))] } else { names.iter().map(|name| self.of(name)).collect() }
+        if names.is_empty() {
+            vec![self.of(Path::new("-"))]
+        } else {
+            names.iter().map(|name| self.of(name)).collect()
+        }
     }
 }
 
@@ -71,7 +77,9 @@ impl Source {
     pub(super) async fn open(input: &Input, direct: bool) -> io::Result<(Self, Option<io::Error>)> {
         let (file, not_direct) = match input {
             Input::Spent => return Ok((Source::Stream(Stream(None)), None)),
-            Input::Stdin => (File::from_std(io::stdin().as_fd().try_clone_to_owned()?.into())?, None),
+            Input::Stdin => {
+                (File::from_std(io::stdin().as_fd().try_clone_to_owned()?.into())?, None)
+            }
             Input::Path(path) => open(path, direct).await?,
         };
         let stat = rustix::fs::fstat(&file)?;
@@ -80,7 +88,8 @@ impl Source {
             // Standard input begins where others have stopped.
             _ if matches!(input, Input::Stdin) => Source::Stream(Stream(Some(file))),
             FileType::RegularFile => Source::File(file, stat.st_size as u64),
-            // Its metadata say nothing of its length. The position, which is moved here, is used by nobody.
+            // Its metadata say nothing of its length. The position, which is moved here, is used by
+            // nobody.
             FileType::BlockDevice => {
                 let len = rustix::fs::seek(&file, SeekFrom::End(0))?;
                 Source::File(file, len)
@@ -134,7 +143,7 @@ impl Stream {
         let mut filled = Vec::with_capacity(len);
         // A pipe gives what it has, which may be a part.
         while filled.len() < len {
-            let (read, piece) = file.read_at(vec![0; len - filled.len()], At::Cursor).await;
+            let (read, piece) = file.read_at(vec![0; len - filled.len()], Position::Current).await;
             match read? {
                 0 => break,
                 read if filled.is_empty() && read == len => return Ok(piece.into()),

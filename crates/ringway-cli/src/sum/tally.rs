@@ -1,4 +1,5 @@
-//! What came of the lines of one file of hashes: said line by line and summed up, in the words of sha256sum.
+//! What came of the lines of one file of hashes: said line by line and summed up, in the words of
+//! sha256sum.
 
 use super::hash::Hashed;
 use super::line::{Entry, escape};
@@ -61,7 +62,10 @@ impl<'a> Tally<'a> {
             Outcome::NotUnderstood(NotUnderstood(number)) => {
                 self.not_understood += 1;
                 if self.args.warn {
-                    self.progress.say_of(self.list, &format!("{number}: improperly formatted checksum line"));
+                    self.progress.say_of(
+                        self.list,
+                        &format!("{number}: improperly formatted checksum line"),
+                    );
                 }
             }
             Outcome::Broken(error) => {
@@ -75,14 +79,17 @@ impl<'a> Tally<'a> {
     fn read(&mut self, entry: &Entry, result: io::Result<Hashed>) -> io::Result<()> {
         self.understood += 1;
         match result {
-            Err(error) if self.args.ignore_missing && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if self.args.ignore_missing && error.kind() == io::ErrorKind::NotFound => {
+                Ok(())
+            }
             Err(error) => {
                 self.unreadable += 1;
                 self.progress.failed(&entry.path, &error);
                 self.print(&entry.path, "FAILED open or read")
             }
             Ok(hashed) => {
-                self.progress.not_direct(&entry.path, hashed.not_direct.filter(|_| self.args.verbose));
+                self.progress
+                    .not_direct(&entry.path, hashed.not_direct.filter(|_| self.args.verbose));
                 if hashed.hash == entry.hash {
                     self.matching += 1;
                     if self.args.quiet { Ok(()) } else { self.print(&entry.path, "OK") }
@@ -110,9 +117,21 @@ impl<'a> Tally<'a> {
         if self.understood == 0 && !self.is_broken {
             self.progress.say_of(self.list, "no properly formatted checksum lines found");
         } else if !self.args.status {
-            self.warn(self.not_understood, "line is improperly formatted", "lines are improperly formatted");
-            self.warn(self.unreadable, "listed file could not be read", "listed files could not be read");
-            self.warn(self.mismatching, "computed checksum did NOT match", "computed checksums did NOT match");
+            self.warn(
+                self.not_understood,
+                "line is improperly formatted",
+                "lines are improperly formatted",
+            );
+            self.warn(
+                self.unreadable,
+                "listed file could not be read",
+                "listed files could not be read",
+            );
+            self.warn(
+                self.mismatching,
+                "computed checksum did NOT match",
+                "computed checksums did NOT match",
+            );
             if self.guessed > 0 && self.matching == 0 {
                 self.progress.say("hashes of 64 digits were taken for BLAKE3; --algo sha256 takes them for SHA-256");
             }
@@ -121,7 +140,11 @@ impl<'a> Tally<'a> {
             }
         }
         let all_understood = self.not_understood == 0 || !self.args.strict;
-        self.matching > 0 && self.mismatching == 0 && self.unreadable == 0 && all_understood && !self.is_broken
+        self.matching > 0
+            && self.mismatching == 0
+            && self.unreadable == 0
+            && all_understood
+            && !self.is_broken
     }
 
     fn warn(&self, count: u64, one: &str, many: &str) {

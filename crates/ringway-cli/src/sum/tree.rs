@@ -1,10 +1,13 @@
-//! BLAKE3 as a tree of blocks: each becomes a subtree on whatever core has read it, and only their short chaining values
-//! are put together in order.
+//! BLAKE3 as a tree of blocks: each becomes a subtree on whatever core has read it, and only their
+//! short chaining values are put together in order.
 
-use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use blake3::hazmat::{
+    ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
+};
 use blake3::{Hash, Hasher};
 
-/// The left edge of the tree. As long as another block may follow, nobody can say where its root is.
+/// The left edge of the tree. As long as another block may follow, nobody can say where its root
+/// is.
 #[derive(Default)]
 pub(super) struct Tree {
     /// Whole subtrees, the largest first: one for each bit that is set in `blocks`.

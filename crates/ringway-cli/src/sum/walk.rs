@@ -17,8 +17,8 @@ pub(super) enum Found {
     LeftOut(PathBuf, &'static str),
 }
 
-/// Everything below the arguments, and the arguments that are no directories. Those are not looked at: reading them
-/// will show what they are.
+/// Everything below the arguments, and the arguments that are no directories. Those are not looked
+/// at: reading them will show what they are.
 pub(super) fn all(arguments: &[PathBuf], recursive: bool) -> impl Iterator<Item = Found> {
     Inputs::default().all(arguments).into_iter().flat_map(move |input| {
         let (one, tree) = match input {
@@ -34,15 +34,19 @@ fn tree(root: &Path) -> impl Iterator<Item = Found> + use<> {
     let root_path = root.to_owned();
     WalkDir::new(root).sort_by_file_name().into_iter().filter_map(move |entry| match entry {
         Ok(entry) if entry.file_type().is_dir() => None,
-        Ok(entry) if entry.file_type().is_file() => Some(Found::Input(Input::Path(entry.into_path()))),
+        Ok(entry) if entry.file_type().is_file() => {
+            Some(Found::Input(Input::Path(entry.into_path())))
+        }
         // The root is a link itself where it was named as one.
         Ok(entry) if entry.depth() == 0 => None,
-        Ok(entry) if entry.file_type().is_symlink() => Some(Found::LeftOut(entry.into_path(), "a symbolic link")),
+        Ok(entry) if entry.file_type().is_symlink() => {
+            Some(Found::LeftOut(entry.into_path(), "a symbolic link"))
+        }
         Ok(entry) => Some(Found::LeftOut(entry.into_path(), "no regular file")),
         Err(error) => {
             let path = error.path().unwrap_or(&root_path).to_owned();
-            // Without the text that walkdir puts around the kernel's error. There is one: links are not followed, so no
-            // loop can be met.
+            // Without the text that walkdir puts around the kernel's error. There is one: links are
+            // not followed, so no loop can be met.
             let error = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
             Some(Found::Failed(path, error))
         }
@@ -84,16 +88,25 @@ mod tests {
         std::os::unix::fs::symlink("..", root.join("t/b/loop")).unwrap();
         std::os::unix::fs::symlink("t", root.join("link")).unwrap();
         let arguments = ["z", "t", "y"].map(|name| root.join(name));
-        assert_eq!(named(&arguments, root), ["z", "t/a", "t/b/1", "t/b/2", "t/b/loop: a symbolic link", "t/c", "y"]);
+        assert_eq!(
+            named(&arguments, root),
+            ["z", "t/a", "t/b/1", "t/b/2", "t/b/loop: a symbolic link", "t/c", "y"]
+        );
         assert_eq!(total(&arguments, true), 6 * 5);
-        assert_eq!(named(&[root.join("link/b")], root), ["link/b/1", "link/b/2", "link/b/loop: a symbolic link"]);
+        assert_eq!(
+            named(&[root.join("link/b")], root),
+            ["link/b/1", "link/b/2", "link/b/loop: a symbolic link"]
+        );
         assert_eq!(named(&[root.join("link")], root)[0], "link/a");
     }
 
     #[test]
     fn standard_input_is_there_once() {
         let inputs: Vec<Found> = all(&["-".into(), "-".into()], false).collect();
-        assert!(matches!(inputs[..], [Found::Input(Input::Stdin), Found::Input(Input::Spent)]), "{inputs:?}");
+        assert!(
+            matches!(inputs[..], [Found::Input(Input::Stdin), Found::Input(Input::Spent)]),
+            "{inputs:?}"
+        );
         assert!(matches!(all(&[], false).next(), Some(Found::Input(Input::Stdin))));
     }
 }

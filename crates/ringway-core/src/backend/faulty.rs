@@ -1,6 +1,7 @@
-//! Wraps another backend and injects what kernels and devices do on a bad day: short transfers, errors, answers
-//! that ask for a retry, late answers, answers that starve, and answers out of order. A [`FaultPlan`] says which, by
-//! rates from a seed or for single steps. For tests of what stands above.
+//! Wraps another backend and injects what kernels and devices do on a bad day: short transfers,
+//! errors, answers that ask for a retry, late answers, answers that starve, and answers out of
+//! order. A [`FaultPlan`] says which, by rates from a seed or for single steps. For tests of what
+//! stands above.
 
 mod epoll;
 mod plan;
@@ -9,7 +10,7 @@ pub use plan::{FaultPlan, FaultStep, Late};
 
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::file::Traits;
-use crate::op::{Kind, Raw, Readv, Shape, Writev};
+use crate::op::{Opcode, Raw, Readv, Shape, Writev};
 use crate::refusal::Refusal;
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
@@ -27,12 +28,12 @@ const BLOCK: u64 = 4096;
 /// As long as this the inner backend is waited for while something is held back.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// After so long without a job or an answer, everything but the starving answers counts as done for a caller that
-/// polls.
+/// After so long without a job or an answer, everything but the starving answers counts as done for
+/// a caller that polls.
 const POLLED_AT_REST: Duration = Duration::from_millis(5);
 
-/// The same where the inner backend still has jobs: they may wait for what follows from a starving answer, or for
-/// ever.
+/// The same where the inner backend still has jobs: they may wait for what follows from a starving
+/// answer, or for ever.
 const AT_REST: Duration = Duration::from_millis(50);
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
@@ -97,7 +98,8 @@ pub(crate) struct Faulty {
     answers: Vec<Event>,
     /// Readable while something is held that will come by itself.
     eventfd: EventFd,
-    /// What [`Backend::poll_fd`] gave out: readable when the inner backend's descriptor or `eventfd` is.
+    /// What [`Backend::poll_fd`] gave out: readable when the inner backend's descriptor or
+    /// `eventfd` is.
     epoll: Option<Epoll>,
 }
 
@@ -122,8 +124,8 @@ impl Faulty {
 
     /// The errno that a job is answered with by chance, if it is.
     fn failure(&mut self, raw: &Raw) -> Option<i32> {
-        let kind = raw.kind();
-        if kind == Kind::Close {
+        let kind = raw.opcode();
+        if kind == Opcode::Close {
             return None; // Not carried out, it would leak a descriptor.
         }
         if self.fates.hits(self.plan.retryable) {
@@ -132,11 +134,15 @@ impl Faulty {
         if raw.is_sync() && self.fates.hits(self.plan.syncs) {
             return Some(self.fates.one_of(&[libc::EIO, libc::ENOSPC]));
         }
-        if matches!(kind, Kind::Nop | Kind::Timeout | Kind::Poll) || !self.fates.hits(self.plan.errors) {
+        if matches!(kind, Opcode::Nop | Opcode::Timeout | Opcode::Poll)
+            || !self.fates.hits(self.plan.errors)
+        {
             return None;
         }
         Some(match kind {
-            Kind::Write | Kind::Writev | Kind::Fallocate => self.fates.one_of(&[libc::EIO, libc::ENOSPC]),
+            Opcode::Write | Opcode::Writev | Opcode::Fallocate => {
+                self.fates.one_of(&[libc::EIO, libc::ENOSPC])
+            }
             _ => libc::EIO,
         })
     }
@@ -147,10 +153,16 @@ impl Faulty {
             return job.raw;
         }
         let shorter = match job.raw {
-            Raw::Readv(Readv { count, .. }) | Raw::Writev(Writev { count, .. }) if count < 2 => job.raw,
-            Raw::Readv(readv) => Readv { count: 1 + self.fates.below(readv.count as u64 - 1) as usize, ..readv }.into(),
+            Raw::Readv(Readv { count, .. }) | Raw::Writev(Writev { count, .. }) if count < 2 => {
+                job.raw
+            }
+            Raw::Readv(readv) => {
+                Readv { count: 1 + self.fates.below(readv.count as u64 - 1) as usize, ..readv }
+                    .into()
+            }
             Raw::Writev(writev) => {
-                Writev { count: 1 + self.fates.below(writev.count as u64 - 1) as usize, ..writev }.into()
+                Writev { count: 1 + self.fates.below(writev.count as u64 - 1) as usize, ..writev }
+                    .into()
             }
             other => {
                 let unit = if is_direct(job) { BLOCK } else { 1 };
@@ -168,7 +180,9 @@ impl Faulty {
         if self.fates.hits(self.plan.starve) {
             Some(Late::Last)
         } else if self.fates.hits(self.plan.delay) {
-            Some(Late::Enters(1 + self.fates.below(u64::from(self.plan.longest_delay.max(1))) as u32))
+            Some(Late::Enters(
+                1 + self.fates.below(u64::from(self.plan.longest_delay.max(1))) as u32,
+            ))
         } else {
             None
         }
@@ -182,7 +196,12 @@ impl Faulty {
     }
 
     /// Enters the inner backend, and keeps what is to be late.
-    fn enter_inner(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn enter_inner(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         let mut answers = std::mem::take(&mut self.answers);
         let entered = self.inner.enter(want, until, &mut answers);
         for mut event in answers.drain(..) {
@@ -208,7 +227,8 @@ impl Faulty {
     fn release_due(&mut self, events: &mut Vec<Event>) {
         let now = Instant::now();
         self.held.retain_mut(|held| {
-            let due = held.late == Late::Enters(0) || held.deadline.is_some_and(|deadline| deadline <= now);
+            let due = held.late == Late::Enters(0)
+                || held.deadline.is_some_and(|deadline| deadline <= now);
             if due {
                 events.push(held.event);
             } else if let Late::Enters(enters) = &mut held.late {
@@ -218,7 +238,8 @@ impl Faulty {
         });
     }
 
-    /// Gives up to `missing` answers that are held back for some enters: nobody waits for them in vain.
+    /// Gives up to `missing` answers that are held back for some enters: nobody waits for them in
+    /// vain.
     fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
         self.held.retain(|held| {
             let stays = missing == 0 || !matches!(held.late, Late::Enters(_));
@@ -258,7 +279,8 @@ impl Backend for Faulty {
         let fault = self.steps.fault(&self.plan, job);
         let errno = fault.errno.or_else(|| self.failure(&job.raw));
         // A close has closed the descriptor, whatever it answers, unless it was not begun.
-        let begun = job.raw.kind() == Kind::Close && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
+        let begun = job.raw.opcode() == Opcode::Close
+            && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
         if let Some(errno) = errno.filter(|_| !begun) {
             let late = fault.late.or_else(|| self.lateness()).unwrap_or(Late::Enters(0));
             let event = Event { token: job.token, answer: Answer::Result(-i64::from(errno)) };
@@ -266,7 +288,8 @@ impl Backend for Faulty {
             self.tell();
         } else {
             let raw = self.cut(job, &fault);
-            // SAFETY: the caller's promise for the whole of what `job.raw` points at covers a part of it.
+            // SAFETY: the caller's promise for the whole of what `job.raw` points at covers a part
+            // of it.
             unsafe { self.inner.carry(&Job { raw, ..*job }) }?;
             self.in_inner += 1;
             let late = fault.late.or_else(|| self.lateness());
@@ -279,7 +302,12 @@ impl Backend for Faulty {
         Ok(())
     }
 
-    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         if let Some(left) = &mut self.plan.enters {
             *left = left.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         }
@@ -297,9 +325,14 @@ impl Backend for Faulty {
         } else if self.in_inner == 0 {
             self.enter_inner(0, None, events)
         } else {
-            // What the inner backend has may be waiting for something that follows from what is held.
+            // What the inner backend has may be waiting for something that follows from what is
+            // held.
             let patience = Instant::now() + PATIENCE;
-            self.enter_inner(missing, Some(until.map_or(patience, |until| until.min(patience))), events)
+            self.enter_inner(
+                missing,
+                Some(until.map_or(patience, |until| until.min(patience))),
+                events,
+            )
         };
         let missing = enough.saturating_sub(events.len());
         self.release_delayed(missing, events);
@@ -316,7 +349,8 @@ impl Backend for Faulty {
             }
             if events.len() == before && missing > 0 && self.in_inner == 0 {
                 // Only a cancel releases what is held, or the threads beside have something.
-                let left = until.map_or(PATIENCE, |until| until.saturating_duration_since(Instant::now()));
+                let left =
+                    until.map_or(PATIENCE, |until| until.saturating_duration_since(Instant::now()));
                 std::thread::sleep(left.min(PATIENCE));
             }
         }
@@ -372,8 +406,8 @@ impl Backend for Faulty {
         self.inner.can_carry(job)
     }
 
-    /// None, whatever the inner backend has: a fault has to break a chain as its owner sees it, not as the kernel
-    /// does.
+    /// None, whatever the inner backend has: a fault has to break a chain as its owner sees it, not
+    /// as the kernel does.
     fn chain_room(&self) -> usize {
         0
     }
@@ -477,13 +511,19 @@ mod tests {
     #[test]
     fn rates_are_kept() {
         let jobs: Vec<Job> = (0..10_000).map(|number| job(number, read(100))).collect();
-        let count = |plan, hit: fn(i64) -> bool| results(plan, &jobs).values().filter(|result| hit(**result)).count();
+        let count = |plan, hit: fn(i64) -> bool| {
+            results(plan, &jobs).values().filter(|result| hit(**result)).count()
+        };
         let near = |count: usize| (1800..2200).contains(&count);
         assert!(near(count(FaultPlan::new(1).short(200), |result| (1..100).contains(&result))));
-        assert!(near(count(FaultPlan::new(1).errors(200), |result| result == -i64::from(libc::EIO))));
+        assert!(near(
+            count(FaultPlan::new(1).errors(200), |result| result == -i64::from(libc::EIO))
+        ));
         let retryable = [libc::EINTR, libc::EAGAIN, libc::ECANCELED].map(i64::from);
         assert_eq!(retryable, [4, 11, 125]);
-        assert!(near(count(FaultPlan::new(1).retryable(200), |result| [-4, -11, -125].contains(&result))));
+        assert!(near(
+            count(FaultPlan::new(1).retryable(200), |result| [-4, -11, -125].contains(&result))
+        ));
     }
 
     #[test]
@@ -502,7 +542,10 @@ mod tests {
             .collect();
         let of_all = results(always.clone(), &jobs);
         let of = |rest: u64| {
-            of_all.iter().filter(move |(number, _)| **number % 4 == rest).map(|(_, result)| -*result as i32)
+            of_all
+                .iter()
+                .filter(move |(number, _)| **number % 4 == rest)
+                .map(|(_, result)| -*result as i32)
         };
         assert!(of(0).all(|errno| [libc::EIO, libc::ENOSPC].contains(&errno)));
         assert!(of(0).any(|errno| errno == libc::EIO) && of(0).any(|errno| errno == libc::ENOSPC));
@@ -515,27 +558,38 @@ mod tests {
     #[test]
     fn cuts_leave_something_and_keep_to_blocks() {
         let always = FaultPlan::new(5).short(1000);
-        let jobs: Vec<Job> = (0..200).map(|number| job(number, read(number as usize % 7))).collect();
+        let jobs: Vec<Job> =
+            (0..200).map(|number| job(number, read(number as usize % 7))).collect();
         for (number, result) in results(always.clone(), &jobs) {
             let len = number as i64 % 7;
             assert!(result < len.max(2) && result >= len.min(1), "{result} of {len}");
         }
         let lens = [0, 512, 4096, 4608, 16384, 20000];
-        let direct = |number: u64| Job { direct: true, ..job(number, read(lens[number as usize % 6])) };
+        let direct =
+            |number: u64| Job { direct: true, ..job(number, read(lens[number as usize % 6])) };
         let jobs: Vec<Job> = (0..200).map(direct).collect();
         for (number, result) in results(always.clone(), &jobs) {
             let len = lens[number as usize % 6] as i64;
-            assert!(result == len.min(4096) || (result < len && result > 0 && result % 4096 == 0), "{result} of {len}");
+            assert!(
+                result == len.min(4096) || (result < len && result > 0 && result % 4096 == 0),
+                "{result} of {len}"
+            );
         }
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 10 }; 3];
         iov[0].iov_len = 0;
         let iov = &iov;
-        let vectors =
-            |count| (0..50).map(move |number| job(number, Readv { fd: -1, iov: iov.as_ptr(), count, offset: 0 }));
-        let of_three: Vec<i64> = results(always.clone(), &vectors(3).collect::<Vec<_>>()).into_values().collect();
+        let vectors = |count| {
+            (0..50).map(move |number| {
+                job(number, Readv { fd: -1, iov: iov.as_ptr(), count, offset: 0 })
+            })
+        };
+        let of_three: Vec<i64> =
+            results(always.clone(), &vectors(3).collect::<Vec<_>>()).into_values().collect();
         assert!(of_three.contains(&10) && of_three.contains(&20) && of_three.len() == 50);
         assert!(!of_three.contains(&0));
-        assert!(results(always, &vectors(1).collect::<Vec<_>>()).values().all(|result| *result == 0));
+        assert!(
+            results(always, &vectors(1).collect::<Vec<_>>()).values().all(|result| *result == 0)
+        );
     }
 
     #[test]
@@ -594,12 +648,12 @@ mod tests {
             job(5, Close { fd: -1 }),
         ];
         let plan = FaultPlan::new(1)
-            .fail(FaultStep::Kind(Kind::Fsync, 0), libc::ENOSPC)
+            .fail(FaultStep::Opcode(Opcode::Fsync, 0), libc::ENOSPC)
             .fail(FaultStep::Fdatasync(0), libc::EIO)
             .cut(FaultStep::Job(2))
-            .late(FaultStep::Kind(Kind::Read, 0), Late::Last)
-            .fail(FaultStep::Kind(Kind::Read, 2), 0)
-            .late(FaultStep::Kind(Kind::Read, 2), Late::Last)
+            .late(FaultStep::Opcode(Opcode::Read, 0), Late::Last)
+            .fail(FaultStep::Opcode(Opcode::Read, 2), 0)
+            .late(FaultStep::Opcode(Opcode::Read, 2), Late::Last)
             .fail(FaultStep::Job(5), libc::EINTR);
         let done = run(plan, &jobs);
         assert_eq!(
@@ -619,8 +673,11 @@ mod tests {
         let of = |index, piece| Job { token: Token::new(key(index), piece), ..job(0, read(100)) };
         let plan = FaultPlan::new(1).fail(FaultStep::Piece { operation: 1, job: 2 }, libc::EIO);
         let jobs = [of(7, 0), of(3, 0), of(7, 1), of(3, 1), of(7, 2), of(3, 2), of(3, 3)];
-        let failed: Vec<u64> =
-            run(plan, &jobs).into_iter().filter(|(_, result)| *result < 0).map(|(token, _)| token).collect();
+        let failed: Vec<u64> = run(plan, &jobs)
+            .into_iter()
+            .filter(|(_, result)| *result < 0)
+            .map(|(token, _)| token)
+            .collect();
         assert_eq!(failed, [of(3, 2).token.0]);
     }
 
@@ -671,7 +728,8 @@ mod tests {
     }
 
     proptest! {
-        /// Under any plan and any pace each job is answered exactly once, and twice the same is the same twice.
+        /// Under any plan and any pace each job is answered exactly once, and twice the same is the
+        /// same twice.
         #[test]
         fn every_job_is_answered_once(
             plan in plans(),

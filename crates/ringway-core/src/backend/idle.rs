@@ -1,4 +1,5 @@
-//! A backend that takes nothing and has nothing to answer: it is in the place of one that has been ended.
+//! A backend that takes nothing and has nothing to answer: it is in the place of one that has been
+//! ended.
 
 use super::{Backend, Event, Job, NoRoom};
 use crate::slots::Token;
@@ -21,7 +22,8 @@ impl Backend for Idle {
         Err(NoRoom)
     }
 
-    /// Waits for the watched eventfd and for `until`; without either it does not wait, for nothing would ever come.
+    /// Waits for the watched eventfd and for `until`; without either it does not wait, for nothing
+    /// would ever come.
     fn enter(&mut self, want: usize, until: Option<Instant>, _: &mut Vec<Event>) -> io::Result<()> {
         if std::mem::take(&mut self.is_signalled)
             && let Some(eventfd) = &self.eventfd
@@ -30,7 +32,9 @@ impl Backend for Idle {
         }
         match self.watched {
             _ if want == 0 => {}
-            Some(watched) if wait_readable([watched], until)? == [true] => _ = eventfd::drain(watched),
+            Some(watched) if wait_readable([watched], until)? == [true] => {
+                _ = eventfd::drain(watched)
+            }
             Some(_) => {}
             None if until.is_some() => _ = wait_readable([], until)?,
             None => {}

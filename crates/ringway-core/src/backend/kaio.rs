@@ -1,16 +1,17 @@
 //! Linux KAIO: direct transfers, syncs and polls, where io_uring is refused but `io_submit` is not.
 //!
-//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes; completions are
-//! picked up from the mapped ring without a call. Once somebody polls, or waits for the threads' eventfd as well, every iocb
-//! names this backend's own, so that one descriptor tells of all of them. Before that a transfer does not: it would cost each a twentieth
-//! of its time for nobody.
+//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes;
+//! completions are picked up from the mapped ring without a call. Once somebody polls, or waits for
+//! the threads' eventfd as well, every iocb names this backend's own, so that one descriptor tells
+//! of all of them. Before that a transfer does not: it would cost each a twentieth of its time for
+//! nobody.
 //!
-//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of those behind it.
-//! The refused job goes to the threads, whose system call gives the same errno as everywhere; the rest is submitted
-//! again without it.
+//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of
+//! those behind it. The refused job goes to the threads, whose system call gives the same errno as
+//! everywhere; the rest is submitted again without it.
 //!
-//! `io_submit` may block for a while: when the device's request queue is full, and where a write allocates blocks
-//! or extends the file.
+//! `io_submit` may block for a while: when the device's request queue is full, and where a write
+//! allocates blocks or extends the file.
 
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
 use crate::op::{Cancel, Raw};
@@ -53,8 +54,8 @@ pub(crate) struct Kaio {
     system_calls: u64,
 }
 
-// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which do not move with
-// it; a context belongs to the process, not to a thread.
+// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which
+// do not move with it; a context belongs to the process, not to a thread.
 unsafe impl Send for Kaio {}
 
 /// iocbs at addresses that do not change, since the kernel knows them by these.
@@ -88,8 +89,8 @@ impl Slab {
     /// Gives a place back, and what was in it.
     fn put_back(&mut self, place: *mut Iocb) -> Iocb {
         self.free.push(place);
-        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's token is nobody's,
-        // so that `find` passes it by.
+        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's
+        // token is nobody's, so that `find` passes it by.
         let iocb = unsafe { place.replace(Iocb::default()) };
         self.silent -= usize::from(iocb.is_silent());
         self.polls -= usize::from(iocb.is_poll());
@@ -111,18 +112,29 @@ impl Slab {
     /// Each place is free, queued or with the kernel.
     fn check(&self, queued: usize) {
         let places = [self.free.len(), queued, self.in_kernel];
-        assert_eq!(places.iter().sum::<usize>(), self.iocbs.len(), "free, queued, with the kernel: {places:?}");
+        assert_eq!(
+            places.iter().sum::<usize>(),
+            self.iocbs.len(),
+            "free, queued, with the kernel: {places:?}"
+        );
         assert!(self.silent.max(self.polls) <= queued + self.in_kernel);
     }
 
     fn find(&self, token: Token) -> Option<&Iocb> {
         // SAFETY: shared references to iocbs; the kernel writes to them only during `io_submit`.
-        self.iocbs.iter().map(|iocb| unsafe { &*iocb.get() }).find(|iocb| iocb.user_data() == token.0)
+        self.iocbs
+            .iter()
+            .map(|iocb| unsafe { &*iocb.get() })
+            .find(|iocb| iocb.user_data() == token.0)
     }
 }
 
-/// Sets up for as many as there is room for, by halves; the errno when there is none even for the fewest.
-fn with_less<T>(mut in_flight: u32, set_up: impl Fn(u32) -> Result<T, i32>) -> Result<(T, u32), i32> {
+/// Sets up for as many as there is room for, by halves; the errno when there is none even for the
+/// fewest.
+fn with_less<T>(
+    mut in_flight: u32,
+    set_up: impl Fn(u32) -> Result<T, i32>,
+) -> Result<(T, u32), i32> {
     loop {
         match set_up(in_flight) {
             Ok(context) => return Ok((context, in_flight)),
@@ -165,8 +177,8 @@ impl Kaio {
         let mut from = 0;
         while from < self.queued.len() {
             self.system_calls += 1;
-            // SAFETY: what is queued are places in the slab that nobody refers to; whoever gave the job to
-            // `carry` keeps what it points at until its answer.
+            // SAFETY: what is queued are places in the slab that nobody refers to; whoever gave the
+            // job to `carry` keeps what it points at until its answer.
             match unsafe { self.context.submit(&self.queued[from..]) } {
                 Ok(taken) if taken > 0 => {
                     from += taken;
@@ -177,7 +189,10 @@ impl Kaio {
                 Ok(_) | Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
                 _ => {
                     let head = self.slab.put_back(self.queued[from]);
-                    events.push(Event { token: Token(head.user_data()), answer: Answer::CannotCarry });
+                    events.push(Event {
+                        token: Token(head.user_data()),
+                        answer: Answer::CannotCarry,
+                    });
                     from += 1;
                 }
             }
@@ -196,7 +211,12 @@ impl Kaio {
     }
 
     /// `io_getevents`: how many have come. A signal ends the wait early.
-    fn fetch(&mut self, min: usize, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<usize> {
+    fn fetch(
+        &mut self,
+        min: usize,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<usize> {
         self.system_calls += 1;
         let mut room = [MaybeUninit::uninit(); AT_ONCE];
         match self.context.events(min, &mut room, timeout) {
@@ -209,10 +229,17 @@ impl Kaio {
         }
     }
 
-    /// Waits for `missing` completions, or for something to do. True: `enter` is to return with what there is.
-    fn wait(&mut self, missing: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<bool> {
+    /// Waits for `missing` completions, or for something to do. True: `enter` is to return with
+    /// what there is.
+    fn wait(
+        &mut self,
+        missing: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<bool> {
         if self.watched.is_some() && self.slab.silent > 0 {
-            // They went before anybody watched, and tell only who waits for them: both are looked at in turn until they are through.
+            // They went before anybody watched, and tell only who waits for them: both are looked
+            // at in turn until they are through.
             let soon = Instant::now() + IN_TURN;
             self.fetch(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
             return Ok(true);
@@ -225,7 +252,11 @@ impl Kaio {
             return Ok(true); // Nothing would ever come.
         }
         // With some still queued for want of room, the first completion lets them go on.
-        let min = if self.queued.is_empty() { missing.min(self.slab.in_kernel).clamp(1, AT_ONCE) } else { 1 };
+        let min = if self.queued.is_empty() {
+            missing.min(self.slab.in_kernel).clamp(1, AT_ONCE)
+        } else {
+            1
+        };
         Ok(self.fetch(min, left(until), events)? < min)
     }
 
@@ -257,13 +288,20 @@ impl Backend for Kaio {
         Ok(())
     }
 
-    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         let enough = events.len() + want;
         let mut over = want == 0;
         if self.polled {
-            // Before looking for events, so that those that come after the look make it readable again.
+            // Before looking for events, so that those that come after the look make it readable
+            // again.
             match self.watched {
-                // What the watched one has told of is there for the caller to find: nothing is waited for then.
+                // What the watched one has told of is there for the caller to find: nothing is
+                // waited for then.
                 Some(watched) => over |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
                 None => {
                     self.system_calls += 1;
@@ -297,7 +335,8 @@ impl Backend for Kaio {
         let is_it = |place: &*mut Iocb| unsafe { (**place).user_data() } == token.0;
         if let Some(index) = self.queued.iter().position(is_it) {
             self.slab.put_back(self.queued.remove(index));
-            self.answered.push(Event { token, answer: Answer::Result(-i64::from(libc::ECANCELED)) });
+            self.answered
+                .push(Event { token, answer: Answer::Result(-i64::from(libc::ECANCELED)) });
             if self.polled {
                 self.wake();
             }
@@ -332,8 +371,9 @@ impl Backend for Kaio {
         debug_assert!(false, "KAIO has no timers");
     }
 
-    /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a buffered one would run to
-    /// its end inside the call, and one on a pipe for ever), syncs, and as many polls as leave half of the room to what ends.
+    /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a
+    /// buffered one would run to its end inside the call, and one on a pipe for ever), syncs, and
+    /// as many polls as leave half of the room to what ends.
     fn can_carry(&self, job: &Job) -> bool {
         match job.raw {
             Raw::Poll(_) => self.slab.polls < (self.slab.iocbs.len() / 2).max(1),
@@ -352,10 +392,13 @@ impl Backend for Kaio {
 }
 
 impl Drop for Kaio {
-    /// Waits for nothing: with jobs still in flight the context stays until the process ends, as their memory must.
+    /// Waits for nothing: with jobs still in flight the context stays until the process ends, as
+    /// their memory must.
     fn drop(&mut self) {
         // By system call: a forked child must leave the ring to its parent, and gets EINVAL.
-        while self.slab.in_kernel > 0 && self.fetch(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0) {
+        while self.slab.in_kernel > 0
+            && self.fetch(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0)
+        {
         }
         if self.slab.in_kernel > 0 {
             self.context.abandon();
@@ -388,7 +431,11 @@ mod tests {
             file.write_all(&[number; PAGE]).unwrap();
         }
         file.flush().unwrap();
-        let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(file.path());
+        let direct = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(file.path());
         if let Err(error) = &direct {
             println!("skipped: {} has no direct I/O: {error}", std::env::temp_dir().display());
         }
@@ -421,7 +468,12 @@ mod tests {
         let mut answers = BTreeMap::new();
         let mut events = Vec::new();
         while answers.len() < count {
-            kaio.enter(count - answers.len(), Some(Instant::now() + Duration::from_secs(20)), &mut events).unwrap();
+            kaio.enter(
+                count - answers.len(),
+                Some(Instant::now() + Duration::from_secs(20)),
+                &mut events,
+            )
+            .unwrap();
             assert!(!events.is_empty(), "{} of {count} answers", answers.len());
             for event in events.drain(..) {
                 let before = answers.insert(event.token.0 & 0xffff_ffff, event.answer);
@@ -467,9 +519,15 @@ mod tests {
             let pages: [Page; 4] = std::array::from_fn(|number| Page([number as u8 + 1; PAGE]));
             for (number, page) in (0u64..).zip(&pages) {
                 let offset = number * PAGE as u64;
-                carry(&mut kaio, number, Write { fd: file.as_raw_fd(), addr: page.0.as_ptr(), len: PAGE, offset });
+                carry(
+                    &mut kaio,
+                    number,
+                    Write { fd: file.as_raw_fd(), addr: page.0.as_ptr(), len: PAGE, offset },
+                );
             }
-            assert!(answers(&mut kaio, 4).values().all(|answer| *answer == Answer::Result(PAGE as i64)));
+            assert!(
+                answers(&mut kaio, 4).values().all(|answer| *answer == Answer::Result(PAGE as i64))
+            );
             for data_only in [false, true] {
                 carry(&mut kaio, 9, Fsync { fd: file.as_raw_fd(), data_only });
                 assert_eq!(answers(&mut kaio, 1)[&9], Answer::Result(0));
@@ -490,11 +548,31 @@ mod tests {
         let Some(file) = direct_file(3) else { return };
         both_ways(8, |mut kaio| {
             let mut pages = [Page([9; PAGE]); 2];
-            let iov = pages.each_mut().map(|page| libc::iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE });
-            carry(&mut kaio, 0, op::Readv { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: PAGE as u64 });
+            let iov = pages
+                .each_mut()
+                .map(|page| libc::iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE });
+            carry(
+                &mut kaio,
+                0,
+                op::Readv {
+                    fd: file.as_raw_fd(),
+                    iov: iov.as_ptr(),
+                    count: 2,
+                    offset: PAGE as u64,
+                },
+            );
             assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(2 * PAGE as i64));
             assert_eq!((pages[0].0, pages[1].0), ([1; PAGE], [2; PAGE]));
-            carry(&mut kaio, 1, op::Writev { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: PAGE as u64 });
+            carry(
+                &mut kaio,
+                1,
+                op::Writev {
+                    fd: file.as_raw_fd(),
+                    iov: iov.as_ptr(),
+                    count: 2,
+                    offset: PAGE as u64,
+                },
+            );
             assert_eq!(answers(&mut kaio, 1)[&1], Answer::Result(2 * PAGE as i64));
         });
     }
@@ -507,10 +585,16 @@ mod tests {
         assert!(kaio.can_carry(&job(0, read)));
         assert!(!kaio.can_carry(&Job { direct: false, ..job(0, read) }));
         assert!(!kaio.can_carry(&Job { file: FileKind::Stream, ..job(0, read) }));
-        assert!(!kaio.can_carry(&job(0, Read { offset: op::CURSOR, ..read })));
+        assert!(!kaio.can_carry(&job(0, Read { offset: op::CURRENT_POSITION, ..read })));
         assert!(!kaio.can_carry(&job(0, Nop)));
-        assert!(kaio.can_carry(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) }));
-        assert!(kaio.can_carry(&Job { file: FileKind::Stream, direct: false, ..job(0, Poll { fd: 0, events: 1 }) }));
+        assert!(
+            kaio.can_carry(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) })
+        );
+        assert!(kaio.can_carry(&Job {
+            file: FileKind::Stream,
+            direct: false,
+            ..job(0, Poll { fd: 0, events: 1 })
+        }));
     }
 
     /// Kinds of jobs for the batch below.
@@ -524,13 +608,20 @@ mod tests {
         NoIocb,
     }
 
-    const KINDS: [Kind; 6] =
-        [Kind::Good, Kind::BadDescriptor, Kind::BadOffset, Kind::BadLength, Kind::BadPoll, Kind::NoIocb];
+    const KINDS: [Kind; 6] = [
+        Kind::Good,
+        Kind::BadDescriptor,
+        Kind::BadOffset,
+        Kind::BadLength,
+        Kind::BadPoll,
+        Kind::NoIocb,
+    ];
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Refused jobs anywhere in a batch: each is answered once, and those around them are carried.
+        /// Refused jobs anywhere in a batch: each is answered once, and those around them are
+        /// carried.
         #[test]
         fn a_refusal_falls_on_its_own_job(kinds in proptest::collection::vec(prop::sample::select(&KINDS[..]), 1..24)) {
             let Some(file) = direct_file(4) else { return Ok(()) };
@@ -543,7 +634,8 @@ mod tests {
                         Kind::BadDescriptor => carry(&mut kaio, number, Read { fd: -1, ..good }),
                         Kind::BadOffset => carry(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
                         Kind::BadLength => carry(&mut kaio, number, Read { len: 100, ..good }),
-                        // A file is never waited for, so a poll for nothing has no end and is refused.
+                        // A file is never waited for, so a poll for nothing has no end and is
+                        // refused.
                         Kind::BadPoll => carry(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
                         Kind::NoIocb => carry(&mut kaio, number, Nop),
                     }
@@ -555,7 +647,8 @@ mod tests {
                             assert_eq!(result, PAGE as i64);
                             assert_eq!(pages[number as usize].0, [number as u8 % 4; PAGE]);
                         }
-                        // File systems look at it themselves, some while it is being submitted; some take any length.
+                        // File systems look at it themselves, some while it is being submitted;
+                        // some take any length.
                         Answer::Result(result) if kind == Kind::BadLength => {
                             assert!(result == -i64::from(libc::EINVAL) || result == 100);
                         }
@@ -612,7 +705,8 @@ mod tests {
 
     #[test]
     fn less_is_asked_for_by_halves() {
-        let room = |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
+        let room =
+            |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
         assert_eq!(with_less(1000, room(5000)), Ok(((), 1000)));
         assert_eq!(with_less(1000, room(999)), Ok(((), 500)));
         assert_eq!(with_less(1000, room(40)), Ok(((), 32)));
@@ -622,8 +716,8 @@ mod tests {
         assert_eq!(with_less::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
-    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment, so this runs on
-    /// demand.
+    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment,
+    /// so this runs on demand.
     #[test]
     #[ignore = "uses up fs.aio-max-nr"]
     fn a_machine_without_room_is_refused() {
@@ -685,7 +779,10 @@ mod tests {
         assert_eq!(kaio.poll_fd().unwrap(), fd);
         assert!(!readable(fd));
         writer.write_all(b"x").unwrap();
-        assert_eq!(wait_readable([fd], Some(Instant::now() + Duration::from_secs(20))).unwrap(), [true]);
+        assert_eq!(
+            wait_readable([fd], Some(Instant::now() + Duration::from_secs(20))).unwrap(),
+            [true]
+        );
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events.len(), 1);
         assert!(!readable(fd));
@@ -789,7 +886,8 @@ mod tests {
 
     #[test]
     fn a_signal_ends_the_wait_and_loses_nothing() {
-        // SAFETY: a handler that does nothing, for a signal that nothing else here uses; without SA_RESTART.
+        // SAFETY: a handler that does nothing, for a signal that nothing else here uses; without
+        // SA_RESTART.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = no_handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -841,7 +939,8 @@ mod tests {
         drop(kaio);
     }
 
-    /// Once polled, what the watched eventfd had told was taken for the own one's doing, and slept on.
+    /// Once polled, what the watched eventfd had told was taken for the own one's doing, and slept
+    /// on.
     #[test]
     fn a_watched_eventfd_that_is_readable_already_ends_the_wait() {
         let (reader, _writer) = std::io::pipe().unwrap();

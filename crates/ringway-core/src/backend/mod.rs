@@ -1,5 +1,5 @@
-//! Backends: how operations reach the kernel. They only carry operations; what an operation is stands in
-//! [`crate::op`], and its life is the queue's business ([`crate::slots`]).
+//! Backends: how operations reach the kernel. They only carry operations; what an operation is
+//! stands in [`crate::op`], and its life is the queue's business ([`crate::slots`]).
 
 #[cfg(feature = "testing")]
 pub(crate) mod faulty;
@@ -44,7 +44,16 @@ pub(crate) struct Job {
 impl Job {
     /// A job that stands by itself, on nothing that is registered.
     pub fn new(token: Token, raw: Raw, file: FileKind, direct: bool) -> Self {
-        Self { token, raw, file, direct, fixed_file: None, fixed_buffer: None, link: false, deadline: None }
+        Self {
+            token,
+            raw,
+            file,
+            direct,
+            fixed_file: None,
+            fixed_buffer: None,
+            link: false,
+            deadline: None,
+        }
     }
 }
 
@@ -72,24 +81,29 @@ pub(crate) struct NoRoom;
 
 /// A way to the kernel. Owned by one queue; may move between threads with it.
 ///
-/// Every job taken is answered by exactly one event with [`Answer::Result`] or [`Answer::CannotCarry`], out of
-/// [`enter`](Self::enter), unless the backend is dropped before.
+/// Every job taken is answered by exactly one event with [`Answer::Result`] or
+/// [`Answer::CannotCarry`], out of [`enter`](Self::enter), unless the backend is dropped before.
 pub(crate) trait Backend: Send {
     /// Takes a job; the kernel need not see it before [`enter`](Self::enter).
     ///
     /// # Safety
     ///
-    /// What `job.raw` points at must stay valid until the job's answer has come out of `enter`, also
-    /// when the backend is dropped before that.
+    /// What `job.raw` points at must stay valid until the job's answer has come out of `enter`,
+    /// also when the backend is dropped before that.
     unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom>;
 
-    /// Makes the kernel see everything taken so far, waits until at least `want` events are there (or `until` has
-    /// come, or, after a signal or a spurious wake-up, earlier), and appends what there is to `events`. With
-    /// `want` 0 it does not wait.
+    /// Makes the kernel see everything taken so far, waits until at least `want` events are there
+    /// (or `until` has come, or, after a signal or a spurious wake-up, earlier), and appends what
+    /// there is to `events`. With `want` 0 it does not wait.
     ///
     /// Errors are those of the backend as a whole, such as EEXIST for a ring that belongs to
     /// another thread; nothing that was taken is lost by one.
-    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()>;
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()>;
 
     /// Asks that a job be cancelled, if that is still possible; its event comes all the same.
     fn cancel(&mut self, token: Token);
@@ -102,8 +116,8 @@ pub(crate) trait Backend: Send {
     /// The descriptor that becomes readable when there may be events, from this call on.
     fn poll_fd(&mut self) -> io::Result<RawFd>;
 
-    /// The eventfd that [`poll_fd`](Self::poll_fd) gives out, for the threads beside this backend to tell it of theirs; `None` where it
-    /// is told of the watched one by other means.
+    /// The eventfd that [`poll_fd`](Self::poll_fd) gives out, for the threads beside this backend
+    /// to tell it of theirs; `None` where it is told of the watched one by other means.
     fn echo(&self) -> Option<Arc<EventFd>> {
         None
     }
@@ -111,11 +125,12 @@ pub(crate) trait Backend: Send {
     /// Makes [`poll_fd`](Self::poll_fd)'s descriptor readable: the queue has something by itself.
     fn wake(&mut self);
 
-    /// Has `enter` wait for this eventfd too (the threads that stand beside this backend), as long as
-    /// `active` is true. Its becoming readable is no event.
+    /// Has `enter` wait for this eventfd too (the threads that stand beside this backend), as long
+    /// as `active` is true. Its becoming readable is no event.
     fn watch(&mut self, eventfd: RawFd, active: bool);
 
-    /// Have [`Answer::Expired`] come out of `enter` at that time, unless the backend keeps [`Job::deadline`] by itself.
+    /// Have [`Answer::Expired`] come out of `enter` at that time, unless the backend keeps
+    /// [`Job::deadline`] by itself.
     fn set_timer(&mut self, token: Token, at: Instant);
 
     /// Whether it may be given this job at all.
@@ -151,11 +166,12 @@ pub(crate) trait Backend: Send {
     /// Ends a registration; what is in flight on it is not touched.
     fn unregister_file(&mut self, _index: u32) {}
 
-    /// Ends a backend that cannot be entered: its ring has failed, or belongs to another thread. Everything in flight is
-    /// cancelled and waited for, at most until `until`; answers that are there go to `events`.
+    /// Ends a backend that cannot be entered: its ring has failed, or belongs to another thread.
+    /// Everything in flight is cancelled and waited for, at most until `until`; answers that are
+    /// there go to `events`.
     ///
-    /// True: the kernel is done with all of it, and what has not been answered never will be. False: the kernel may still
-    /// touch what jobs point at.
+    /// True: the kernel is done with all of it, and what has not been answered never will be.
+    /// False: the kernel may still touch what jobs point at.
     fn end(self: Box<Self>, _until: Instant, _events: &mut Vec<Event>) -> bool {
         // To drop it might wait without a bound.
         std::mem::forget(self);

@@ -1,4 +1,5 @@
-//! Completes everything at once, as if it had succeeded: what the queue itself costs is what is left.
+//! Completes everything at once, as if it had succeeded: what the queue itself costs is what is
+//! left.
 
 use super::idle::Idle;
 use super::{Answer, Backend, Event, Job, NoRoom};
@@ -11,8 +12,8 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct Null {
     events: Vec<Event>,
-    /// Waits when there are none; its descriptor is readable when the queue asks for it: `enter` hands
-    /// out everything.
+    /// Waits when there are none; its descriptor is readable when the queue asks for it: `enter`
+    /// hands out everything.
     idle: Idle,
 }
 
@@ -24,7 +25,9 @@ fn result(raw: &Raw) -> i64 {
         Raw::Poll(poll) => i64::from(poll.events),
         _ => match raw.shape() {
             Shape::Whole => 0,
-            Shape::Bytes(len) | Shape::Stream(len) | Shape::Vector(len) => i64::try_from(len).unwrap_or(i64::MAX),
+            Shape::Bytes(len) | Shape::Stream(len) | Shape::Vector(len) => {
+                i64::try_from(len).unwrap_or(i64::MAX)
+            }
         },
     }
 }
@@ -36,7 +39,12 @@ impl Backend for Null {
         Ok(())
     }
 
-    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         let missing = want.saturating_sub(self.events.len());
         events.append(&mut self.events);
         self.idle.enter(missing, until, events)
@@ -107,25 +115,31 @@ mod tests {
     fn everything_succeeds_in_full() {
         let mut bytes = [0u8; 100];
         let addr = bytes.as_mut_ptr();
-        let iov =
-            [libc::iovec { iov_base: addr.cast(), iov_len: 30 }, libc::iovec { iov_base: addr.cast(), iov_len: 12 }];
+        let iov = [
+            libc::iovec { iov_base: addr.cast(), iov_len: 30 },
+            libc::iovec { iov_base: addr.cast(), iov_len: 12 },
+        ];
         let jobs: [Raw; 7] = [
             Nop.into(),
             Read { fd: -1, addr, len: 100, offset: 7 }.into(),
-            Write { fd: -1, addr, len: 64, offset: op::CURSOR }.into(),
+            Write { fd: -1, addr, len: 64, offset: op::CURRENT_POSITION }.into(),
             Readv { fd: -1, iov: iov.as_ptr(), count: 2, offset: 0 }.into(),
             Fsync { fd: -1, data_only: true }.into(),
             Poll { fd: -1, events: libc::POLLIN as u16 }.into(),
             Timeout { duration: Duration::from_secs(3600) }.into(),
         ];
-        assert_eq!(carry(&mut Null::default(), jobs), [0, 100, 64, 42, 0, i64::from(libc::POLLIN), 0]);
+        assert_eq!(
+            carry(&mut Null::default(), jobs),
+            [0, 100, 64, 42, 0, i64::from(libc::POLLIN), 0]
+        );
     }
 
     #[test]
     fn descriptors_are_real() {
         let mut null = Null::default();
         let path = c"/dev/null".as_ptr();
-        let open = Open { dir: libc::AT_FDCWD, path, flags: libc::O_CLOEXEC as u64, mode: 0, resolve: 0 };
+        let open =
+            Open { dir: libc::AT_FDCWD, path, flags: libc::O_CLOEXEC as u64, mode: 0, resolve: 0 };
         let [fd] = carry(&mut null, [open.into()])[..] else { panic!() };
         assert!(fd > 2);
         assert_eq!(carry(&mut null, [Close { fd: fd as RawFd }.into()]), [0]);

@@ -3,13 +3,14 @@
 //! A bounded pool of its own for each queue, which makes the blocking form of each operation
 //! ([`Raw::call`]). Five rules keep it cheap and free of stalls:
 //!
-//! - What can be answered without waiting is answered in `enter`, by the submitter: reads that are in the page
-//!   cache (tried with `RWF_NOWAIT`, as long as that pays), streams that are ready.
+//! - What can be answered without waiting is answered in `enter`, by the submitter: reads that are
+//!   in the page cache (tried with `RWF_NOWAIT`, as long as that pays), streams that are ready.
 //! - Syncs have a lane of their own, so that reads do not stand behind them. So have closures.
-//! - What can wait for ever (polls, timeouts, streams that are not ready) waits in one thread for all, in
-//!   `ppoll(2)`.
-//! - An open that may wait for ever (of a FIFO) has a thread of its own, and nothing of its operation's, so that a cancel
-//!   answers it at once: there is no other way to open a FIFO for writing.
+//! - What can wait for ever (polls, timeouts, streams that are not ready) waits in one thread for
+//!   all, in `ppoll(2)`.
+//! - An open that may wait for ever (of a FIFO) has a thread of its own, and nothing of its
+//!   operation's, so that a cancel answers it at once: there is no other way to open a FIFO for
+//!   writing.
 //! - Calls that hang do not count: others take the place of their threads, up to a bound.
 //!
 //! A call that has begun runs to its end, whatever is cancelled.
@@ -48,7 +49,8 @@ pub(crate) struct ThreadOptions {
 
 /// The thread backend of one queue. No thread is started before there is work for it.
 ///
-/// Dropping it never waits: what is queued is forgotten, what runs is left to run, and sleeping threads end.
+/// Dropping it never waits: what is queued is forgotten, what runs is left to run, and sleeping
+/// threads end.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     /// Carried since the last `enter`.
@@ -81,7 +83,8 @@ impl Threads {
         })
     }
 
-    /// The eventfd that is readable when there may be events: for a backend that these threads stand beside.
+    /// The eventfd that is readable when there may be events: for a backend that these threads
+    /// stand beside.
     ///
     /// Errors: those of `eventfd(2)`: EMFILE, ENFILE, ENOMEM.
     pub fn eventfd(&mut self) -> io::Result<RawFd> {
@@ -132,12 +135,15 @@ fn at_once(job: &Job, cached: &mut Cached, calls: &mut u64) -> Result<i64, Way> 
                 result => Ok(result),
             }
         }
-        // Writes go to a worker: one to a pipe without a reader raises SIGPIPE, which is blocked there.
-        (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => match nowait::attempt(&job.raw, calls) {
-            Try::Done(result) => Ok(result),
-            Try::NotReady => Err(Way::Watch { nowait: true }),
-            Try::Unsupported => Err(Way::Watch { nowait: false }),
-        },
+        // Writes go to a worker: one to a pipe without a reader raises SIGPIPE, which is blocked
+        // there.
+        (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => {
+            match nowait::attempt(&job.raw, calls) {
+                Try::Done(result) => Ok(result),
+                Try::NotReady => Err(Way::Watch { nowait: true }),
+                Try::Unsupported => Err(Way::Watch { nowait: false }),
+            }
+        }
         (raw @ (Raw::Read(_) | Raw::Readv(_)), FileKind::Storage) if !job.direct => {
             cached.attempt(raw, calls).ok_or(Way::Work { blocks: true })
         }
@@ -145,8 +151,8 @@ fn at_once(job: &Job, cached: &mut Cached, calls: &mut u64) -> Result<i64, Way> 
     }
 }
 
-/// Does the work of threads that could not be started: all that is queued, and one round of watching, which
-/// lasts no longer than `limit`.
+/// Does the work of threads that could not be started: all that is queued, and one round of
+/// watching, which lasts no longer than `limit`.
 fn stand_in<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
@@ -176,7 +182,12 @@ impl Backend for Threads {
         Ok(())
     }
 
-    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         let before = events.len();
         self.try_at_once(events);
         let answered = events.len() - before;
@@ -196,9 +207,11 @@ impl Backend for Threads {
                 carry_out(shared, wakes);
                 state = shared.lock();
             }
-            let left = until.map_or(IN_ITS_PLACE, |until| until.saturating_duration_since(Instant::now()));
+            let left =
+                until.map_or(IN_ITS_PLACE, |until| until.saturating_duration_since(Instant::now()));
             if state.unattended() {
-                let limit = if state.events.len() < want { left.min(IN_ITS_PLACE) } else { Duration::ZERO };
+                let limit =
+                    if state.events.len() < want { left.min(IN_ITS_PLACE) } else { Duration::ZERO };
                 state = stand_in(shared, state, round, limit, wakes);
                 if wakes.any() {
                     continue; // What it called for must not wait for what is waited for here.
@@ -222,7 +235,8 @@ impl Backend for Threads {
 
         carry_out(&self.shared, &mut self.wakes);
         events.append(&mut self.events);
-        self.pending -= events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
+        self.pending -=
+            events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
         if let Some(errno) = refused {
             self.note_refusal(errno);
         }
@@ -271,8 +285,9 @@ impl Backend for Threads {
         &self.refusals
     }
 
-    /// Counted are the calls of operations, tries and looks that did not wait, `ppoll(2)`, and reads and writes of
-    /// eventfds; not those that threads are started, put to sleep and woken with.
+    /// Counted are the calls of operations, tries and looks that did not wait, `ppoll(2)`, and
+    /// reads and writes of eventfds; not those that threads are started, put to sleep and woken
+    /// with.
     fn system_calls(&self) -> u64 {
         self.calls + self.shared.lock().calls
     }

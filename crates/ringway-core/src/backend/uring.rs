@@ -1,11 +1,12 @@
-//! The io_uring backend: a ring of the `io-uring` crate, with what it was granted and what it was not.
+//! The io_uring backend: a ring of the `io-uring` crate, with what it was granted and what it was
+//! not.
 //!
 //! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
 mod workers;
 
 use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::op::{CURSOR, Cancel, Place, Raw, Side, is_for_worker};
+use crate::op::{CURRENT_POSITION, Cancel, Place, Raw, Side, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
@@ -78,21 +79,24 @@ pub(crate) struct Uring {
     /// The watched eventfd was readable: `enter` is to return.
     bell: bool,
     eventfd: Option<EventFd>,
-    /// `poll_fd` is to give an eventfd. Made when it is asked for: before that it would be told of each completion, and read, for nobody.
+    /// `poll_fd` is to give an eventfd. Made when it is asked for: before that it would be told of
+    /// each completion, and read, for nobody.
     wants_eventfd: bool,
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
-    /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on it: see [`hang_up`].
+    /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on
+    /// it: see [`hang_up`].
     hang_up: Option<OwnedFd>,
     /// Entries put into the submission queue since it was seen empty, and jobs among them.
     unseen: (usize, usize),
     system_calls: u64,
-    granted: Vec<Feature>,
+    available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
 
-// SAFETY: the ring's mappings and the side structures belong to this value alone; nothing in it is tied to a
-// thread but a ring with a single issuer, and for that the kernel itself answers EEXIST elsewhere.
+// SAFETY: the ring's mappings and the side structures belong to this value alone; nothing in it is
+// tied to a thread but a ring with a single issuer, and for that the kernel itself answers EEXIST
+// elsewhere.
 unsafe impl Send for Uring {}
 
 /// A set of setup flags that can be peeled.
@@ -163,7 +167,8 @@ impl SetUp {
             return Some(feature);
         }
         if errno != libc::EINVAL {
-            return give_up(&mut self.sqpoll, Feature::SqPoll).or_else(|| give_up(&mut self.iopoll, Feature::IoPoll));
+            return give_up(&mut self.sqpoll, Feature::SqPoll)
+                .or_else(|| give_up(&mut self.iopoll, Feature::IoPoll));
         }
         give_up(&mut self.no_sq_array, Feature::NoSqArray)
             .or_else(|| give_up(&mut self.defer, Feature::DeferTaskrun))
@@ -194,15 +199,17 @@ impl SetUp {
 }
 
 impl Uring {
-    /// A ring as near to the settings as the kernel allows; what was refused is in [`refusals`](Self::refusals).
+    /// A ring as near to the settings as the kernel allows; what was refused is in
+    /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
         let polled = settings.sqpoll.is_some();
         let mut set_up = SetUp {
             entries: settings.entries,
             completion_entries: settings.completion_entries.max(settings.entries),
             no_sq_array: true,
-            // Both leave completions to the next system call of the thread that submitted, so that thread must be
-            // the one that waits: io_uring_setup(2). The kernel refuses both with SQPOLL.
+            // Both leave completions to the next system call of the thread that submitted, so that
+            // thread must be the one that waits: io_uring_setup(2). The kernel refuses both with
+            // SQPOLL.
             defer: settings.single_issuer && !polled,
             coop: settings.single_issuer && !polled,
             submit_all: true,
@@ -247,7 +254,7 @@ impl Uring {
             hang_up: None,
             unseen: (0, 0),
             system_calls: 0,
-            granted: set_up.granted(),
+            available: set_up.granted(),
             refusals,
         };
         this.register(settings);
@@ -277,7 +284,7 @@ impl Uring {
 
     fn note(&mut self, feature: Feature, done: io::Result<()>) -> bool {
         match done {
-            Ok(()) => self.granted.push(feature),
+            Ok(()) => self.available.push(feature),
             Err(ref error) => self.refusals.push(Refusal::new(feature, errno_of(error))),
         }
         done.is_ok()
@@ -285,7 +292,7 @@ impl Uring {
 
     /// What was granted.
     pub fn granted(&self) -> &[Feature] {
-        &self.granted
+        &self.available
     }
 
     /// What was refused and done without.
@@ -330,14 +337,15 @@ impl Uring {
     /// Puts an entry into the submission queue; the caller has made room.
     fn put(&mut self, entry: &squeue::Entry) {
         self.unseen.0 += 1;
-        // SAFETY: what the entry points at is kept valid until its completion: for a job by the contract of `carry`,
-        // for entries of this backend's own because they point at nothing or at `sides`.
+        // SAFETY: what the entry points at is kept valid until its completion: for a job by the
+        // contract of `carry`, for entries of this backend's own because they point at nothing or
+        // at `sides`.
         let put = unsafe { self.ring.submission().push(entry) };
         debug_assert!(put.is_ok(), "there was room");
     }
 
-    /// Puts linked entries in all together: a kernel thread that polls the queue would take a chain for ended where it
-    /// sees no more of it. The caller has made room for the whole.
+    /// Puts linked entries in all together: a kernel thread that polls the queue would take a chain
+    /// for ended where it sees no more of it. The caller has made room for the whole.
     #[inline]
     fn put_linked(&mut self, entry: squeue::Entry, more: bool) {
         if self.linked.is_empty() && !more {
@@ -369,7 +377,9 @@ impl Uring {
                 break;
             }
         }
-        if let Some(eventfd) = self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll()) {
+        if let Some(eventfd) =
+            self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll())
+        {
             let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
             self.watch_armed = self.put_own(poll, WATCH);
         }
@@ -401,12 +411,17 @@ impl Uring {
                     woken = true;
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
-                } else if entry.result() == -libc::ECANCELED && token.0 as u32 == LINK_TIMEOUT.0 as u32 {
-                    // Mostly what it limited is over. But the timer of a thread that has ended leaves that as it is.
+                } else if entry.result() == -libc::ECANCELED
+                    && token.0 as u32 == LINK_TIMEOUT.0 as u32
+                {
+                    // Mostly what it limited is over. But the timer of a thread that has ended
+                    // leaves that as it is.
                     let side = self.sides.get((token.0 >> 32) as usize).and_then(Option::as_ref);
-                    // SAFETY: the kernel does not write to side structures, and nobody else refers to this one.
+                    // SAFETY: the kernel does not write to side structures, and nobody else refers
+                    // to this one.
                     let limited = side.and_then(|side| unsafe { (*side.get()).limited });
-                    if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until) {
+                    if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until)
+                    {
                         events.push(Event { token, answer: Answer::Expired });
                         expired += 1;
                     }
@@ -426,7 +441,8 @@ impl Uring {
         taken
     }
 
-    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in flight.
+    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in
+    /// flight.
     fn check(&mut self) {
         let waiting = self.ring.submission().len();
         assert!(waiting <= self.unseen.0, "{waiting} entries wait, of {} put in", self.unseen.0);
@@ -439,14 +455,16 @@ impl Uring {
         );
     }
 
-    /// Before completions are looked for, so that what comes later makes the eventfd readable again.
+    /// Before completions are looked for, so that what comes later makes the eventfd readable
+    /// again.
     ///
-    /// A ring that leaves completions to its owner signals it where they come about. When that is within the write to another eventfd
-    /// (one that an operation polls, or that of the threads), current kernels (seen on 6.18) put the signal off, once: they forget that it has been
-    /// given, and put all later ones off for ever. With a new registration they begin anew.
+    /// A ring that leaves completions to its owner signals it where they come about. When that is
+    /// within the write to another eventfd (one that an operation polls, or that of the threads),
+    /// current kernels (seen on 6.18) put the signal off, once: they forget that it has been given,
+    /// and put all later ones off for ever. With a new registration they begin anew.
     fn drain_eventfd(&mut self) {
         let Some(eventfd) = &self.eventfd else { return };
-        if eventfd.drain() && self.granted.contains(&Feature::DeferTaskrun) {
+        if eventfd.drain() && self.available.contains(&Feature::DeferTaskrun) {
             self.system_calls += 2;
             let submitter = self.ring.submitter();
             let _ = submitter.unregister_eventfd();
@@ -464,7 +482,8 @@ impl Uring {
         match until {
             Some(until) if want > 0 => {
                 if self.ring.params().is_feature_ext_arg() {
-                    let timespec = types::Timespec::from(until.saturating_duration_since(Instant::now()));
+                    let timespec =
+                        types::Timespec::from(until.saturating_duration_since(Instant::now()));
                     let args = types::SubmitArgs::new().timespec(&timespec);
                     self.ring.submitter().submit_with_args(want, &args)
                 } else {
@@ -509,8 +528,9 @@ impl Backend for Uring {
         let linked = job.link || job.deadline.is_some();
         self.put_linked(entry, linked);
         if let Some(deadline) = job.deadline {
-            // SAFETY: the side structure is this job's slot's; the kernel reads the time when it takes the entry. Later
-            // pieces of one operation share the time that the first of them wrote.
+            // SAFETY: the side structure is this job's slot's; the kernel reads the time when it
+            // takes the entry. Later pieces of one operation share the time that the first of them
+            // wrote.
             let timespec = unsafe {
                 if job.token.piece() == 0 {
                     (*side).link_timespec = on_monotonic_clock(deadline);
@@ -518,14 +538,24 @@ impl Backend for Uring {
                 }
                 &raw const (*side).link_timespec
             };
-            let timeout = opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
-            // With the slot's index, so that a timer that came to nothing is known for whose it was.
-            self.put_linked(timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0), false);
+            let timeout =
+                opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
+            // With the slot's index, so that a timer that came to nothing is known for whose it
+            // was.
+            self.put_linked(
+                timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0),
+                false,
+            );
         }
         Ok(())
     }
 
-    fn enter(&mut self, want: usize, until: Option<Instant>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
         self.drain_eventfd();
         self.arm();
         let mut taken = self.harvest(events);
@@ -534,7 +564,8 @@ impl Backend for Uring {
                 self.arm();
             }
             let queue = self.ring.submission();
-            // Completions may wait for an enter: those that did not fit, and those made by the owner.
+            // Completions may wait for an enter: those that did not fit, and those made by the
+            // owner.
             let owed = queue.cq_overflow() || queue.taskrun();
             let waiting = queue.len();
             drop(queue);
@@ -550,14 +581,15 @@ impl Backend for Uring {
             let come = self.harvest(events);
             taken += come;
             match entered {
-                // (The flag that something is owed stays set for what was to be done by a thread that has ended.)
+                // (The flag that something is owed stays set for what was to be done by a thread
+                // that has ended.)
                 Ok(0) if missing == 0 && (!owed || come == 0) && !self.ticked => break,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ETIME) if self.ticked => {}
                     Some(libc::EINTR | libc::ETIME) => break,
-                    // The kernel has no memory, or will take nothing before completions are taken. What is in the submission
-                    // queue stays there for the next enter.
+                    // The kernel has no memory, or will take nothing before completions are taken.
+                    // What is in the submission queue stays there for the next enter.
                     Some(libc::EAGAIN | libc::EBUSY) => {
                         if taken == 0 {
                             std::thread::sleep(Duration::from_micros(100));
@@ -583,7 +615,8 @@ impl Backend for Uring {
         if std::mem::take(&mut self.bell)
             && let Some(eventfd) = self.watch
         {
-            // Armed again at once: whoever polls the ring's descriptor may not come back before it is readable.
+            // Armed again at once: whoever polls the ring's descriptor may not come back before it
+            // is readable.
             drain(eventfd);
             self.arm();
             self.system_calls += 1;
@@ -605,8 +638,9 @@ impl Backend for Uring {
             // Such a ring completes only while somebody is in the kernel for it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        // A ring that leaves completions to its owner does not wake who sleeps in poll(2) on it; an eventfd does.
-        let wanted = self.wants_eventfd || self.granted.contains(&Feature::DeferTaskrun);
+        // A ring that leaves completions to its owner does not wake who sleeps in poll(2) on it; an
+        // eventfd does.
+        let wanted = self.wants_eventfd || self.available.contains(&Feature::DeferTaskrun);
         if wanted && self.eventfd.is_none() {
             let eventfd = EventFd::new()?;
             self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
@@ -637,12 +671,14 @@ impl Backend for Uring {
     }
 
     fn can_carry(&self, job: &Job) -> bool {
-        // A ring that polls for completions takes nothing but direct transfers. No ring moves the file's position when a
-        // direct transfer completes later on. A write to a terminal that takes a part of it waits for the rest in the
-        // submitter, and a buffered one may stand behind another that hangs.
+        // A ring that polls for completions takes nothing but direct transfers. No ring moves the
+        // file's position when a direct transfer completes later on. A write to a terminal that
+        // takes a part of it waits for the rest in the submitter, and a buffered one may stand
+        // behind another that hangs.
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
-            && !(job.direct && job.raw.offset() == Some(CURSOR))
-            && !(job.raw.is_write() && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
+            && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
+            && !(job.raw.is_write()
+                && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
     }
 
     fn chain_room(&self) -> usize {
@@ -653,7 +689,11 @@ impl Backend for Uring {
 
     fn can_link(&self, job: &Job) -> bool {
         let mut side = Side::default();
-        let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side: &raw mut side };
+        let place = Place {
+            fixed_file: job.fixed_file,
+            fixed_buffer: job.fixed_buffer,
+            side: &raw mut side,
+        };
         job.deadline.is_none()
             && (!job.link || ends_chains(&job.raw))
             && self.can_carry(job)
@@ -661,7 +701,8 @@ impl Backend for Uring {
     }
 
     fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
-        // The thread that submitted such a transfer has given it to the device. (What a worker is to do may not have begun.)
+        // The thread that submitted such a transfer has given it to the device. (What a worker is
+        // to do may not have begun.)
         !(raw.is_transfer() && is_storage) || is_for_worker(raw)
     }
 
@@ -684,7 +725,8 @@ impl Backend for Uring {
             return Err(libc::ENOSPC);
         }
         // SAFETY: the caller keeps the memory valid until this backend has been dropped.
-        unsafe { submitter.register_buffers_update(u32::from(first), memory, None) }.map_err(errno)?;
+        unsafe { submitter.register_buffers_update(u32::from(first), memory, None) }
+            .map_err(errno)?;
         self.buffers = Some(first + memory.len() as u16);
         Ok(first)
     }
@@ -741,15 +783,17 @@ impl Backend for Uring {
 }
 
 impl Uring {
-    /// Cancels all that the kernel has taken and harvests it, as far as that goes without entering the ring; true if nothing of
-    /// the jobs is the kernel's any more.
+    /// Cancels all that the kernel has taken and harvests it, as far as that goes without entering
+    /// the ring; true if nothing of the jobs is the kernel's any more.
     ///
-    /// The ring's descriptor may have been duplicated, and then the ring lives on when it is dropped here.
+    /// The ring's descriptor may have been duplicated, and then the ring lives on when it is
+    /// dropped here.
     fn is_done_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
         self.harvest(events);
         let waiting = self.ring.submission().len();
         let (entries, jobs) = self.unseen;
-        // What the kernel has not taken has not begun: none, or all since the queue was empty. Of a part it is not known what it is.
+        // What the kernel has not taken has not begun: none, or all since the queue was empty. Of a
+        // part it is not known what it is.
         let not_begun = match waiting {
             0 => 0,
             _ if waiting == entries && !self.ring.params().is_setup_sqpoll() => jobs,
@@ -762,7 +806,8 @@ impl Uring {
             }
             // (Since 6.0. Before that, what completes by itself is waited for.)
             let all = types::CancelBuilder::any();
-            let cancelled = self.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), all);
+            let cancelled =
+                self.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), all);
             // The ring is another thread's.
             let is_ours = !cancelled.is_err_and(|error| error.raw_os_error() == Some(libc::EEXIST));
             if !is_ours || Instant::now() >= soon {
@@ -781,7 +826,8 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            // Closing the ring does not wait for what is in flight, and a polling kernel thread may still read entries.
+            // Closing the ring does not wait for what is in flight, and a polling kernel thread may
+            // still read entries.
             std::mem::forget(std::mem::take(&mut self.sides));
         }
     }
@@ -790,8 +836,9 @@ impl Drop for Uring {
 /// For so long what cannot be entered is cancelled and harvested before the ring is dropped.
 const CANCELS: Duration = Duration::from_millis(500);
 
-/// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when the kernel has let go of
-/// the ring, which it does when nothing is in flight on it any more. A closed ring tells of that in no other way.
+/// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when
+/// the kernel has let go of the ring, which it does when nothing is in flight on it any more. A
+/// closed ring tells of that in no other way.
 ///
 /// Errors: EMFILE, and those of a kernel that cannot register files one by one (before 5.5).
 fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
@@ -808,10 +855,11 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
     Ok(read)
 }
 
-/// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more (they never call
-/// `req_set_fail`), which therefore may only be a linked chain's last.
+/// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more
+/// (they never call `req_set_fail`), which therefore may only be a linked chain's last.
 fn ends_chains(raw: &Raw) -> bool {
-    matches!(raw, Raw::Nop(_) | Raw::Open(_) | Raw::Close(_) | Raw::Poll(_) | Raw::Fadvise(_)) || raw.is_transfer()
+    matches!(raw, Raw::Nop(_) | Raw::Open(_) | Raw::Close(_) | Raw::Poll(_) | Raw::Fadvise(_))
+        || raw.is_transfer()
 }
 
 /// Which opcodes the kernel knows. A kernel without the table (before 5.6) knows the first few.
@@ -819,14 +867,17 @@ fn opcodes(ring: &IoUring) -> Box<[bool]> {
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
         Ok(()) => (0..=u8::MAX).map(|code| probe.is_supported(code)).collect(),
-        Err(_) => (0..=u8::MAX).map(|code| code <= opcode::Writev::CODE.max(opcode::PollAdd::CODE)).collect(),
+        Err(_) => (0..=u8::MAX)
+            .map(|code| code <= opcode::Writev::CODE.max(opcode::PollAdd::CODE))
+            .collect(),
     }
 }
 
 /// A time of the monotonic clock, as the kernel counts it.
 fn on_monotonic_clock(at: Instant) -> types::Timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for writes for the length of the call, which cannot fail for this clock.
+    // SAFETY: `now` is valid for writes for the length of the call, which cannot fail for this
+    // clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))

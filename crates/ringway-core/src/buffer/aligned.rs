@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 
 /// Zeroed memory at an aligned address; a slice of bytes in every other respect.
 ///
-/// From 128 KiB on it is mapped from the kernel, which zeroes each page when it is first used: making such a buffer
-/// takes the same time whatever its length, and what is never used takes no memory.
+/// From 128 KiB on it is mapped from the kernel, which zeroes each page when it is first used:
+/// making such a buffer takes the same time whatever its length, and what is never used takes no
+/// memory.
 ///
 /// ```
 /// # use ringway_core::{AlignedBuffer, File};
@@ -26,8 +27,8 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `len` zeroed bytes at a multiple of `align`. A program that has no memory left for it ends; see
-    /// [`try_new`](Self::try_new).
+    /// `len` zeroed bytes at a multiple of `align`. A program that has no memory left for it ends;
+    /// see [`try_new`](Self::try_new).
     ///
     /// # Panics
     ///
@@ -79,7 +80,8 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `zeroed` allocated and zeroed `size` bytes at `first`, and they are this value's alone until drop.
+        // SAFETY: `zeroed` allocated and zeroed `size` bytes at `first`, and they are this value's
+        // alone until drop.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.layout.size()) }
     }
 }
@@ -95,18 +97,20 @@ impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if self.layout.size() > 0 {
             if is_mapped(self.layout) {
-                // SAFETY: `first` came from `map` with this very size, nobody refers to it any more, and it is unmapped
-                // once.
+                // SAFETY: `first` came from `map` with this very size, nobody refers to it any
+                // more, and it is unmapped once.
                 unsafe { libc::munmap(self.first.as_ptr().cast(), self.layout.size()) };
             } else {
-                // SAFETY: `first` came from `alloc_zeroed` with this very layout, and is freed once.
+                // SAFETY: `first` came from `alloc_zeroed` with this very layout, and is freed
+                // once.
                 unsafe { dealloc(self.first.as_ptr(), self.layout) }
             }
         }
     }
 }
 
-/// From so many bytes on, memory is mapped: the allocator would zero it, which takes as long as to read into it.
+/// From so many bytes on, memory is mapped: the allocator would zero it, which takes as long as to
+/// read into it.
 const MAPPED: usize = 128 << 10;
 /// The smallest page there is on Linux: mappings are aligned to it.
 const PAGE: usize = 4096;
@@ -117,7 +121,8 @@ fn is_mapped(layout: Layout) -> bool {
 
 /// Fresh pages, or `None`.
 fn map(len: usize) -> Option<*mut u8> {
-    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, where the kernel finds room for it, touches no memory that is in use.
     let first = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
     (first != libc::MAP_FAILED).then_some(first.cast())
@@ -158,7 +163,9 @@ mod tests {
     fn resident(buffer: &AlignedBuffer) -> usize {
         let mut pages = vec![0u8; buffer.len().div_ceil(PAGE)];
         // SAFETY: the mapping is the buffer's, and there is a byte for each of its pages.
-        let done = unsafe { libc::mincore(buffer.as_ptr().cast_mut().cast(), buffer.len(), pages.as_mut_ptr()) };
+        let done = unsafe {
+            libc::mincore(buffer.as_ptr().cast_mut().cast(), buffer.len(), pages.as_mut_ptr())
+        };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
         pages.iter().filter(|page| **page & 1 == 1).count()
     }
@@ -177,7 +184,11 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_an_error() {
         for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - PAGE, 1 << 60] {
-            assert_eq!(AlignedBuffer::try_new(len, PAGE).unwrap_err().kind(), io::ErrorKind::OutOfMemory, "{len}");
+            assert_eq!(
+                AlignedBuffer::try_new(len, PAGE).unwrap_err().kind(),
+                io::ErrorKind::OutOfMemory,
+                "{len}"
+            );
         }
         assert_eq!(AlignedBuffer::try_new(8, 3).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(AlignedBuffer::try_new(0, 8).unwrap().len(), 0);

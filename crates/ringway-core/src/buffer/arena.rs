@@ -1,4 +1,5 @@
-//! An arena: one piece of memory cut into equal blocks, which a queue can register as fixed buffers.
+//! An arena: one piece of memory cut into equal blocks, which a queue can register as fixed
+//! buffers.
 
 use super::AlignedBuffer;
 use std::fmt;
@@ -7,11 +8,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Equal, aligned blocks that are taken and, when dropped, come back; the memory is given back with the last block.
+/// Equal, aligned blocks that are taken and, when dropped, come back; the memory is given back with
+/// the last block.
 ///
-/// Registered with a queue ([`Queue::register_arena`](crate::Queue::register_arena)), its blocks are read into and
-/// written from as fixed buffers without being asked for; where the memory limit refuses that, or the
-/// backend has no such thing, they are buffers like any other.
+/// Registered with a queue ([`Queue::register_arena`](crate::Queue::register_arena)), its blocks
+/// are read into and written from as fixed buffers without being asked for; where the memory limit
+/// refuses that, or the backend has no such thing, they are buffers like any other.
 ///
 /// ```
 /// use ringway_core::Arena;
@@ -52,15 +54,20 @@ unsafe impl Sync for Inner {}
 const ALIGN: usize = 4096;
 
 impl Arena {
-    /// `count` zeroed blocks of `block_size` bytes, at page-aligned addresses when `block_size` is a multiple of a page.
+    /// `count` zeroed blocks of `block_size` bytes, at page-aligned addresses when `block_size` is
+    /// a multiple of a page.
     ///
     /// # Panics
     ///
-    /// When a block has no bytes, there are none or more than `u32::MAX`, or all of it is more than an address space holds.
+    /// When a block has no bytes, there are none or more than `u32::MAX`, or all of it is more than
+    /// an address space holds.
     pub fn new(block_size: usize, count: usize) -> Self {
         let blocks = u32::try_from(count).expect("1 to u32::MAX blocks");
         let bytes = block_size.checked_mul(count).expect("an arena fits into the address space");
-        assert!(block_size > 0 && blocks > 0, "an arena has at least one block of at least one byte");
+        assert!(
+            block_size > 0 && blocks > 0,
+            "an arena has at least one block of at least one byte"
+        );
         Self::of(AlignedBuffer::new(bytes, ALIGN), block_size, blocks)
     }
 
@@ -70,8 +77,11 @@ impl Arena {
     ///
     /// `InvalidInput` where `new` panics; `OutOfMemory` where there is not so much memory.
     pub fn try_new(block_size: usize, count: usize) -> io::Result<Self> {
-        let (blocks, bytes) = (u32::try_from(count), block_size.checked_mul(count).filter(|bytes| *bytes > 0));
-        let (Ok(blocks), Some(bytes)) = (blocks, bytes) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let (blocks, bytes) =
+            (u32::try_from(count), block_size.checked_mul(count).filter(|bytes| *bytes > 0));
+        let (Ok(blocks), Some(bytes)) = (blocks, bytes) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         Ok(Self::of(AlignedBuffer::try_new(bytes, ALIGN)?, block_size, blocks))
     }
 
@@ -82,7 +92,7 @@ impl Arena {
     }
 
     /// A block, with whatever was in it before; `None` when all are taken.
-    pub fn take(&self) -> Option<Block> {
+    pub fn take(&self) -> Option<ArenaBuffer> {
         let mut free = self.free_list();
         let index = match free.returned.pop() {
             Some(index) => index,
@@ -93,7 +103,7 @@ impl Arena {
             None => return None,
         };
         drop(free);
-        Some(Block { arena: self.clone(), index })
+        Some(ArenaBuffer { arena: self.clone(), index })
     }
 
     /// Blocks that can be taken now.
@@ -125,17 +135,23 @@ impl Arena {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Arena({} blocks of {} bytes, {} free)", self.count(), self.block_size(), self.free())
+        write!(
+            f,
+            "Arena({} blocks of {} bytes, {} free)",
+            self.count(),
+            self.block_size(),
+            self.free()
+        )
     }
 }
 
 /// One block of an [`Arena`]: a slice of bytes that goes back to its arena when dropped.
-pub struct Block {
+pub struct ArenaBuffer {
     arena: Arena,
     index: u32,
 }
 
-impl Block {
+impl ArenaBuffer {
     /// The arena that it belongs to.
     pub fn arena(&self) -> &Arena {
         &self.arena
@@ -146,32 +162,33 @@ impl Block {
     }
 }
 
-impl Deref for Block {
+impl Deref for ArenaBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block's part of the arena's memory is initialised, lives as long as the arena that this
-        // block holds, and is this block's alone: an index is in the free list or in one block.
+        // SAFETY: the block's part of the arena's memory is initialised, lives as long as the arena
+        // that this block holds, and is this block's alone: an index is in the free list or in one
+        // block.
         unsafe { std::slice::from_raw_parts(self.first(), self.arena.block_size()) }
     }
 }
 
-impl DerefMut for Block {
+impl DerefMut for ArenaBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the borrow the only one.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.arena.block_size()) }
     }
 }
 
-impl Drop for Block {
+impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         self.arena.free_list().returned.push(self.index);
     }
 }
 
-impl fmt::Debug for Block {
+impl fmt::Debug for ArenaBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Block({} of {:?})", self.index, self.arena)
+        write!(f, "ArenaBuffer({} of {:?})", self.index, self.arena)
     }
 }
 
@@ -185,7 +202,7 @@ mod tests {
         #[test]
         fn blocks_are_apart(size in 1usize..300, count in 1usize..20, steps in proptest::collection::vec(any::<bool>(), 0..100)) {
             let arena = Arena::new(size, count);
-            let mut taken: Vec<(Block, u8)> = Vec::new();
+            let mut taken: Vec<(ArenaBuffer, u8)> = Vec::new();
             for (number, take) in steps.into_iter().enumerate() {
                 if take {
                     match arena.take() {

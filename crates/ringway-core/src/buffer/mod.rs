@@ -5,7 +5,7 @@ mod arena;
 mod spare;
 
 pub use aligned::AlignedBuffer;
-pub use arena::{Arena, Block};
+pub use arena::{Arena, ArenaBuffer};
 pub use spare::SpareCapacity;
 
 use std::fmt;
@@ -15,8 +15,8 @@ use std::ops::{Bound, RangeBounds};
 ///
 /// # Safety
 ///
-/// For as long as the value lives, moved or not, [`as_ptr`](Self::as_ptr) and [`len`](Self::len) must go on
-/// giving the same answer, and that memory must be valid and initialised; where
+/// For as long as the value lives, moved or not, [`as_ptr`](Self::as_ptr) and [`len`](Self::len)
+/// must go on giving the same answer, and that memory must be valid and initialised; where
 /// [`writable`](Self::writable) is true nobody else may read or write it.
 pub unsafe trait CustomBuffer: Send + Sync + 'static {
     /// The first byte.
@@ -39,7 +39,8 @@ pub unsafe trait CustomBuffer: Send + Sync + 'static {
 
 /// A buffer of one of the kinds that operations take, with the part of it that they use.
 ///
-/// It is made with `From`, and taken apart with `TryFrom`, which gives the whole buffer back whatever the part:
+/// It is made with `From`, and taken apart with `TryFrom`, which gives the whole buffer back
+/// whatever the part:
 ///
 /// ```
 /// use ringway_core::Buffer;
@@ -61,7 +62,7 @@ enum Storage {
     #[cfg(feature = "bytes")]
     BytesMut(bytes::BytesMut),
     Aligned(AlignedBuffer),
-    Block(Block),
+    ArenaBuffer(ArenaBuffer),
     Custom(Box<dyn CustomBuffer>),
 }
 
@@ -94,7 +95,11 @@ impl Buffer {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => self.len,
         };
-        assert!(start <= end && end <= self.len, "range {start}..{end} of a buffer of {} bytes", self.len);
+        assert!(
+            start <= end && end <= self.len,
+            "range {start}..{end} of a buffer of {} bytes",
+            self.len
+        );
         Self { start: self.start + start, len: end - start, ..self }
     }
 
@@ -113,7 +118,8 @@ impl Buffer {
         &self.storage()[self.start..self.start + self.len]
     }
 
-    /// The bytes of the part in use, to be changed; `None` where nobody may write (`Bytes`, a custom buffer that says so).
+    /// The bytes of the part in use, to be changed; `None` where nobody may write (`Bytes`, a
+    /// custom buffer that says so).
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let (start, end) = (self.start, self.start + self.len);
         let all: &mut [u8] = match &mut self.storage {
@@ -124,11 +130,11 @@ impl Buffer {
             #[cfg(feature = "bytes")]
             Storage::BytesMut(bytes) => bytes,
             Storage::Aligned(aligned) => aligned,
-            Storage::Block(block) => block,
+            Storage::ArenaBuffer(block) => block,
             Storage::Custom(custom) if custom.writable() => {
-                // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at `as_ptr` for as long as
-                // the value lives, and that nobody else reads or writes them where they are writable; `&mut self` makes
-                // this the only borrow.
+                // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at
+                // `as_ptr` for as long as the value lives, and that nobody else reads or writes
+                // them where they are writable; `&mut self` makes this the only borrow.
                 unsafe { std::slice::from_raw_parts_mut(custom.as_ptr().cast_mut(), custom.len()) }
             }
             Storage::Custom(_) => return None,
@@ -156,10 +162,12 @@ impl Buffer {
             #[cfg(feature = "bytes")]
             Storage::BytesMut(bytes) => bytes,
             Storage::Aligned(aligned) => aligned,
-            Storage::Block(block) => block,
-            // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at `as_ptr` for as long
-            // as the value lives, and that nobody else writes to them.
-            Storage::Custom(custom) => unsafe { std::slice::from_raw_parts(custom.as_ptr(), custom.len()) },
+            Storage::ArenaBuffer(block) => block,
+            // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at
+            // `as_ptr` for as long as the value lives, and that nobody else writes to them.
+            Storage::Custom(custom) => unsafe {
+                std::slice::from_raw_parts(custom.as_ptr(), custom.len())
+            },
         }
     }
 }
@@ -174,7 +182,7 @@ impl fmt::Debug for Buffer {
             #[cfg(feature = "bytes")]
             Storage::BytesMut(_) => "BytesMut",
             Storage::Aligned(_) => "AlignedBuffer",
-            Storage::Block(_) => "Block",
+            Storage::ArenaBuffer(_) => "ArenaBuffer",
             Storage::Custom(_) => "custom",
         };
         write!(f, "Buffer({kind}, {}..{})", self.start, self.start + self.len)
@@ -211,7 +219,7 @@ kind!(bytes::Bytes, Bytes);
 #[cfg(feature = "bytes")]
 kind!(bytes::BytesMut, BytesMut);
 kind!(AlignedBuffer, Aligned);
-kind!(Block, Block);
+kind!(ArenaBuffer, ArenaBuffer);
 kind!(Box<dyn CustomBuffer>, Custom);
 
 #[cfg(test)]
@@ -253,7 +261,8 @@ mod tests {
 
     struct Frame(Box<[u8]>, bool);
 
-    // SAFETY: a boxed slice's bytes stay where they are when the box moves, and nobody else has them.
+    // SAFETY: a boxed slice's bytes stay where they are when the box moves, and nobody else has
+    // them.
     unsafe impl CustomBuffer for Frame {
         fn as_ptr(&self) -> *const u8 {
             self.0.as_ptr()

@@ -5,10 +5,12 @@ use bytes::BytesMut;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// The part of a `Vec<u8>` or a `BytesMut` that lies between its length and its capacity, to be read into.
+/// The part of a `Vec<u8>` or a `BytesMut` that lies between its length and its capacity, to be
+/// read into.
 ///
-/// A read appends to it: when it completes, the buffer's length has grown by what was read. Until then, and after an error, the
-/// length is what it was. Nothing is zeroed first, and nobody can look at memory that has not been read into.
+/// A read appends to it: when it completes, the buffer's length has grown by what was read. Until
+/// then, and after an error, the length is what it was. Nothing is zeroed first, and nobody can
+/// look at memory that has not been read into.
 ///
 /// ```
 /// use ringway_core::SpareCapacity;
@@ -96,12 +98,14 @@ impl SpareCapacity {
     ///
     /// # Safety
     ///
-    /// `bytes` must be at most [`len`](Self::len), and so many must have been initialised from the first on.
+    /// `bytes` must be at most [`len`](Self::len), and so many must have been initialised from the
+    /// first on.
     pub(crate) unsafe fn filled(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.len());
         self.limit -= bytes;
         match &mut self.storage {
-            // SAFETY: the caller vouches for so many initialised bytes behind the length, within the capacity.
+            // SAFETY: the caller vouches for so many initialised bytes behind the length, within
+            // the capacity.
             Storage::Vec(vec) => unsafe { vec.set_len(vec.len() + bytes) },
             #[cfg(feature = "bytes")]
             // SAFETY: as above.
@@ -161,7 +165,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Bytes written to the spare capacity, in steps: the buffer has those and what it had before, and nothing else.
+        /// Bytes written to the spare capacity, in steps: the buffer has those and what it had
+        /// before, and nothing else.
         #[test]
         fn it_grows_by_what_is_filled(
             before in proptest::collection::vec(any::<u8>(), 0..50),

@@ -11,8 +11,8 @@ use std::str::FromStr;
 /// Where the kernel lists block devices by number.
 const BY_NUMBER: &str = "/sys/dev/block";
 
-/// A block device and its request queue. A partition shows the queue of its disk; a stacked device (dm, md) shows its
-/// own. `None` in a field: this kernel or kind of device does not say.
+/// A block device and its request queue. A partition shows the queue of its disk; a stacked device
+/// (dm, md) shows its own. `None` in a field: this kernel or kind of device does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// `vda`, `nvme0n1p2`, `dm-0`.
@@ -51,7 +51,9 @@ impl DeviceFacts {
             name: name_of(&device).unwrap_or_else(|| format!("{major}:{minor}")),
             major,
             minor,
-            scheduler: fs::read_to_string(queue.join("scheduler")).ok().and_then(|text| chosen(&text)),
+            scheduler: fs::read_to_string(queue.join("scheduler"))
+                .ok()
+                .and_then(|text| chosen(&text)),
             nr_requests: read_number(&queue.join("nr_requests")),
             io_poll: flag("io_poll"),
             max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
@@ -89,7 +91,8 @@ pub(super) fn logical_block_size(major: u32, minor: u32) -> Option<u32> {
 /// A number of a device's queue. (`read_to_string` would make twice the system calls.)
 fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
-    let mut file = queues(&device).into_iter().find_map(|queue| fs::File::open(queue.join(name)).ok())?;
+    let mut file =
+        queues(&device).into_iter().find_map(|queue| fs::File::open(queue.join(name)).ok())?;
     let mut text = [0; 32];
     let len = file.read(&mut text).ok()?;
     str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
@@ -98,7 +101,10 @@ fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
 /// Major and minor number of the block device at a path; `None` for anything else.
 pub(super) fn number_of_path(path: &Path) -> Option<(u32, u32)> {
     let metadata = fs::metadata(path).ok()?;
-    metadata.file_type().is_block_device().then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
+    metadata
+        .file_type()
+        .is_block_device()
+        .then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
 }
 
 /// The `queue` folder of a device.
@@ -111,14 +117,15 @@ fn queues(device: &Path) -> [PathBuf; 2] {
     [device.join("queue"), device.join("../queue")]
 }
 
-/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`, which it writes with a
-/// `!`.
+/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`,
+/// which it writes with a `!`.
 fn name_of(device: &Path) -> Option<String> {
     let uevent = fs::read_to_string(device.join("uevent")).ok()?;
     uevent.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
 }
 
-/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it stands.
+/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it
+/// stands.
 fn chosen(list: &str) -> Option<String> {
     let list = list.trim();
     match list.split_once('[') {
@@ -131,21 +138,25 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a device stacked on it,
-/// or opened exclusively by somebody. `None` means that nobody is known to use it, which is the moment to ask, not a
-/// promise.
+/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a
+/// device stacked on it, or opened exclusively by somebody. `None` means that nobody is known to
+/// use it, which is the moment to ask, not a promise.
 ///
-/// A device that another container mounted is found by the exclusive open only, and a program that merely has it open
-/// is not found at all.
+/// A device that another container mounted is found by the exclusive open only, and a program that
+/// merely has it open is not found at all.
 ///
 /// # Errors
 ///
-/// Those of `stat(2)` on the path; `InvalidInput` for what is no block device; those of opening it for reading (EACCES,
-/// ENOMEDIUM) where nothing else has told yet. Blocks for as long as that open does.
+/// Those of `stat(2)` on the path; `InvalidInput` for what is no block device; those of opening it
+/// for reading (EACCES, ENOMEDIUM) where nothing else has told yet. Blocks for as long as that open
+/// does.
 pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
     let metadata = fs::metadata(path)?;
     if !metadata.file_type().is_block_device() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no block device", path.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is no block device", path.display()),
+        ));
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let parts = Part::all(Path::new(BY_NUMBER), number);
@@ -155,14 +166,15 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
     if told.is_some() {
         return Ok(told);
     }
-    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap and stacked devices
-    // hold.
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
+    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap
+    // and stacked devices hold.
+    let opened =
+        OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     match opened {
         Ok(_) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            Ok(Some("opened exclusively by another user of it (a file system, RAID or LVM)".to_owned()))
-        }
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
+            "opened exclusively by another user of it (a file system, RAID or LVM)".to_owned(),
+        )),
         Err(error) => Err(error),
     }
 }
@@ -186,7 +198,11 @@ impl Part {
             }
             let text = fs::read_to_string(folder.join("dev")).ok()?;
             let (major, minor) = text.trim().split_once(':')?;
-            Some(Self { name: name_of(&folder)?, number: (major.parse().ok()?, minor.parse().ok()?), folder })
+            Some(Self {
+                name: name_of(&folder)?,
+                number: (major.parse().ok()?, minor.parse().ok()?),
+                folder,
+            })
         });
         let mut all: Vec<_> = partitions.collect();
         all.insert(
@@ -206,7 +222,9 @@ fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
-    entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
+    entries
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect()
 }
 
 fn held(parts: &[Part]) -> Option<String> {
@@ -219,15 +237,18 @@ fn held(parts: &[Part]) -> Option<String> {
 fn mounted(parts: &[Part], mounts: &Mounts) -> Option<String> {
     mounts.iter().find_map(|mount| {
         let part = parts.iter().find(|part| {
-            // A file system over several devices has an anonymous number, but names one of its devices.
+            // A file system over several devices has an anonymous number, but names one of its
+            // devices.
             part.number == mount.device
-                || (mount.source.starts_with("/dev/") && number_of_path(Path::new(&mount.source)) == Some(part.number))
+                || (mount.source.starts_with("/dev/")
+                    && number_of_path(Path::new(&mount.source)) == Some(part.number))
         })?;
         Some(format!("{} is mounted on {}", part.name, mount.mount_point))
     })
 }
 
-/// `swaps` is the text of `/proc/swaps`: a line of headings, then one line for each with the path first.
+/// `swaps` is the text of `/proc/swaps`: a line of headings, then one line for each with the path
+/// first.
 fn swapped(parts: &[Part], swaps: &str) -> Option<String> {
     swaps.lines().skip(1).find_map(|line| {
         let path = unescape(line.split_whitespace().next()?);
@@ -242,7 +263,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A disk 8:0 with a queue, a partition 8:1 of it and a stacked device 253:0 that holds the partition.
+    /// A disk 8:0 with a queue, a partition 8:1 of it and a stacked device 253:0 that holds the
+    /// partition.
     fn sysfs() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let file = |path: &str, text: &str| {

@@ -29,8 +29,8 @@ impl Mounts {
         Self(text.lines().filter_map(parse_line).collect())
     }
 
-    /// The mount that a file is on: by the mount's id where the kernel tells it (5.8), else by the file's device
-    /// number.
+    /// The mount that a file is on: by the mount's id where the kernel tells it (5.8), else by the
+    /// file's device number.
     pub(super) fn of_file(&self, id: Option<u64>, device: (u32, u32)) -> Option<&Mount> {
         id.and_then(|id| self.0.iter().find(|mount| mount.id == id))
             .or_else(|| self.0.iter().find(|mount| mount.device == device))

@@ -1,9 +1,10 @@
 //! Facts about a device, asked once for all files that are open on it.
 //!
-//! They are kept for as long as one of these files is open, and no longer: while one is, nobody can put another device in
-//! its place (a loop device has another image, with other blocks, only after the file system on it was unmounted). Limits
-//! that an administrator changes meanwhile (`max_sectors_kb`) are seen when all of them have been closed; a request that is
-//! too long by then is cut by the kernel.
+//! They are kept for as long as one of these files is open, and no longer: while one is, nobody can
+//! put another device in its place (a loop device has another image, with other blocks, only after
+//! the file system on it was unmounted). Limits that an administrator changes meanwhile
+//! (`max_sectors_kb`) are seen when all of them have been closed; a request that is too long by
+//! then is cut by the kernel.
 
 use super::block;
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The one with this number, shared with all who have it. `block` finds the block device's own number.
+    /// The one with this number, shared with all who have it. `block` finds the block device's own
+    /// number.
     pub(super) fn of(number: Number, block: impl FnOnce() -> Option<Number>) -> Arc<Self> {
         let device = KNOWN.of(number);
         device.block.get_or_init(block);
@@ -74,7 +76,9 @@ mod tests {
     fn a_device_is_asked_once_for_all_who_have_it_and_again_when_nobody_has() {
         let known = Known(Mutex::default());
         let asked = AtomicU32::new(0);
-        let ask = |device: &Device| *device.largest_request.get_or_init(|| Some(asked.fetch_add(1, Ordering::Relaxed)));
+        let ask = |device: &Device| {
+            *device.largest_request.get_or_init(|| Some(asked.fetch_add(1, Ordering::Relaxed)))
+        };
         let first = known.of((8, 1));
         std::thread::scope(|scope| {
             for _ in 0..4 {

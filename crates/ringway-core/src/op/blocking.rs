@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Run `work` on one of the queue's threads, whatever the backend, and answer 0.
 ///
 /// `work` owns what it uses, and hands its result over itself (through a channel, say). Such calls
-/// have threads of their own: they wait for each other, and never keep a transfer or a sync waiting.
+/// have threads of their own: they wait for each other, and never keep a transfer or a sync
+/// waiting.
 ///
 /// Cancelled before it has begun, `work` is dropped without being called, and the answer is
 /// ECANCELED. Once begun it runs to its end, even when its operation is abandoned or the queue is
@@ -58,8 +59,8 @@ impl Form for Blocking {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: only `blocking` makes a `Blocking`, and the operation that it makes owns the `Work`
-        // until its completion; a job is called before that.
+        // SAFETY: only `blocking` makes a `Blocking`, and the operation that it makes owns the
+        // `Work` until its completion; a job is called before that.
         let work = unsafe { &*self.work };
         let work = work.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // A panic must not end the thread, which others count on; the panic hook has reported it.

@@ -1,9 +1,9 @@
 //! Cancel an operation in flight.
 //!
-//! It is asked for with [`Queue::cancel`](crate::Queue::cancel) and has no completion of its own: the
-//! answer is the cancelled operation's. So it is no member of [`Raw`](super::Raw), and its forms take
-//! what names the operation on each backend. On the threads, a queued job is taken out of its lane
-//! (`backend/threads.rs`); a blocking call that has begun is left to end.
+//! It is asked for with [`Queue::cancel`](crate::Queue::cancel) and has no completion of its own:
+//! the answer is the cancelled operation's. So it is no member of [`Raw`](super::Raw), and its
+//! forms take what names the operation on each backend. On the threads, a queued job is taken out
+//! of its lane (`backend/threads.rs`); a blocking call that has begun is left to end.
 
 use crate::sys::kaio::{Context, Iocb};
 use io_uring::{opcode, squeue};
@@ -20,7 +20,8 @@ impl Cancel {
         opcode::AsyncCancel::new(self.user_data).build()
     }
 
-    /// `io_cancel(2)`: only `IOCB_CMD_POLL` can be cancelled; everything else is refused and runs on.
+    /// `io_cancel(2)`: only `IOCB_CMD_POLL` can be cancelled; everything else is refused and runs
+    /// on.
     pub fn io_cancel(context: &Context, iocb: &Iocb) {
         context.cancel(iocb);
     }

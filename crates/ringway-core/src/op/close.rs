@@ -6,12 +6,13 @@ use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Close `file`, and learn what `close(2)` had to say (a network file system may report a failed write).
+/// Close `file`, and learn what `close(2)` had to say (a network file system may report a failed
+/// write).
 ///
-/// A descriptor in use must not be closed, since its number would soon be another file's. So when the
-/// operation's turn comes and someone else still holds the [`File`] (another operation in flight, a clone, a queue that registered it), it
-/// answers EBUSY, and the file is closed when its last holder lets go. Behind the last operation on
-/// the file in a chain, it is the only holder.
+/// A descriptor in use must not be closed, since its number would soon be another file's. So when
+/// the operation's turn comes and someone else still holds the [`File`] (another operation in
+/// flight, a clone, a queue that registered it), it answers EBUSY, and the file is closed when its
+/// last holder lets go. Behind the last operation on the file in a chain, it is the only holder.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -39,7 +40,8 @@ pub struct Close {
 
 impl Form for Close {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        // A registered file is closed by its descriptor all the same: the registration is the queue's.
+        // A registered file is closed by its descriptor all the same: the registration is the
+        // queue's.
         let by_descriptor = Place { fixed_file: None, fixed_buffer: None, side: place.side };
         Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
     }
@@ -49,8 +51,8 @@ impl Form for Close {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation gave the descriptor away with it; the safe push makes sure
-        // that it was the last holder.
+        // SAFETY: whoever pushed the operation gave the descriptor away with it; the safe push
+        // makes sure that it was the last holder.
         answer(i64::from(unsafe { libc::close(self.fd) }))
     }
 }

@@ -24,7 +24,8 @@ pub enum Advice {
     NoReuse = libc::POSIX_FADV_NOREUSE,
 }
 
-/// Say `advice` of `len` bytes of `file` from `offset` on (0: to the end). Errors: those of `posix_fadvise(2)`.
+/// Say `advice` of `len` bytes of `file` from `offset` on (0: to the end). Errors: those of
+/// `posix_fadvise(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -55,7 +56,9 @@ pub struct Fadvise {
 impl Form for Fadvise {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
         let len = i64::from(u32::try_from(self.len).ok()?); // The SQE has 32 bits for it.
-        Some(on_file!(place, self.fd, |file| opcode::Fadvise::new(file, len, self.advice).offset(self.offset).build()))
+        Some(on_file!(place, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
+            .offset(self.offset)
+            .build()))
     }
 
     fn iocb(&self) -> Option<Iocb> {
@@ -64,6 +67,8 @@ impl Form for Fadvise {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only. It returns the errno instead of setting it.
-        -i64::from(unsafe { libc::posix_fadvise64(self.fd, self.offset as i64, self.len as i64, self.advice) })
+        -i64::from(unsafe {
+            libc::posix_fadvise64(self.fd, self.offset as i64, self.len as i64, self.advice)
+        })
     }
 }

@@ -52,6 +52,8 @@ impl Form for Fallocate {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe { libc::fallocate64(self.fd, self.mode, self.offset as i64, self.len as i64) }))
+        answer(i64::from(unsafe {
+            libc::fallocate64(self.fd, self.mode, self.offset as i64, self.len as i64)
+        }))
     }
 }

@@ -7,7 +7,8 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make `new` another name of the file `old`, both relative to the working directory. Errors: those of `link(2)`.
+/// Make `new` another name of the file `old`, both relative to the working directory. Errors: those
+/// of `link(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -25,11 +26,23 @@ pub fn link(old: impl AsRef<Path>, new: impl AsRef<Path>) -> Operation {
 }
 
 /// As [`link`], with a directory for each side and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
-pub fn link_at(old_dir: &File, old: impl AsRef<Path>, new_dir: &File, new: impl AsRef<Path>, flags: i32) -> Operation {
+pub fn link_at(
+    old_dir: &File,
+    old: impl AsRef<Path>,
+    new_dir: &File,
+    new: impl AsRef<Path>,
+    flags: i32,
+) -> Operation {
     make(Some(old_dir), old.as_ref(), Some(new_dir), new.as_ref(), flags)
 }
 
-fn make(old_dir: Option<&File>, old: &Path, new_dir: Option<&File>, new: &Path, flags: i32) -> Operation {
+fn make(
+    old_dir: Option<&File>,
+    old: &Path,
+    new_dir: Option<&File>,
+    new: &Path,
+    flags: i32,
+) -> Operation {
     let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
     Operation::with_paths((old_dir, old), (new_dir, new), |old, new| Link {
         old_dir: fd(old_dir),
@@ -58,9 +71,14 @@ pub struct Link {
 impl Form for Link {
     fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
         Some(
-            opcode::LinkAt::new(types::Fd(self.old_dir), self.old, types::Fd(self.new_dir), self.new)
-                .flags(self.flags)
-                .build(),
+            opcode::LinkAt::new(
+                types::Fd(self.old_dir),
+                self.old,
+                types::Fd(self.new_dir),
+                self.new,
+            )
+            .flags(self.flags)
+            .build(),
         )
     }
 
@@ -69,7 +87,10 @@ impl Form for Link {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its completion.
-        answer(i64::from(unsafe { libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags) }))
+        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
+        // completion.
+        answer(i64::from(unsafe {
+            libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags)
+        }))
     }
 }

@@ -7,8 +7,8 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make the directory `path` with the permissions `mode` (before the umask), relative to the working directory.
-/// Errors: those of `mkdir(2)`.
+/// Make the directory `path` with the permissions `mode` (before the umask), relative to the
+/// working directory. Errors: those of `mkdir(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};

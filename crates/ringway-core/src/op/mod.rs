@@ -66,34 +66,35 @@ use io_uring::squeue;
 
 /// Where a read or a write begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum Position {
     /// At this many bytes from the beginning, whatever the file's own position; at most `i64::MAX`.
     Offset(u64),
     /// At the file's own position, which moves on by what was transferred (`read(2)`, `write(2)`).
     /// The only one for pipes and terminals. Operations at the position of one file that are in
     /// flight together are carried out in no particular order.
-    Cursor,
+    Current,
 }
 
-impl From<u64> for At {
+impl From<u64> for Position {
     fn from(offset: u64) -> Self {
         Self::Offset(offset)
     }
 }
 
-impl At {
+impl Position {
     /// What the kernel's interfaces take: `u64::MAX` (-1) stands for the file's own position.
     pub(crate) fn raw(self) -> u64 {
         match self {
-            // The largest number is as invalid as the others beyond `i64::MAX`, and must not be taken for the position.
-            Self::Offset(offset) => offset.min(CURSOR - 1),
-            Self::Cursor => CURSOR,
+            // The largest number is as invalid as the others beyond `i64::MAX`, and must not be
+            // taken for the position.
+            Self::Offset(offset) => offset.min(CURRENT_POSITION - 1),
+            Self::Current => CURRENT_POSITION,
         }
     }
 }
 
 /// The offset that stands for the file's own position.
-pub const CURSOR: u64 = u64::MAX;
+pub const CURRENT_POSITION: u64 = u64::MAX;
 
 /// A transfer longer than this is looked at more closely; no device takes less in one request.
 pub(crate) const SURELY_ONE_REQUEST: u64 = 64 << 10;
@@ -101,10 +102,14 @@ pub(crate) const SURELY_ONE_REQUEST: u64 = 64 << 10;
 /// The answer of a positional call on what has no position.
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
-/// A transfer by a blocking call at `offset`, or at the file's own position. A pipe has no offsets: io_uring ignores them there,
-/// and so does this.
-fn call_at(offset: u64, at_offset: impl FnOnce(i64) -> i64, at_position: impl FnOnce() -> i64) -> i64 {
-    if offset == CURSOR {
+/// A transfer by a blocking call at `offset`, or at the file's own position. A pipe has no offsets:
+/// io_uring ignores them there, and so does this.
+fn call_at(
+    offset: u64,
+    at_offset: impl FnOnce(i64) -> i64,
+    at_position: impl FnOnce() -> i64,
+) -> i64 {
+    if offset == CURRENT_POSITION {
         return at_position();
     }
     match at_offset(offset as i64) {
@@ -134,8 +139,8 @@ pub(crate) struct Side {
     pub open_how: Option<io_uring::types::OpenHow>,
 }
 
-/// The submission forms of an operation. It holds numbers and addresses only; who owns what they point
-/// at, and for how long, is the business of [`Operation`] and the queue.
+/// The submission forms of an operation. It holds numbers and addresses only; who owns what they
+/// point at, and for how long, is the business of [`Operation`] and the queue.
 pub(crate) trait Form: Copy {
     /// For io_uring; `None`: io_uring cannot carry it as it stands.
     fn sqe(&self, place: &Place) -> Option<squeue::Entry>;
@@ -146,9 +151,9 @@ pub(crate) trait Form: Copy {
     /// The blocking call: a result as the kernel gives it, at least 0, or minus errno.
     fn call(&self) -> i64;
 
-    /// The call that does not wait (`RWF_NOWAIT`): a result as that of [`call`](Self::call), EAGAIN where `call` would
-    /// wait, EOPNOTSUPP where the file and ENOSYS where the kernel cannot do without waiting. `None`: the operation has
-    /// no such call.
+    /// The call that does not wait (`RWF_NOWAIT`): a result as that of [`call`](Self::call), EAGAIN
+    /// where `call` would wait, EOPNOTSUPP where the file and ENOSYS where the kernel cannot do
+    /// without waiting. `None`: the operation has no such call.
     fn try_call(&self) -> Option<i64> {
         None
     }
@@ -194,11 +199,11 @@ macro_rules! operations {
         /// Which operation: named in errors, statistics and reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum Kind {
+        pub enum Opcode {
             $(#[doc = concat!("`", $text, "`")] $name,)*
         }
 
-        impl Kind {
+        impl Opcode {
             /// The name in lower case, as in the function that makes the operation.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -213,8 +218,8 @@ macro_rules! operations {
 
         impl Raw {
             /// Which operation it is.
-            pub const fn kind(&self) -> Kind {
-                match self { $(Self::$name(_) => Kind::$name,)* }
+            pub const fn opcode(&self) -> Opcode {
+                match self { $(Self::$name(_) => Opcode::$name,)* }
             }
 
             #[inline]
@@ -269,7 +274,7 @@ operations! {
     Blocking "blocking",
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for Opcode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -282,9 +287,11 @@ pub(crate) enum Shape {
     Whole,
     /// A transfer of this many bytes that may be cut anywhere.
     Bytes(u64),
-    /// A transfer of this many bytes from one position on that each piece moves: one piece at a time.
+    /// A transfer of this many bytes from one position on that each piece moves: one piece at a
+    /// time.
     Stream(u64),
-    /// A vectored transfer of this many bytes: whole, and what is missing of it one buffer at a time.
+    /// A vectored transfer of this many bytes: whole, and what is missing of it one buffer at a
+    /// time.
     Vector(u64),
 }
 
@@ -360,7 +367,10 @@ impl Raw {
 
     /// True for transfers: what may be short, split and continued.
     pub(crate) fn is_transfer(&self) -> bool {
-        matches!(self, Self::Read(_) | Self::Write(_) | Self::WriteDsync(_) | Self::Readv(_) | Self::Writev(_))
+        matches!(
+            self,
+            Self::Read(_) | Self::Write(_) | Self::WriteDsync(_) | Self::Readv(_) | Self::Writev(_)
+        )
     }
 
     /// True for transfers to a file.
@@ -368,8 +378,8 @@ impl Raw {
         matches!(self, Self::Write(_) | Self::WriteDsync(_) | Self::Writev(_))
     }
 
-    /// True for what waits for the device to have written everything: it has a lane of its own among
-    /// the threads, so that reads do not stand behind it.
+    /// True for what waits for the device to have written everything: it has a lane of its own
+    /// among the threads, so that reads do not stand behind it.
     pub(crate) fn is_sync(&self) -> bool {
         matches!(self, Self::Fsync(_) | Self::SyncRange(_) | Self::WriteDsync(_))
     }
@@ -378,10 +388,11 @@ impl Raw {
 /// Buffered transfers from so many bytes on are left to the kernel's workers.
 const BY_WORKER: u64 = 64 << 10;
 
-/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage. Through the page cache whoever
-/// enters would copy what is there, and start the device for the rest page by page: a thread that has other things to do would stay
-/// in the kernel for a millisecond; and for as long as the device takes where the write is to be durable. Any other short
-/// transfer costs less than a worker does.
+/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage.
+/// Through the page cache whoever enters would copy what is there, and start the device for the
+/// rest page by page: a thread that has other things to do would stay in the kernel for a
+/// millisecond; and for as long as the device takes where the write is to be durable. Any other
+/// short transfer costs less than a worker does.
 pub(crate) fn is_for_worker(raw: &Raw) -> bool {
     raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
 }

@@ -81,8 +81,8 @@ impl OpenOptions {
         self
     }
 
-    /// Direct I/O (`O_DIRECT`): past the page cache; addresses, offsets and lengths must be multiples of
-    /// the device's alignment ([`File::direct_io`]).
+    /// Direct I/O (`O_DIRECT`): past the page cache; addresses, offsets and lengths must be
+    /// multiples of the device's alignment ([`File::direct_io`]).
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.flag(libc::O_DIRECT, yes)
     }
@@ -97,8 +97,8 @@ impl OpenOptions {
         self.flag(flags, true)
     }
 
-    /// `RESOLVE_*` flags of `openat2(2)`: `RESOLVE_BENEATH` and the like. Ignored by [`OpenOptions::open`],
-    /// which refuses them with EINVAL.
+    /// `RESOLVE_*` flags of `openat2(2)`: `RESOLVE_BENEATH` and the like. Ignored by
+    /// [`OpenOptions::open`], which refuses them with EINVAL.
     pub fn resolve(&mut self, flags: u64) -> &mut Self {
         self.resolve = flags;
         self
@@ -106,7 +106,8 @@ impl OpenOptions {
 
     /// Opens it here and now, with a blocking call.
     ///
-    /// Errors: those of `open(2)`; EINVAL for contradictions and for [`resolve`](Self::resolve) flags.
+    /// Errors: those of `open(2)`; EINVAL for contradictions and for [`resolve`](Self::resolve)
+    /// flags.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         if self.resolve != 0 {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -116,9 +117,15 @@ impl OpenOptions {
         let mut options = std::fs::OpenOptions::new();
         options.read(self.read).write(self.write || self.append).mode(mode as u32);
         options.custom_flags(
-            flags as i32 & !libc::O_ACCMODE & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND),
+            flags as i32
+                & !libc::O_ACCMODE
+                & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND),
         );
-        options.append(self.append).truncate(self.truncate).create(self.create).create_new(self.create_new);
+        options
+            .append(self.append)
+            .truncate(self.truncate)
+            .create(self.create)
+            .create_new(self.create_new);
         if self.append {
             options.write(false);
         }
@@ -163,7 +170,8 @@ impl OpenOptions {
         if self.create_new {
             flags |= libc::O_EXCL;
         }
-        // openat2 refuses a mode where nothing can be made, and the type's bits, which open ignores.
+        // openat2 refuses a mode where nothing can be made, and the type's bits, which open
+        // ignores.
         let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let mode = if makes { u64::from(self.mode.unwrap_or(0o666) & 0o7777) } else { 0 };
         Ok((flags as u32 as u64, mode))
@@ -171,8 +179,8 @@ impl OpenOptions {
 }
 
 impl File {
-    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to open without
-    /// blocking, push [`op::open`](crate::op::open()).
+    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to
+    /// open without blocking, push [`op::open`](crate::op::open()).
     ///
     /// Errors: those of `open(2)`.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -182,10 +190,11 @@ impl File {
 
 /// Open `path`, relative to the working directory.
 ///
-/// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a completion that
-/// is dropped, or that belongs to an abandoned operation, closes it. Errors: those of `openat2(2)`; EAGAIN where 1024
-/// opens of the queue wait for the other end of a FIFO; EINVAL before anything is submitted for a path with a NUL byte
-/// or contradictory options. One that waits for the other end of a FIFO can be cancelled, and ended by a time limit.
+/// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a
+/// completion that is dropped, or that belongs to an abandoned operation, closes it. Errors: those
+/// of `openat2(2)`; EAGAIN where 1024 opens of the queue wait for the other end of a FIFO; EINVAL
+/// before anything is submitted for a path with a NUL byte or contradictory options. One that waits
+/// for the other end of a FIFO can be cancelled, and ended by a time limit.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -243,17 +252,18 @@ impl Open {
     /// The file that a completion's result stands for; the descriptor is owned from here on.
     pub(crate) fn opened(result: i64) -> Option<File> {
         let fd = RawFd::try_from(result).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: the kernel has just made this descriptor for this operation, and its completion is
-        // looked at once: nobody else owns it.
+        // SAFETY: the kernel has just made this descriptor for this operation, and its completion
+        // is looked at once: nobody else owns it.
         Some(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// True when the blocking call may wait for ever: for the other end of a FIFO, or for a device (a terminal waits for
-    /// its carrier). Nothing says so before but a look at what is there.
+    /// True when the blocking call may wait for ever: for the other end of a FIFO, or for a device
+    /// (a terminal waits for its carrier). Nothing says so before but a look at what is there.
     pub(crate) fn may_wait(&self) -> bool {
         let flags = self.flags as i32;
         let new = libc::O_CREAT | libc::O_EXCL;
-        if flags & (libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & new == new {
+        if flags & (libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & new == new
+        {
             return false;
         }
         let mut look = libc::AT_NO_AUTOMOUNT;
@@ -262,8 +272,8 @@ impl Open {
         }
         // SAFETY: `stat` is plain numbers, and all zeroes are valid.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion; `stat`
-        // lives on this stack for the call.
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion;
+        // `stat` lives on this stack for the call.
         let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, look) } == 0;
         match stat.st_mode & libc::S_IFMT {
             libc::S_IFIFO => found && flags & libc::O_ACCMODE != libc::O_RDWR,
@@ -311,8 +321,8 @@ impl DetachedOpen {
 impl Form for Open {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
         let how = types::OpenHow::new().flags(self.flags).mode(self.mode).resolve(self.resolve);
-        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's backend
-        // sees to both); nothing refers to it while the SQE is being made.
+        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's
+        // backend sees to both); nothing refers to it while the SQE is being made.
         let how = unsafe { (*place.side).open_how.insert(how) };
         Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
     }
@@ -327,13 +337,22 @@ impl Form for Open {
         how.flags = self.flags;
         how.mode = self.mode;
         how.resolve = self.resolve;
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion; `how`
-        // lives on this stack for the call.
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion;
+        // `how` lives on this stack for the call.
         let opened = answer(unsafe {
-            libc::syscall(libc::SYS_openat2, self.dir, self.path, &raw const how, std::mem::size_of_val(&how))
+            libc::syscall(
+                libc::SYS_openat2,
+                self.dir,
+                self.path,
+                &raw const how,
+                std::mem::size_of_val(&how),
+            )
         });
-        // Kernels before 5.6 do not know it, nor do some filters. Without RESOLVE_* the older call does the same.
-        if self.resolve == 0 && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened) {
+        // Kernels before 5.6 do not know it, nor do some filters. Without RESOLVE_* the older call
+        // does the same.
+        if self.resolve == 0
+            && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened)
+        {
             // SAFETY: as above.
             return answer(i64::from(unsafe {
                 libc::openat(self.dir, self.path, self.flags as i32, self.mode as u32)

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 /// One thing asked of the kernel, with the buffer and the file that it needs.
 ///
-/// Made by the functions of this module ([`read`](super::read()), [`write`](super::write()) ...), changed by the
-/// methods here, and given to [`Queue::push`](crate::Queue::push). Nothing happens before that.
+/// Made by the functions of this module ([`read`](super::read()), [`write`](super::write()) ...),
+/// changed by the methods here, and given to [`Queue::push`](crate::Queue::push). Nothing happens
+/// before that.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is pushed"]
 pub struct Operation {
@@ -32,9 +33,9 @@ pub struct Operation {
     pub(crate) fault: Option<Fault>,
 }
 
-// SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to, and they point
-// into what the operation owns (`held`, `file`), which is `Send`; whoever made one with `from_raw` has promised that any
-// thread may use them.
+// SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to,
+// and they point into what the operation owns (`held`, `file`), which is `Send`; whoever made one
+// with `from_raw` has promised that any thread may use them.
 unsafe impl Send for Operation {}
 
 /// What can be wrong with an operation before anybody has been asked.
@@ -114,8 +115,8 @@ pub(crate) struct Paths {
 
 impl Operation {
     /// Which operation it is.
-    pub fn kind(&self) -> super::Kind {
-        self.raw.kind()
+    pub fn opcode(&self) -> super::Opcode {
+        self.raw.opcode()
     }
 
     /// The buffer of a read or a write that was not taken.
@@ -133,9 +134,9 @@ impl Operation {
         self.held.into_vectored()
     }
 
-    /// Bytes of a transfer through the page cache that the thread which submits it to io_uring copies, or asks the device
-    /// for page by page, before it comes back. 0 where a kernel worker does that, as for long ones; `None` for
-    /// everything else, direct I/O included.
+    /// Bytes of a transfer through the page cache that the thread which submits it to io_uring
+    /// copies, or asks the device for page by page, before it comes back. 0 where a kernel worker
+    /// does that, as for long ones; `None` for everything else, direct I/O included.
     pub fn submitter_copies(&self) -> Option<u64> {
         let traits = self.file.as_ref().map(File::traits)?;
         let buffered = traits.kind == FileKind::Storage && !traits.direct && self.raw.is_transfer();
@@ -144,7 +145,17 @@ impl Operation {
 
     #[inline]
     pub(crate) fn make(raw: Raw, held: Held, file: Option<File>, fault: Option<Fault>) -> Self {
-        Self { raw, held, file, user_data: 0, timeout: None, exact: false, drain: false, always: false, fault }
+        Self {
+            raw,
+            held,
+            file,
+            user_data: 0,
+            timeout: None,
+            exact: false,
+            drain: false,
+            always: false,
+            fault,
+        }
     }
 
     pub(crate) fn new<F: Form + Into<Raw>>(form: F) -> Self {
@@ -155,18 +166,24 @@ impl Operation {
         Self::make(form.into(), Held::Nothing, Some(file.clone()), None)
     }
 
-    /// An operation by its numbers and addresses: for interfaces to other languages. It holds `file`, which should be the one that
-    /// `raw` names, since what is known of it decides how the operation is carried, and it keeps `memory` until its completion is
-    /// dropped. A read or write whose bytes lie in memory that is registered uses it as a fixed buffer.
+    /// An operation by its numbers and addresses: for interfaces to other languages. It holds
+    /// `file`, which should be the one that `raw` names, since what is known of it decides how the
+    /// operation is carried, and it keeps `memory` until its completion is dropped. A read or write
+    /// whose bytes lie in memory that is registered uses it as a fixed buffer.
     ///
     /// An open's completion carries a file like any other.
     ///
     /// # Safety
     ///
-    /// From its push until its completion has been handed out, or for ever if the queue is dropped or closed before: everything that
-    /// `raw` points at must be valid for what the operation does with it, from any thread, and its descriptors must stay what they are.
+    /// From its push until its completion has been handed out, or for ever if the queue is dropped
+    /// or closed before: everything that `raw` points at must be valid for what the operation does
+    /// with it, from any thread, and its descriptors must stay what they are.
     #[inline]
-    pub unsafe fn from_raw(raw: Raw, file: Option<File>, memory: Option<Box<dyn Any + Send + Sync>>) -> Self {
+    pub unsafe fn from_raw(
+        raw: Raw,
+        file: Option<File>,
+        memory: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
         let held = memory.map_or(Held::Nothing, |memory| Held::Kept { _memory: memory });
         Self::make(raw, held, file, None)
     }
@@ -207,25 +224,27 @@ impl Operation {
         self
     }
 
-    /// A short transfer is continued until everything is transferred or an error comes, which is then the
-    /// result; a read also ends with the file. A write that comes to nothing answers ENOSPC.
+    /// A short transfer is continued until everything is transferred or an error comes, which is
+    /// then the result; a read also ends with the file. A write that comes to nothing answers
+    /// ENOSPC.
     #[inline]
     pub fn exact(mut self) -> Self {
         self.exact = true;
         self
     }
 
-    /// The operation is cancelled when it has not completed after `limit`, counted from its submission,
-    /// and then answers ETIMEDOUT. What cannot be cancelled (a transfer that the device has begun, a blocking call
-    /// that a thread has begun) completes as it would have. A limit of zero counts as one nanosecond.
+    /// The operation is cancelled when it has not completed after `limit`, counted from its
+    /// submission, and then answers ETIMEDOUT. What cannot be cancelled (a transfer that the device
+    /// has begun, a blocking call that a thread has begun) completes as it would have. A limit of
+    /// zero counts as one nanosecond.
     pub fn timeout(mut self, limit: Duration) -> Self {
         let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.timeout = NonZeroU64::new(nanoseconds);
         self
     }
 
-    /// A barrier: it begins when everything pushed before it has completed, and what is pushed after
-    /// it begins when it has completed. [`Queue::reap`](crate::Queue::reap) moves it along.
+    /// A barrier: it begins when everything pushed before it has completed, and what is pushed
+    /// after it begins when it has completed. [`Queue::reap`](crate::Queue::reap) moves it along.
     #[inline]
     pub fn drain(mut self) -> Self {
         self.drain = true;
@@ -235,13 +254,14 @@ impl Operation {
     /// In a chain: what follows begins when this has completed, whatever the result. Without it, an
     /// error or a short transfer ends the chain, and the rest answers ECANCELED.
     #[inline]
-    pub fn always(mut self) -> Self {
+    pub fn continue_on_error(mut self) -> Self {
         self.always = true;
         self
     }
 }
 
-/// Fills in the addresses of what the operation owns, once it is in its slot and does not move any more.
+/// Fills in the addresses of what the operation owns, once it is in its slot and does not move any
+/// more.
 #[inline]
 pub(crate) fn bind(operation: &mut Operation) {
     if let Held::Buffer(buffer) = &mut operation.held {
@@ -256,18 +276,20 @@ pub(crate) fn bind(operation: &mut Operation) {
     }
 }
 
-/// The result of an operation is known: what was read into spare capacity becomes a part of its buffer.
+/// The result of an operation is known: what was read into spare capacity becomes a part of its
+/// buffer.
 #[inline]
 pub(crate) fn fill(operation: &mut Operation, result: i64) {
     if let (Held::Spare(spare), Ok(bytes @ 1..)) = (&mut operation.held, usize::try_from(result)) {
-        // SAFETY: the result of a read is how many bytes the kernel has written from the first on; of several pieces, those that
-        // follow one another without a gap. `read_spare` gave it the length, and `bind` the address.
+        // SAFETY: the result of a read is how many bytes the kernel has written from the first on;
+        // of several pieces, those that follow one another without a gap. `read_spare` gave it the
+        // length, and `bind` the address.
         unsafe { spare.filled(bytes) }
     }
 }
 
-/// Several buffers for one vectored operation, with the iovec array that the kernel reads. It comes back with
-/// the completion and can be used again without a new allocation.
+/// Several buffers for one vectored operation, with the iovec array that the kernel reads. It comes
+/// back with the completion and can be used again without a new allocation.
 #[derive(Debug)]
 pub struct Vectored {
     buffers: Vec<Buffer>,
@@ -279,8 +301,8 @@ pub struct Vectored {
 #[derive(Debug)]
 struct Iovec(libc::iovec);
 
-// SAFETY: an `Iovec` is an address and a length; it is read only together with the buffers beside it in
-// `Vectored`, which are `Send` themselves.
+// SAFETY: an `Iovec` is an address and a length; it is read only together with the buffers beside
+// it in `Vectored`, which are `Send` themselves.
 unsafe impl Send for Iovec {}
 // SAFETY: as above: shared references to it give out numbers only.
 unsafe impl Sync for Iovec {}
@@ -325,7 +347,8 @@ impl Vectored {
     }
 
     pub(super) fn iov(&self) -> &[libc::iovec] {
-        // SAFETY: `Iovec` is a transparent wrapper of `libc::iovec`, so the two slices have one layout.
+        // SAFETY: `Iovec` is a transparent wrapper of `libc::iovec`, so the two slices have one
+        // layout.
         unsafe { std::slice::from_raw_parts(self.iov.as_ptr().cast(), self.iov.len()) }
     }
 }
@@ -335,8 +358,8 @@ fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: whoever made the operation keeps `count` entries at `iov` valid until its completion, and
-    // this is called only while it is being pushed or is in flight.
+    // SAFETY: whoever made the operation keeps `count` entries at `iov` valid until its completion,
+    // and this is called only while it is being pushed or is in flight.
     unsafe { std::slice::from_raw_parts(iov, count) }
 }
 
@@ -348,8 +371,8 @@ pub(super) fn total(iov: *const libc::iovec, count: usize) -> u64 {
 /// The most buffers that one system call takes (`IOV_MAX`).
 const IOV_MAX: usize = 1024;
 
-/// What one system call takes of these buffers: no more than it may have, and none that are empty at the front, since a
-/// transfer of nothing would be taken for the end of the file.
+/// What one system call takes of these buffers: no more than it may have, and none that are empty
+/// at the front, since a transfer of nothing would be taken for the end of the file.
 pub(super) fn taken_at_once(iov: *const libc::iovec, count: usize) -> (*const libc::iovec, usize) {
     let empty = iovecs(iov, count).iter().take_while(|one| one.iov_len == 0).count();
     let skip = if empty < count { empty } else { 0 };
@@ -364,8 +387,8 @@ pub(super) enum Rest {
     Within(*mut u8, usize),
 }
 
-/// What is left, `start` bytes in: the rest of the buffer that this byte falls into, or all from there on where it is a
-/// buffer's first.
+/// What is left, `start` bytes in: the rest of the buffer that this byte falls into, or all from
+/// there on where it is a buffer's first.
 pub(super) fn rest(iov: *const libc::iovec, count: usize, start: u64) -> Rest {
     let mut before = 0;
     for (index, one) in iovecs(iov, count).iter().enumerate() {

@@ -19,9 +19,9 @@ impl Readiness {
 
 /// Wait until `file` (a pipe, a socket, an eventfd ...) is ready; once, then it is over.
 ///
-/// The result is what it is ready for, in the bits of `poll(2)`; `POLLERR` and `POLLHUP` come unasked.
-/// Errors: EBADF, and EPERM for files that are always ready is not one of them: those answer at once.
-/// Cancel ends it with ECANCELED.
+/// The result is what it is ready for, in the bits of `poll(2)`; `POLLERR` and `POLLHUP` come
+/// unasked. Errors: EBADF, and EPERM for files that are always ready is not one of them: those
+/// answer at once. Cancel ends it with ECANCELED.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -62,13 +62,18 @@ impl Poll {
         if returned <= 0 {
             return returned;
         }
-        if poll.revents & libc::POLLNVAL != 0 { -i64::from(libc::EBADF) } else { i64::from(poll.revents as u16) }
+        if poll.revents & libc::POLLNVAL != 0 {
+            -i64::from(libc::EBADF)
+        } else {
+            i64::from(poll.revents as u16)
+        }
     }
 }
 
 impl Form for Poll {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        Some(on_file!(place, self.fd, |file| opcode::PollAdd::new(file, u32::from(self.events)).build()))
+        Some(on_file!(place, self.fd, |file| opcode::PollAdd::new(file, u32::from(self.events))
+            .build()))
     }
 
     /// `IOCB_CMD_POLL` (4.18) takes the bits in the place of the buffer's address.

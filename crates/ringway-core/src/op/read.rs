@@ -1,6 +1,9 @@
 //! Read into one buffer: `pread(2)`, `read(2)`.
 
-use super::{At, CURSOR, Fault, Form, Held, Operation, Place, SURELY_ONE_REQUEST, Shape, answer, call_at, on_file};
+use super::{
+    CURRENT_POSITION, Fault, Form, Held, Operation, Place, Position, SURELY_ONE_REQUEST, Shape,
+    answer, call_at, on_file,
+};
 use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File, SpareCapacity};
 use io_uring::{opcode, squeue};
@@ -9,9 +12,10 @@ use std::os::fd::{AsRawFd, RawFd};
 /// Read from `file` at `at` into the whole of `buffer` (its length, not its capacity).
 ///
 /// The result is the number of bytes read: less than asked for at the end of the file, and for
-/// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the file.
-/// A read longer than the device's largest request is split, and the parts run side by side. What
-/// that request is, the first long direct read of a file asks here, with some short system calls.
+/// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the
+/// file. A read longer than the device's largest request is split, and the parts run side by side.
+/// What that request is, the first long direct read of a file asks here, with some short system
+/// calls.
 ///
 /// Errors: those of `pread(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`
 /// or a buffer that cannot be written to. On cancel the buffer comes back with the completion, its
@@ -31,14 +35,20 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 #[inline]
-pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
+pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
     let mut buffer = buffer.into();
     let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
     if buffer.len() as u64 > SURELY_ONE_REQUEST && file.is_direct() {
-        // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it is made under.
+        // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it
+        // is made under.
         file.largest_request();
     }
-    let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: buffer.len(), offset: at.into().raw() };
+    let form = Read {
+        fd: file.as_raw_fd(),
+        addr: std::ptr::null_mut(),
+        len: buffer.len(),
+        offset: at.into().raw(),
+    };
     Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
 }
 
@@ -58,18 +68,28 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operat
 /// assert!(text.starts_with(b"root"));
 /// # Ok(()) }
 /// ```
-pub fn read_spare(file: &File, spare: impl Into<SpareCapacity>, at: impl Into<At>) -> Operation {
+pub fn read_spare(
+    file: &File,
+    spare: impl Into<SpareCapacity>,
+    at: impl Into<Position>,
+) -> Operation {
     let spare = spare.into();
-    let form = Read { fd: file.as_raw_fd(), addr: std::ptr::null_mut(), len: spare.len(), offset: at.into().raw() };
+    let form = Read {
+        fd: file.as_raw_fd(),
+        addr: std::ptr::null_mut(),
+        len: spare.len(),
+        offset: at.into().raw(),
+    };
     Operation::make(form.into(), Held::Spare(spare), Some(file.clone()), None)
 }
 
 impl File {
-    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)` with `RWF_NOWAIT` (4.14). How
-    /// many bytes: all, or those up to the end of the file.
+    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)`
+    /// with `RWF_NOWAIT` (4.14). How many bytes: all, or those up to the end of the file.
     ///
-    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is cached, or it cannot be read
-    /// this way, or not at all. Then push the read as usual. Copying blocks for as long as it takes: about 10 GB/s.
+    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is
+    /// cached, or it cannot be read this way, or not at all. Then push the read as usual. Copying
+    /// blocks for as long as it takes: about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
@@ -85,9 +105,14 @@ impl File {
         self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset)
     }
 
-    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows by what was read; by nothing if it is
-    /// `None`.
-    pub fn read_spare_now(&self, spare: &mut SpareCapacity, most: usize, offset: u64) -> Option<usize> {
+    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows
+    /// by what was read; by nothing if it is `None`.
+    pub fn read_spare_now(
+        &self,
+        spare: &mut SpareCapacity,
+        most: usize,
+        offset: u64,
+    ) -> Option<usize> {
         let memory = spare.uninit();
         let len = memory.len().min(most);
         let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
@@ -99,12 +124,17 @@ impl File {
     /// Reads into memory that is the caller's alone, from the first byte on.
     fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
         let mut read = 0;
-        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11 stop short for no reason. What
-        // comes next tells: nothing, at the end.
+        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11
+        // stop short for no reason. What comes next tells: nothing, at the end.
         while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
             // The read is over before this call returns, and until then the bytes are its alone.
-            let form = Read { fd: self.as_raw_fd(), addr: first.wrapping_add(read), len: len - read, offset: at };
+            let form = Read {
+                fd: self.as_raw_fd(),
+                addr: first.wrapping_add(read),
+                len: len - read,
+                offset: at,
+            };
             match form.try_call()? {
                 0 => break,
                 INTERRUPTED => {}
@@ -118,7 +148,7 @@ impl File {
 /// A signal came first.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// `len` bytes at `addr` from `offset` on ([`CURSOR`]: the file's own position).
+/// `len` bytes at `addr` from `offset` on ([`CURRENT_POSITION`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.
@@ -134,13 +164,23 @@ pub struct Read {
 impl Read {
     #[inline]
     pub(super) fn shape(&self) -> Shape {
-        if self.offset == CURSOR { Shape::Stream(self.len as u64) } else { Shape::Bytes(self.len as u64) }
+        if self.offset == CURRENT_POSITION {
+            Shape::Stream(self.len as u64)
+        } else {
+            Shape::Bytes(self.len as u64)
+        }
     }
 
     #[inline]
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
-        let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
-        Self { fd: self.fd, addr: self.addr.wrapping_add(start as usize), len: len as usize, offset }
+        let offset =
+            if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
+        Self {
+            fd: self.fd,
+            addr: self.addr.wrapping_add(start as usize),
+            len: len as usize,
+            offset,
+        }
     }
 }
 
@@ -150,34 +190,46 @@ impl Form for Read {
         // A read of nothing is an error on some files (EISDIR), which a ring does not notice.
         let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
         Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
-            Some(index) => opcode::ReadFixed::new(file, self.addr, len, index).offset(self.offset).build(),
+            Some(index) =>
+                opcode::ReadFixed::new(file, self.addr, len, index).offset(self.offset).build(),
             None => opcode::Read::new(file, self.addr, len).offset(self.offset).build(),
         }))
     }
 
     #[inline]
     fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURSOR {
+        if self.offset == CURRENT_POSITION {
             return None;
         }
-        Some(Iocb::new(kaio::IOCB_CMD_PREAD, self.fd, self.addr as u64, self.len as u64, self.offset))
+        Some(Iocb::new(
+            kaio::IOCB_CMD_PREAD,
+            self.fd,
+            self.addr as u64,
+            self.len as u64,
+            self.offset,
+        ))
     }
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for writes of `len` bytes until its
-            // completion; the safe push does so by owning the buffer in the operation's slot.
+            // SAFETY: whoever pushed the operation keeps `addr` valid for writes of `len` bytes
+            // until its completion; the safe push does so by owning the buffer in the operation's
+            // slot.
             answer(unsafe { libc::read(self.fd, self.addr.cast(), self.len) as i64 })
         };
-        // SAFETY: as above.
-        let at_offset = |offset| answer(unsafe { libc::pread64(self.fd, self.addr.cast(), self.len, offset) as i64 });
+        let at_offset = |offset| {
+            // SAFETY: as above.
+            answer(unsafe { libc::pread64(self.fd, self.addr.cast(), self.len, offset) as i64 })
+        };
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
         let iov = libc::iovec { iov_base: self.addr.cast(), iov_len: self.len };
-        // SAFETY: as in `call`; the one iovec is on this stack.
-        let read = |at| answer(unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64);
+        let read = |at| {
+            // SAFETY: as in `call`; the one iovec is on this stack.
+            answer(unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64)
+        };
         Some(call_at(self.offset, read, || read(-1)))
     }
 }

@@ -1,7 +1,10 @@
 //! Read into several buffers: `preadv(2)`, `readv(2)`.
 
 use super::operation::{Rest, rest, taken_at_once};
-use super::{At, CURSOR, Fault, Form, Held, Operation, Place, Raw, Read, Shape, Vectored, answer, call_at, on_file};
+use super::{
+    CURRENT_POSITION, Fault, Form, Held, Operation, Place, Position, Raw, Read, Shape, Vectored,
+    answer, call_at, on_file,
+};
 use crate::File;
 use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -9,11 +12,11 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Read from `file` at `at` into `buffers`, one after the other.
 ///
-/// The result is the number of bytes read over all of them: of the first 1024 (`IOV_MAX`) that are not empty, where there
-/// are more. With [`Operation::exact`] a short read is continued, over any number of buffers.
-/// Errors and cancel as for [`read`](super::read()); the buffers come back with the completion
-/// ([`Completion::into_vectored`](crate::Completion::into_vectored)), to be used again without a new
-/// allocation.
+/// The result is the number of bytes read over all of them: of the first 1024 (`IOV_MAX`) that are
+/// not empty, where there are more. With [`Operation::exact`] a short read is continued, over any
+/// number of buffers. Errors and cancel as for [`read`](super::read()); the buffers come back with
+/// the completion ([`Completion::into_vectored`](crate::Completion::into_vectored)), to be used
+/// again without a new allocation.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -26,7 +29,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// println!("{} bytes", done.result?);
 /// # Ok(()) }
 /// ```
-pub fn readv(file: &File, mut buffers: Vectored, at: impl Into<At>) -> Operation {
+pub fn readv(file: &File, mut buffers: Vectored, at: impl Into<Position>) -> Operation {
     let fault = if buffers.writable() { None } else { Some(Fault::ReadOnlyBuffer) };
     let form = Readv {
         fd: file.as_raw_fd(),
@@ -37,7 +40,7 @@ pub fn readv(file: &File, mut buffers: Vectored, at: impl Into<At>) -> Operation
     Operation::make(form.into(), Held::Vectored(buffers), Some(file.clone()), fault)
 }
 
-/// `count` buffers from `offset` on ([`CURSOR`]: the file's own position).
+/// `count` buffers from `offset` on ([`CURRENT_POSITION`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
 pub struct Readv {
     /// The file.
@@ -55,12 +58,14 @@ impl Readv {
         Shape::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the rest of that one.
+    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the
+    /// rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
             return Raw::Readv(*self);
         }
-        let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
+        let offset =
+            if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
         match rest(self.iov, self.count, start) {
             Rest::Buffers(iov, count) => Raw::Readv(Self { iov, count, offset, ..*self }),
             Rest::Within(addr, len) => Raw::Read(Read { fd: self.fd, addr, len, offset }),
@@ -71,11 +76,13 @@ impl Readv {
 impl Form for Readv {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
         let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(on_file!(place, self.fd, |file| opcode::Readv::new(file, iov, count as u32).offset(self.offset).build()))
+        Some(on_file!(place, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
+            .offset(self.offset)
+            .build()))
     }
 
     fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURSOR {
+        if self.offset == CURRENT_POSITION {
             return None;
         }
         let (iov, count) = taken_at_once(self.iov, self.count);
@@ -86,12 +93,14 @@ impl Form for Readv {
         let (iov, count) = taken_at_once(self.iov, self.count);
         let count = count as i32;
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names valid until
-            // its completion; the safe push does so by owning them in the operation's slot.
+            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names
+            // valid until its completion; the safe push does so by owning them in the operation's
+            // slot.
             answer(unsafe { libc::readv(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.
-        let at_offset = |offset| answer(unsafe { libc::preadv64(self.fd, iov, count, offset) as i64 });
+        let at_offset =
+            |offset| answer(unsafe { libc::preadv64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
 
@@ -99,7 +108,8 @@ impl Form for Readv {
         let (iov, count) = taken_at_once(self.iov, self.count);
         let count = count as i32;
         // SAFETY: as in `call`.
-        let read = |at| answer(unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
+        let read =
+            |at| answer(unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
         Some(call_at(self.offset, read, || read(-1)))
     }
 }

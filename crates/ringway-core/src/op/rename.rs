@@ -7,7 +7,8 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Rename `from` to `to`, both relative to the working directory; what stands at `to` is replaced in one step.
+/// Rename `from` to `to`, both relative to the working directory; what stands at `to` is replaced
+/// in one step.
 ///
 /// Errors: those of `rename(2)`; EINVAL before anything is submitted for a path with a NUL byte.
 ///
@@ -37,7 +38,13 @@ pub fn rename_at(
     make(Some(from_dir), from.as_ref(), Some(to_dir), to.as_ref(), flags)
 }
 
-fn make(from_dir: Option<&File>, from: &Path, to_dir: Option<&File>, to: &Path, flags: u32) -> Operation {
+fn make(
+    from_dir: Option<&File>,
+    from: &Path,
+    to_dir: Option<&File>,
+    to: &Path,
+    flags: u32,
+) -> Operation {
     let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
     Operation::with_paths((from_dir, from), (to_dir, to), |from, to| Rename {
         from_dir: fd(from_dir),
@@ -66,9 +73,14 @@ pub struct Rename {
 impl Form for Rename {
     fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
         Some(
-            opcode::RenameAt::new(types::Fd(self.from_dir), self.from, types::Fd(self.to_dir), self.to)
-                .flags(self.flags)
-                .build(),
+            opcode::RenameAt::new(
+                types::Fd(self.from_dir),
+                self.from,
+                types::Fd(self.to_dir),
+                self.to,
+            )
+            .flags(self.flags)
+            .build(),
         )
     }
 
@@ -77,7 +89,10 @@ impl Form for Rename {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its completion.
-        answer(i64::from(unsafe { libc::renameat2(self.from_dir, self.from, self.to_dir, self.to, self.flags) }))
+        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
+        // completion.
+        answer(i64::from(unsafe {
+            libc::renameat2(self.from_dir, self.from, self.to_dir, self.to, self.flags)
+        }))
     }
 }

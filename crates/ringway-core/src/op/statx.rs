@@ -34,7 +34,8 @@ pub fn lstat(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), libc::AT_SYMLINK_NOFOLLOW)
 }
 
-/// Metadata of `path` relative to the directory `dir`, or of `dir` itself (any open file) when `path` is empty.
+/// Metadata of `path` relative to the directory `dir`, or of `dir` itself (any open file) when
+/// `path` is empty.
 ///
 /// `flags` are `AT_*` as in `statx(2)`: `AT_SYMLINK_NOFOLLOW`, `AT_STATX_DONT_SYNC` ...
 pub fn statx_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
@@ -78,7 +79,12 @@ pub struct Statx {
 impl Form for Statx {
     fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
         let buffer = self.buffer.cast::<types::statx>();
-        Some(opcode::Statx::new(types::Fd(self.dir), self.path, buffer).flags(self.flags).mask(self.mask).build())
+        Some(
+            opcode::Statx::new(types::Fd(self.dir), self.path, buffer)
+                .flags(self.flags)
+                .mask(self.mask)
+                .build(),
+        )
     }
 
     fn iocb(&self) -> Option<Iocb> {
@@ -86,14 +92,16 @@ impl Form for Statx {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string and `buffer` valid for writes
-        // until its completion.
-        answer(i64::from(unsafe { libc::statx(self.dir, self.path, self.flags, self.mask, self.buffer) }))
+        // SAFETY: whoever pushed the operation keeps `path` a valid C string and `buffer` valid for
+        // writes until its completion.
+        answer(i64::from(unsafe {
+            libc::statx(self.dir, self.path, self.flags, self.mask, self.buffer)
+        }))
     }
 }
 
-/// What `statx(2)` reports of a file. Its numbers ([`ino`](MetadataExt::ino), [`uid`](MetadataExt::uid)
-/// ...) are those of [`std::os::unix::fs::MetadataExt`].
+/// What `statx(2)` reports of a file. Its numbers ([`ino`](MetadataExt::ino),
+/// [`uid`](MetadataExt::uid) ...) are those of [`std::os::unix::fs::MetadataExt`].
 #[derive(Clone, Copy)]
 pub struct Metadata(pub(crate) libc::statx);
 
@@ -143,13 +151,14 @@ impl Metadata {
         Permissions::from_mode(self.mode())
     }
 
-    /// When its content was last changed. Errors: InvalidData for a time that [`SystemTime`] cannot express.
+    /// When its content was last changed. Errors: InvalidData for a time that [`SystemTime`] cannot
+    /// express.
     pub fn modified(&self) -> io::Result<SystemTime> {
         time(&self.0.stx_mtime)
     }
 
-    /// When it was last read, as far as the file system keeps account (`noatime`, `relatime`). Errors: as for
-    /// [`modified`](Self::modified).
+    /// When it was last read, as far as the file system keeps account (`noatime`, `relatime`).
+    /// Errors: as for [`modified`](Self::modified).
     pub fn accessed(&self) -> io::Result<SystemTime> {
         time(&self.0.stx_atime)
     }
@@ -157,7 +166,10 @@ impl Metadata {
     /// When it was made. Errors: Unsupported where the file system does not keep it.
     pub fn created(&self) -> io::Result<SystemTime> {
         match self.0.stx_mask & libc::STATX_BTIME {
-            0 => Err(io::Error::new(io::ErrorKind::Unsupported, "the file system does not keep the time of creation")),
+            0 => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the file system does not keep the time of creation",
+            )),
             _ => time(&self.0.stx_btime),
         }
     }
@@ -248,7 +260,10 @@ impl MetadataExt for Metadata {
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metadata").field("len", &self.len()).field("mode", &format_args!("{:o}", self.mode())).finish()
+        f.debug_struct("Metadata")
+            .field("len", &self.len())
+            .field("mode", &format_args!("{:o}", self.mode()))
+            .finish()
     }
 }
 

@@ -7,7 +7,8 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make `path`, relative to the working directory, a symbolic link that says `target`. Errors: those of `symlink(2)`.
+/// Make `path`, relative to the working directory, a symbolic link that says `target`. Errors:
+/// those of `symlink(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -29,7 +30,11 @@ pub fn symlink_at(target: impl AsRef<Path>, dir: &File, path: impl AsRef<Path>) 
 
 fn make(target: &Path, dir: Option<&File>, path: &Path) -> Operation {
     let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
-    Operation::with_paths((None, target), (dir, path), |target, path| Symlink { target, dir: dir_fd, path })
+    Operation::with_paths((None, target), (dir, path), |target, path| Symlink {
+        target,
+        dir: dir_fd,
+        path,
+    })
 }
 
 /// `symlinkat(2)`.
@@ -53,7 +58,8 @@ impl Form for Symlink {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its completion.
+        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
+        // completion.
         answer(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
     }
 }

@@ -9,8 +9,9 @@ use std::os::fd::{AsRawFd, RawFd};
 /// Wait until everything written to `file` is on the device, its metadata included.
 ///
 /// It speaks of writes that were complete before it began: link it behind a write
-/// ([`Queue::push_chain`](crate::Queue::push_chain)) or drain ([`Operation::drain`]) to have it wait.
-/// Errors: those of `fsync(2)`; after EIO the data may be lost, and a second try that succeeds proves nothing.
+/// ([`Queue::push_chain`](crate::Queue::push_chain)) or drain ([`Operation::drain`]) to have it
+/// wait. Errors: those of `fsync(2)`; after EIO the data may be lost, and a second try that
+/// succeeds proves nothing.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -55,6 +56,8 @@ impl Form for Fsync {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes a number; a descriptor that is not open is answered with EBADF.
-        answer(i64::from(unsafe { if self.data_only { libc::fdatasync(self.fd) } else { libc::fsync(self.fd) } }))
+        answer(i64::from(unsafe {
+            if self.data_only { libc::fdatasync(self.fd) } else { libc::fsync(self.fd) }
+        }))
     }
 }

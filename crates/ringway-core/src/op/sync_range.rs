@@ -8,9 +8,10 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Have the dirty pages of `len` bytes from `offset` on written back (0: to the end of the file).
 ///
-/// `flags` are `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER` as in `sync_file_range(2)`.
-/// This is not durability: neither metadata nor the device's own cache are flushed. It paces
-/// write-back, so that a later [`fdatasync`](super::fdatasync) finds little to do.
+/// `flags` are `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER` as in
+/// `sync_file_range(2)`. This is not durability: neither metadata nor the device's own cache are
+/// flushed. It paces write-back, so that a later [`fdatasync`](super::fdatasync) finds little to
+/// do.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -54,6 +55,8 @@ impl Form for SyncRange {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe { libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags) }))
+        answer(i64::from(unsafe {
+            libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags)
+        }))
     }
 }

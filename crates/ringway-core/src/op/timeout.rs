@@ -31,12 +31,13 @@ pub struct Timeout {
 
 impl Form for Timeout {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's backend
-        // sees to both); nothing refers to it while the SQE is being made.
+        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's
+        // backend sees to both); nothing refers to it while the SQE is being made.
         let timespec = unsafe {
             // The kernel takes seconds that do not fit an i64 for negative ones, which are invalid.
             let seconds = self.duration.as_secs().min(i64::MAX as u64);
-            (*place.side).timespec = types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
+            (*place.side).timespec =
+                types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
             &raw const (*place.side).timespec
         };
         Some(opcode::Timeout::new(timespec).build())
@@ -48,8 +49,10 @@ impl Form for Timeout {
 
     fn call(&self) -> i64 {
         let seconds = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
-        let time = libc::timespec { tv_sec: seconds, tv_nsec: i64::from(self.duration.subsec_nanos()) };
-        // SAFETY: `time` lives on this stack for the call; a null pointer for the remainder is allowed.
+        let time =
+            libc::timespec { tv_sec: seconds, tv_nsec: i64::from(self.duration.subsec_nanos()) };
+        // SAFETY: `time` lives on this stack for the call; a null pointer for the remainder is
+        // allowed.
         answer(i64::from(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) }))
     }
 }

@@ -24,12 +24,14 @@ pub fn unlink(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), 0)
 }
 
-/// Remove the empty directory `path`, relative to the working directory. Errors: those of `rmdir(2)`.
+/// Remove the empty directory `path`, relative to the working directory. Errors: those of
+/// `rmdir(2)`.
 pub fn rmdir(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), libc::AT_REMOVEDIR)
 }
 
-/// Remove `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)` (`AT_REMOVEDIR`).
+/// Remove `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)`
+/// (`AT_REMOVEDIR`).
 pub fn unlink_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
     make(Some(dir), path.as_ref(), flags)
 }

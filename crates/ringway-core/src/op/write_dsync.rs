@@ -1,20 +1,22 @@
 //! Write from one buffer, durably: `pwritev2(2)` with `RWF_DSYNC`.
 
-use super::{At, Form, Held, Operation, Place, Shape, Write, answer, call_at, on_file};
+use super::{Form, Held, Operation, Place, Position, Shape, Write, answer, call_at, on_file};
 use crate::sys::kaio::Iocb;
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::AsRawFd;
 
-/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file had been opened with
-/// `O_DSYNC`. Of what others have written it promises nothing: that is for [`fdatasync`](super::fdatasync).
+/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file
+/// had been opened with `O_DSYNC`. Of what others have written it promises nothing: that is for
+/// [`fdatasync`](super::fdatasync).
 ///
-/// One request, where a write and a sync behind it are two; a device with "forced unit access" needs no flush of its
-/// cache for a direct one. Each request over 1 GiB, and each one that `exact` continues with, is made durable by
-/// itself: a sync behind all of it ([`Queue::push_chain`](crate::Queue::push_chain)) costs less there.
+/// One request, where a write and a sync behind it are two; a device with "forced unit access"
+/// needs no flush of its cache for a direct one. Each request over 1 GiB, and each one that `exact`
+/// continues with, is made durable by itself: a sync behind all of it
+/// ([`Queue::push_chain`](crate::Queue::push_chain)) costs less there.
 ///
-/// Errors: those of `pwritev2(2)`: those of a write, those of a sync (after EIO the data may be lost, and a second try that
-/// succeeds proves nothing), EOPNOTSUPP where there is no `RWF_DSYNC`.
+/// Errors: those of `pwritev2(2)`: those of a write, those of a sync (after EIO the data may be
+/// lost, and a second try that succeeds proves nothing), EOPNOTSUPP where there is no `RWF_DSYNC`.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -26,9 +28,14 @@ use std::os::fd::AsRawFd;
 /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(6));
 /// # Ok(()) }
 /// ```
-pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<At>) -> Operation {
+pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
     let buffer = buffer.into();
-    let write = Write { fd: file.as_raw_fd(), addr: std::ptr::null(), len: buffer.len(), offset: at.into().raw() };
+    let write = Write {
+        fd: file.as_raw_fd(),
+        addr: std::ptr::null(),
+        len: buffer.len(),
+        offset: at.into().raw(),
+    };
     Operation::make(WriteDsync(write).into(), Held::Buffer(buffer), Some(file.clone()), None)
 }
 
@@ -62,9 +69,12 @@ impl Form for WriteDsync {
     fn call(&self) -> i64 {
         let Write { fd, addr, len, offset } = self.0;
         let iov = libc::iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
-        // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes until its
-        // completion; the safe push does so by owning the buffer in the operation's slot. The call reads one iovec.
-        let write = |at| answer(unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64);
+        let write = |at| {
+            // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes until
+            // its completion; the safe push does so by owning the buffer in the operation's slot. The
+            // call reads one iovec.
+            answer(unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64)
+        };
         call_at(offset, write, || write(-1))
     }
 }

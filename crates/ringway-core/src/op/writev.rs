@@ -1,7 +1,10 @@
 //! Write from several buffers: `pwritev(2)`, `writev(2)`.
 
 use super::operation::{Rest, rest, taken_at_once};
-use super::{At, CURSOR, Form, Held, Operation, Place, Raw, Shape, Vectored, Write, answer, call_at, on_file};
+use super::{
+    CURRENT_POSITION, Form, Held, Operation, Place, Position, Raw, Shape, Vectored, Write, answer,
+    call_at, on_file,
+};
 use crate::File;
 use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -9,9 +12,10 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Write `buffers`, one after the other, to `file` at `at`.
 ///
-/// The result is the number of bytes written over all of them: of the first 1024 (`IOV_MAX`) that are not empty, where
-/// there are more. With [`Operation::exact`] a short write is continued, over any number of buffers.
-/// Errors and cancel as for [`write`](super::write()); the buffers come back with the completion.
+/// The result is the number of bytes written over all of them: of the first 1024 (`IOV_MAX`) that
+/// are not empty, where there are more. With [`Operation::exact`] a short write is continued, over
+/// any number of buffers. Errors and cancel as for [`write`](super::write()); the buffers come back
+/// with the completion.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, OpenOptions};
@@ -23,7 +27,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(8));
 /// # Ok(()) }
 /// ```
-pub fn writev(file: &File, buffers: Vectored, at: impl Into<At>) -> Operation {
+pub fn writev(file: &File, buffers: Vectored, at: impl Into<Position>) -> Operation {
     let form = Writev {
         fd: file.as_raw_fd(),
         iov: buffers.iov().as_ptr(),
@@ -33,7 +37,7 @@ pub fn writev(file: &File, buffers: Vectored, at: impl Into<At>) -> Operation {
     Operation::make(form.into(), Held::Vectored(buffers), Some(file.clone()), None)
 }
 
-/// `count` buffers to `offset` on ([`CURSOR`]: the file's own position).
+/// `count` buffers to `offset` on ([`CURRENT_POSITION`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
 pub struct Writev {
     /// The file.
@@ -51,12 +55,14 @@ impl Writev {
         Shape::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the rest of that one.
+    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the
+    /// rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
             return Raw::Writev(*self);
         }
-        let offset = if self.offset == CURSOR { CURSOR } else { self.offset + start };
+        let offset =
+            if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
         match rest(self.iov, self.count, start) {
             Rest::Buffers(iov, count) => Raw::Writev(Self { iov, count, offset, ..*self }),
             Rest::Within(addr, len) => Raw::Write(Write { fd: self.fd, addr, len, offset }),
@@ -67,11 +73,13 @@ impl Writev {
 impl Form for Writev {
     fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
         let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(on_file!(place, self.fd, |file| opcode::Writev::new(file, iov, count as u32).offset(self.offset).build()))
+        Some(on_file!(place, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
+            .offset(self.offset)
+            .build()))
     }
 
     fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURSOR {
+        if self.offset == CURRENT_POSITION {
             return None;
         }
         let (iov, count) = taken_at_once(self.iov, self.count);
@@ -82,20 +90,24 @@ impl Form for Writev {
         let (iov, count) = taken_at_once(self.iov, self.count);
         let count = count as i32;
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names valid until
-            // its completion; the safe push does so by owning them in the operation's slot.
+            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names
+            // valid until its completion; the safe push does so by owning them in the operation's
+            // slot.
             answer(unsafe { libc::writev(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.
-        let at_offset = |offset| answer(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
+        let at_offset =
+            |offset| answer(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
         let (iov, count) = taken_at_once(self.iov, self.count);
         let count = count as i32;
-        // SAFETY: as in `call`.
-        let write = |at| answer(unsafe { libc::pwritev2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
+        let write = |at| {
+            // SAFETY: as in `call`.
+            answer(unsafe { libc::pwritev2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64)
+        };
         Some(call_at(self.offset, write, || write(-1)))
     }
 }

@@ -1,4 +1,5 @@
-//! A guess at the container or sandbox around this process. Only for the reader of a report: nothing is decided by it.
+//! A guess at the container or sandbox around this process. Only for the reader of a report:
+//! nothing is decided by it.
 
 use std::env;
 use std::fs;
@@ -28,7 +29,9 @@ pub(super) fn guess() -> Option<String> {
         docker_file: Path::new("/.dockerenv").exists(),
         podman_file: Path::new("/run/.containerenv").exists(),
         kubernetes: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-        told: env::var("container").ok().or_else(|| fs::read_to_string("/run/systemd/container").ok()),
+        told: env::var("container")
+            .ok()
+            .or_else(|| fs::read_to_string("/run/systemd/container").ok()),
         cgroup: read("/proc/self/cgroup"),
         version: read("/proc/version"),
     })
@@ -36,7 +39,8 @@ pub(super) fn guess() -> Option<String> {
 
 fn from_clues(clues: &Clues) -> Option<String> {
     // The version that gVisor has always pretended to be.
-    if clues.version.starts_with("Linux version 4.4.0") && clues.version.contains("Jan 10 15:06:54") {
+    if clues.version.starts_with("Linux version 4.4.0") && clues.version.contains("Jan 10 15:06:54")
+    {
         return Some("gVisor".to_owned());
     }
     if clues.kubernetes || clues.cgroup.contains("kubepods") {

@@ -1,5 +1,5 @@
-//! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the completion ring in user
-//! space.
+//! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the
+//! completion ring in user space.
 
 use super::sample::{self, PAGE, Sample};
 use super::{PATIENCE, refused, wait_for};
@@ -29,7 +29,8 @@ const ROOM: u32 = 4;
 /// Reads the sample through a context and tries the rest.
 pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Kaio, Refusal> {
     let refuse = |feature| move |error: io::Error| refused(feature, &error, limits);
-    let context = Context::new(ROOM).map_err(|errno| refuse(Feature::Kaio)(io::Error::from_raw_os_error(errno)))?;
+    let context = Context::new(ROOM)
+        .map_err(|errno| refuse(Feature::Kaio)(io::Error::from_raw_os_error(errno)))?;
     let mut trial = Trial { context, sample };
     trial.read(None).map_err(refuse(Feature::Kaio))?;
     Ok(Kaio {
@@ -41,7 +42,8 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Kaio, Refusal> {
         res_fd: EventFd::new()
             .and_then(|event| {
                 trial.read(Some(event.as_raw_fd()))?;
-                wait_for(PATIENCE, || event.drain().then_some(())).ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+                wait_for(PATIENCE, || event.drain().then_some(()))
+                    .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
             })
             .map_err(refuse(Feature::KaioResFd)),
         fsync: trial.sync().map_err(refuse(Feature::KaioFsync)),
@@ -73,21 +75,27 @@ impl Trial<'_> {
         self.carry(Iocb::new(IOCB_CMD_FDSYNC, self.sample.file().as_raw_fd(), 0, 0, 0)).map(drop)
     }
 
-    /// Submits one request and waits for it. ETIMEDOUT: it is still with the kernel, and so is the memory it names.
+    /// Submits one request and waits for it. ETIMEDOUT: it is still with the kernel, and so is the
+    /// memory it names.
     fn carry(&mut self, mut request: Iocb) -> io::Result<i64> {
-        // SAFETY: the kernel copies the live request before it returns. The memory that the request names stays until the
-        // completion: `read` keeps it, and leaks it should none come.
-        unsafe { self.context.submit(&[&raw mut request]) }.map_err(io::Error::from_raw_os_error)?;
+        // SAFETY: the kernel copies the live request before it returns. The memory that the request
+        // names stays until the completion: `read` keeps it, and leaks it should none come.
+        unsafe { self.context.submit(&[&raw mut request]) }
+            .map_err(io::Error::from_raw_os_error)?;
         let mut room = [MaybeUninit::<IoEvent>::uninit()];
-        let answer = wait_for(PATIENCE, || match self.context.events(0, &mut room, Some(Duration::ZERO)) {
-            Ok(events) => events.first().map(|event| Some(event.res)),
-            // A signal is no answer.
-            Err(libc::EINTR) => None,
-            // The request went out and its completion cannot be fetched, so its memory is as good as in flight.
-            Err(_) => Some(None),
-        });
+        let answer =
+            wait_for(PATIENCE, || match self.context.events(0, &mut room, Some(Duration::ZERO)) {
+                Ok(events) => events.first().map(|event| Some(event.res)),
+                // A signal is no answer.
+                Err(libc::EINTR) => None,
+                // The request went out and its completion cannot be fetched, so its memory is as
+                // good as in flight.
+                Err(_) => Some(None),
+            });
         match answer.flatten() {
-            Some(result) if result < 0 => Err(io::Error::from_raw_os_error(result.unsigned_abs() as i32)),
+            Some(result) if result < 0 => {
+                Err(io::Error::from_raw_os_error(result.unsigned_abs() as i32))
+            }
             Some(result) => Ok(result),
             None => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
         }

@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 /// Bytes of the sample, and what [`pages`] are aligned to.
 pub(crate) const PAGE: usize = 4096;
 
-/// Memory aligned for any direct I/O: `bytes`, rounded up to whole pages. It is filled with a pattern,
-/// so that a read that transfers nothing is noticed.
+/// Memory aligned for any direct I/O: `bytes`, rounded up to whole pages. It is filled with a
+/// pattern, so that a read that transfers nothing is noticed.
 pub(crate) fn pages(bytes: usize) -> AlignedBuffer {
     let mut pages = AlignedBuffer::new(bytes.next_multiple_of(PAGE), PAGE);
     pages.fill(0xa5);
@@ -26,8 +26,8 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// A nameless file in memory. Where `RLIMIT_FSIZE` allows no page, a write to it would raise
-    /// SIGXFSZ, which kills the program; there, and where a sandbox has no `memfd_create`, it is the
-    /// program's own executable, or `/dev/zero`.
+    /// SIGXFSZ, which kills the program; there, and where a sandbox has no `memfd_create`, it is
+    /// the program's own executable, or `/dev/zero`.
     ///
     /// # Errors
     ///

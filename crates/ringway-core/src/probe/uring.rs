@@ -28,8 +28,9 @@ const BUFFER_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 /// What io_uring grants beyond a plain ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uring {
-    /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is the exception: whether
-    /// its reads work depends on the device, which [`path`](super::path) tries.
+    /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is
+    /// the exception: whether its reads work depends on the device, which [`path`](super::path)
+    /// tries.
     pub flags: Vec<(Feature, Result<(), Refusal>)>,
     /// What is used or registered with a ring, each used for a read.
     pub options: Vec<(Feature, Result<(), Refusal>)>,
@@ -48,8 +49,8 @@ pub struct RingMemory {
     pub entries: u32,
     /// Bytes, in whole pages.
     pub bytes: u64,
-    /// How many such rings the limit allows to all processes of this user together; `None` where it does not bind (no
-    /// limit, or CAP_IPC_LOCK, which root has).
+    /// How many such rings the limit allows to all processes of this user together; `None` where it
+    /// does not bind (no limit, or CAP_IPC_LOCK, which root has).
     ///
     /// Kernels from 5.12 up to some 6.13 did not charge rings to it, so there are at least as many.
     pub rings: Option<u64>,
@@ -57,16 +58,22 @@ pub struct RingMemory {
 
 /// The memory of rings of `entries`, and how many of them `limits` allow.
 ///
-/// Two areas are charged: the submission entries of 64 bytes, and the completions of 16 bytes behind a header of 64
-/// with the index array of 4 bytes an entry after them. Each takes whole pages.
+/// Two areas are charged: the submission entries of 64 bytes, and the completions of 16 bytes
+/// behind a header of 64 with the index array of 4 bytes an entry after them. Each takes whole
+/// pages.
 pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory {
     let entries = entries.next_power_of_two();
     let submissions = u64::from(entries) * 64;
     let completions = (64 + u64::from(entries) * 2 * 16).next_multiple_of(64);
     let indices = u64::from(entries) * 4;
-    let bytes = submissions.next_multiple_of(page_size) + (completions + indices).next_multiple_of(page_size);
+    let bytes = submissions.next_multiple_of(page_size)
+        + (completions + indices).next_multiple_of(page_size);
     let bound = limits.has(Capability::IpcLock) != Some(true);
-    RingMemory { entries, bytes, rings: limits.memlock.soft.filter(|_| bound).map(|limit| limit / bytes) }
+    RingMemory {
+        entries,
+        bytes,
+        rings: limits.memlock.soft.filter(|_| bound).map(|limit| limit / bytes),
+    }
 }
 
 /// Reads the sample through a plain ring, then tries every option.
@@ -82,7 +89,8 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Uring, Refusal> 
     })
 }
 
-/// A read of `length` bytes at the start of `file`, which is open for direct I/O, through a ring with IOPOLL.
+/// A read of `length` bytes at the start of `file`, which is open for direct I/O, through a ring
+/// with IOPOLL.
 pub(super) fn trial_of_polling(file: &File, length: usize, limits: &Limits) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
@@ -117,8 +125,9 @@ impl Lab<'_> {
         self.patiently(|| builder.build(ENTRIES))
     }
 
-    /// Does what takes lockable memory. A closed ring gives its memory back only after a while, so where the limit is
-    /// tight ENOMEM may mean the rings of the trials before; then it waits, up to a second in all.
+    /// Does what takes lockable memory. A closed ring gives its memory back only after a while, so
+    /// where the limit is tight ENOMEM may mean the rings of the trials before; then it waits, up
+    /// to a second in all.
     fn patiently<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
         const STEP: Duration = Duration::from_millis(20);
         loop {
@@ -239,7 +248,8 @@ impl Lab<'_> {
         let event = EventFd::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         self.read_sample(ring)?;
-        wait_for(PATIENCE, || event.drain().then_some(())).ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+        wait_for(PATIENCE, || event.drain().then_some(()))
+            .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
     }
 
     fn registered_ring(&self, ring: &mut IoUring) -> io::Result<()> {
@@ -265,8 +275,9 @@ impl Lab<'_> {
             let mut ring = self.ring(|_| {})?;
             let mut pages = sample::pages(size);
             let buffer = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size };
-            // SAFETY: `read` keeps the pages until the completion of the one request that uses them, or leaks them. The
-            // kernel holds on to the pages of a registered buffer by itself, so freeing them before the ring is sound.
+            // SAFETY: `read` keeps the pages until the completion of the one request that uses
+            // them, or leaks them. The kernel holds on to the pages of a registered buffer by
+            // itself, so freeing them before the ring is sound.
             let register = || unsafe { ring.submitter().register_buffers(&[buffer]) };
             // There is no point in waiting for what can never fit beside the ring.
             match self.limits.memlock.soft {
@@ -359,8 +370,9 @@ enum From {
     DescriptorIntoFixedBuffer(RawFd),
 }
 
-/// Reads from offset 0 into `pages` and gives them back. Without a completion in time they are leaked and the error is
-/// ETIMEDOUT: the kernel may still write into them, and closing the ring does not wait for it.
+/// Reads from offset 0 into `pages` and gives them back. Without a completion in time they are
+/// leaked and the error is ETIMEDOUT: the kernel may still write into them, and closing the ring
+/// does not wait for it.
 fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<AlignedBuffer> {
     let bytes = &mut *pages;
     let address = bytes.as_mut_ptr();
@@ -368,7 +380,9 @@ fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<
     let entry = match from {
         From::Descriptor(fd) => opcode::Read::new(Fd(fd), address, length).build(),
         From::FixedFile(index) => opcode::Read::new(Fixed(index), address, length).build(),
-        From::DescriptorIntoFixedBuffer(fd) => opcode::ReadFixed::new(Fd(fd), address, PAGE as u32, 0).build(),
+        From::DescriptorIntoFixedBuffer(fd) => {
+            opcode::ReadFixed::new(Fd(fd), address, PAGE as u32, 0).build()
+        }
     };
     match carry(ring, &entry) {
         Err(NotReturned) => {
@@ -384,8 +398,8 @@ struct NotReturned;
 
 /// Submits one entry and waits for its completion.
 fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, NotReturned> {
-    // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and leaks it should none
-    // come.
+    // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and
+    // leaks it should none come.
     if unsafe { ring.submission().push(entry) }.is_err() {
         return Ok(Err(io::Error::from_raw_os_error(libc::EBUSY)));
     }
@@ -398,9 +412,11 @@ fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, N
         if let Some(completion) = ring.completion().next() {
             return Some(completion.result());
         }
-        // Where completions are deferred or polled for, an enter that asks for them makes them. Its error is no answer.
-        // SAFETY: no signal mask is passed, so the call names no memory.
-        let _ = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None) };
+        // Where completions are deferred or polled for, an enter that asks for them makes them. Its
+        // error is no answer. SAFETY: no signal mask is passed, so the call names no memory.
+        let _ = unsafe {
+            ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None)
+        };
         None
     });
     match result {

@@ -1,6 +1,6 @@
 //! What the backends answer: a result, or a reason to go on or to try again.
 
-use super::flight::Ending;
+use super::in_flight::Ending;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Answer, Event};
 use crate::file::File;
@@ -58,9 +58,10 @@ impl<T: Default> Table<T> {
             Answer::CannotCarry => {
                 flight.to_side = true;
                 self.to_threads += 1;
-                // As an answer that is to be tried again: this time on the threads, unless it was called off, or another piece
-                // has decided it.
-                let whole = matches!(flight.operation.raw.shape(), Shape::Whole) && flight.ending == Ending::Natural;
+                // As an answer that is to be tried again: this time on the threads, unless it was
+                // called off, or another piece has decided it.
+                let whole = matches!(flight.operation.raw.shape(), Shape::Whole)
+                    && flight.ending == Ending::Natural;
                 match flight.progress.answered(event.token.piece(), -i64::from(libc::EAGAIN)) {
                     Some(round) if whole => self.again(key, round),
                     Some(round) => self.settle(key, round),
@@ -71,7 +72,8 @@ impl<T: Default> Table<T> {
             Answer::Expired => return self.end_early(key, Ending::TimedOut, backends),
         };
         if matches!(flight.operation.raw.shape(), Shape::Whole) {
-            // Without a length there are no pieces: the answer is the outcome, or a reason to ask again.
+            // Without a length there are no pieces: the answer is the outcome, or a reason to ask
+            // again.
             let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             flight.progress.answered(0, 0);
             if errno != 0 && flight.is_to_be_tried_again(errno) {
@@ -130,7 +132,8 @@ impl<T: Default> Table<T> {
             self.to_threads += 1;
             return self.again(key, Round { errno: libc::EAGAIN, ..round });
         }
-        // What was transferred before the error is the result, as for the system call, unless all was asked for.
+        // What was transferred before the error is the result, as for the system call, unless all
+        // was asked for.
         let result = if round.done > 0 && !flight.operation.exact {
             i64::try_from(round.done).unwrap_or(i64::MAX)
         } else {
@@ -149,7 +152,8 @@ impl<T: Default> Table<T> {
             flight.retries = 0;
         } else if matches!(round.errno, libc::EAGAIN | libc::EFAULT) {
             flight.retries = flight.retries.saturating_add(1);
-            if flight.retries > PATIENCE && !flight.to_side && self.backend != BackendKind::Threads {
+            if flight.retries > PATIENCE && !flight.to_side && self.backend != BackendKind::Threads
+            {
                 flight.to_side = true;
                 self.to_threads += 1;
             }
@@ -158,9 +162,12 @@ impl<T: Default> Table<T> {
         let before = flight.after.take();
         let limit = flight.progress.limit();
         flight.progress.restart(done, limit);
-        // The kernel cancelled it because what it was linked behind came back early; that one goes on, and so it waits again.
+        // The kernel cancelled it because what it was linked behind came back early; that one goes
+        // on, and so it waits again.
         let waits = round.errno == libc::ECANCELED
-            && before.is_some_and(|before| !matches!(self.slots.state(before), None | Some(State::Done)));
+            && before.is_some_and(|before| {
+                !matches!(self.slots.state(before), None | Some(State::Done))
+            });
         if waits {
             self.slots.set_state(key, State::Carried, State::Held);
             self.held += 1;
@@ -191,8 +198,10 @@ impl<T: Default> Table<T> {
         let complete = flight.succeeded();
         let next = flight.next.take();
         let drain = flight.operation.drain;
-        // A cancel ends the whole of the chain: it may stand behind a barrier, or a member before this one still runs.
-        let cancelled = flight.ending == Ending::Cancelled && flight.result == -i64::from(libc::ECANCELED);
+        // A cancel ends the whole of the chain: it may stand behind a barrier, or a member before
+        // this one still runs.
+        let cancelled =
+            flight.ending == Ending::Cancelled && flight.result == -i64::from(libc::ECANCELED);
         let always = flight.operation.always && !cancelled;
         let counted = std::mem::take(&mut flight.counted);
         let goes_on = std::mem::take(&mut flight.goes_on);
@@ -206,7 +215,9 @@ impl<T: Default> Table<T> {
                 self.go_on(next);
                 None
             }
-            Some(next) => self.break_off(next, if cancelled { Ending::Cancelled } else { Ending::Broken }),
+            Some(next) => {
+                self.break_off(next, if cancelled { Ending::Cancelled } else { Ending::Broken })
+            }
             None => None,
         };
         self.active -= usize::from(counted);

@@ -1,5 +1,6 @@
-//! The half of a queue that enters the kernel: its backend, the fallback pool beside it, and what is registered.
-//! What operations are in flight is the other half's business ([`Table`](super::Table)).
+//! The half of a queue that enters the kernel: its backend, the fallback pool beside it, and what
+//! is registered. What operations are in flight is the other half's business
+//! ([`Table`](super::Table)).
 
 use super::fixed::Fixed;
 use super::{BackendKind, Explanation, Options};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 /// Dropped by itself it is leaked; [`Table::shut_down`](super::Table::shut_down) ends both halves.
 pub struct Backends {
     pub(super) main: ManuallyDrop<Box<dyn Backend>>,
-    /// Threads for the operations that the main backend does not support; started at the first need.
+    /// Threads for the operations that the main backend does not support; started at the first
+    /// need.
     pub(super) side: ManuallyDrop<Option<Threads>>,
     /// Jobs that the main backend has not answered.
     pub(super) carried: usize,
@@ -73,20 +75,26 @@ impl Backends {
     pub fn explain(&self) -> Explanation {
         let mut explanation = self.explanation.clone();
         explanation.refusals.extend_from_slice(self.main.refusals());
-        explanation.refusals.extend_from_slice(self.side.as_ref().map_or(&[], |side| side.refusals()));
+        explanation
+            .refusals
+            .extend_from_slice(self.side.as_ref().map_or(&[], |side| side.refusals()));
         explanation
     }
 
     /// System calls made for I/O so far, by the threads too.
     pub fn system_calls(&self) -> u64 {
-        // A lock of the threads may have been taken when this process was forked, and then is for ever.
+        // A lock of the threads may have been taken when this process was forked, and then is for
+        // ever.
         match self.home.is_here() {
-            true => self.main.system_calls() + self.side.as_ref().map_or(0, |side| side.system_calls()),
+            true => {
+                self.main.system_calls() + self.side.as_ref().map_or(0, |side| side.system_calls())
+            }
             false => 0,
         }
     }
 
-    /// The descriptor that is readable when there may be something to reap: [`Queue::poll_fd`](super::Queue::poll_fd).
+    /// The descriptor that is readable when there may be something to reap:
+    /// [`Queue::poll_fd`](super::Queue::poll_fd).
     ///
     /// Errors: as there.
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
@@ -94,8 +102,8 @@ impl Backends {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
         let fd = self.main.poll_fd()?;
-        // The ring watches the threads' own descriptor. Later there might be none left for it, and then nothing would
-        // tell of what the threads have done.
+        // The ring watches the threads' own descriptor. Later there might be none left for it, and
+        // then nothing would tell of what the threads have done.
         if self.explanation.backend == BackendKind::Uring
             && let Some(side) = self.side()
         {
@@ -103,7 +111,8 @@ impl Backends {
         }
         self.polled = true;
         self.echo();
-        // SAFETY: the descriptor belongs to the backend, which lives at least as long as this borrow.
+        // SAFETY: the descriptor belongs to the backend, which lives at least as long as this
+        // borrow.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -129,8 +138,8 @@ impl Backends {
         self.side.as_ref().map_or(0, Threads::pending)
     }
 
-    /// Submits what the table has given, and gathers what has completed, for [`Table::sort_out`](super::Table::sort_out).
-    /// Does not wait.
+    /// Submits what the table has given, and gathers what has completed, for
+    /// [`Table::sort_out`](super::Table::sort_out). Does not wait.
     ///
     /// Errors: of the backend as a whole; nothing is lost by one.
     pub fn submit(&mut self) -> io::Result<()> {
@@ -173,8 +182,8 @@ impl Backends {
             (None, 1) => Some(Instant::now() + Duration::from_millis(1)),
             _ => until,
         };
-        // The threads are looked at last, and in any case: the main backend may have made the descriptor unreadable
-        // that told of them.
+        // The threads are looked at last, and in any case: the main backend may have made the
+        // descriptor unreadable that told of them.
         let entered = self.enter_main(want, until);
         self.enter_side(0, None)?;
         entered
@@ -183,7 +192,8 @@ impl Backends {
     pub(super) fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         let before = self.events.len();
         let entered = self.main.enter(want, until, &mut self.events);
-        let answered = self.events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
+        let answered =
+            self.events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
         self.carried = self.carried.saturating_sub(answered);
         entered
     }
@@ -195,7 +205,8 @@ impl Backends {
         }
     }
 
-    /// Timers of operations that the main backend has are with the threads where it has none of its own.
+    /// Timers of operations that the main backend has are with the threads where it has none of its
+    /// own.
     fn side_has_timers(&self) -> bool {
         self.side.is_some() && self.explanation.backend == BackendKind::Kaio
     }
@@ -204,8 +215,8 @@ impl Backends {
 impl Drop for Backends {
     fn drop(&mut self) {
         if self.is_over {
-            // SAFETY: this is the last use of the two. Jobs that they have not answered point into slots that are
-            // leaked with their table.
+            // SAFETY: this is the last use of the two. Jobs that they have not answered point into
+            // slots that are leaked with their table.
             unsafe {
                 ManuallyDrop::drop(&mut self.side);
                 ManuallyDrop::drop(&mut self.main);

@@ -1,12 +1,12 @@
-//! Giving operations to the backends: in pieces, linked, or to the threads that stand beside a backend which cannot
-//! carry them.
+//! Giving operations to the backends: in pieces, linked, or to the threads that stand beside a
+//! backend which cannot carry them.
 
 use super::fixed::Fixed;
-use super::flight::{Ending, Flight};
+use super::in_flight::{Ending, InFlight};
 use super::{BackendKind, Backends, Explanation, Table};
 use crate::backend::{Answer, Backend, Event, Job, NoRoom};
 use crate::file::{File, FileKind, Traits};
-use crate::op::{CURSOR, Kind, Operation, Raw, is_for_worker};
+use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use std::os::fd::IntoRawFd;
@@ -17,8 +17,8 @@ const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
 /// What has to be known of a file before a job on it is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// Nothing: a ring takes everything, but direct transfers at the file's own position, and long or durable ones through the
-    /// page cache in its own way.
+    /// Nothing: a ring takes everything, but direct transfers at the file's own position, and long
+    /// or durable ones through the page cache in its own way.
     Nothing,
     /// Whether it can be waited for: threads find out themselves what a bare descriptor is.
     OfFiles,
@@ -29,7 +29,9 @@ pub(super) enum Asks {
 impl Asks {
     pub(super) fn for_backend(explanation: &Explanation) -> Self {
         match explanation.backend {
-            BackendKind::Uring if !explanation.granted.contains(&Feature::IoPoll) => Self::Nothing,
+            BackendKind::Uring if !explanation.available.contains(&Feature::IoPoll) => {
+                Self::Nothing
+            }
             #[cfg(feature = "testing")]
             BackendKind::Null => Self::Nothing,
             BackendKind::Threads => Self::OfFiles,
@@ -40,7 +42,9 @@ impl Asks {
     #[inline]
     fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
         match (self, file) {
-            (Self::Nothing, _) if raw.offset() != Some(CURSOR) && !is_for_worker(raw) => UNKNOWN,
+            (Self::Nothing, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
+                UNKNOWN
+            }
             (Self::OfFiles, None) => UNKNOWN,
             (_, Some(file)) => file.traits(),
             (Self::Nothing | Self::OfDescriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
@@ -50,7 +54,7 @@ impl Asks {
 
 /// A job for a backend.
 #[inline]
-fn job<T>(asks: Asks, fixed: &Fixed, key: Key, flight: &Flight<T>, raw: Raw, piece: u8) -> Job {
+fn job<T>(asks: Asks, fixed: &Fixed, key: Key, flight: &InFlight<T>, raw: Raw, piece: u8) -> Job {
     let file = flight.operation.file.as_ref();
     let traits = asks.traits(file, &raw);
     let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
@@ -75,8 +79,9 @@ impl<T: Default> Table<T> {
             let carried = if flight.plain {
                 let job = job(self.asks, &backends.fixed, key, flight, flight.operation.raw, 0);
                 if backends.main.can_carry(&job) {
-                    // SAFETY: the operation owns what the job points at, or its owner has promised for it, and stays in its
-                    // slot until the job has been answered; slots are leaked rather than freed when the queue goes before that.
+                    // SAFETY: the operation owns what the job points at, or its owner has promised
+                    // for it, and stays in its slot until the job has been answered; slots are
+                    // leaked rather than freed when the queue goes before that.
                     let carried = unsafe { backends.main.carry(&job) };
                     if carried.is_ok() {
                         *state = State::Carried;
@@ -104,7 +109,9 @@ impl<T: Default> Table<T> {
             self.finish(key, -i64::from(errno));
             return Ok(());
         }
-        if self.slots.get(key).is_some_and(|flight| flight.next.is_some()) && self.carry_chain(key, backends) {
+        if self.slots.get(key).is_some_and(|flight| flight.next.is_some())
+            && self.carry_chain(key, backends)
+        {
             return Ok(());
         }
         if let Some(flight) = self.slots.get_mut(key)
@@ -125,7 +132,9 @@ impl<T: Default> Table<T> {
             let to_side = flight.to_side || !backends.main.can_carry(&job);
             let carried = if to_side {
                 let ring = self.backend == BackendKind::Uring;
-                if let (Some(at), Some(side), 0) = (job.deadline.filter(|_| ring), backends.side(), piece.number) {
+                if let (Some(at), Some(side), 0) =
+                    (job.deadline.filter(|_| ring), backends.side(), piece.number)
+                {
                     side.set_timer(job.token, at);
                 }
                 carry_beside(&job, backends)
@@ -166,7 +175,8 @@ impl<T: Default> Table<T> {
                 && flight.ending == Ending::Natural
                 && flight.operation.timeout.is_none()
                 && !(flight.operation.always && flight.next.is_some())
-                && !(flight.operation.raw.kind() == Kind::Close && flight.operation.file.is_some())
+                && !(flight.operation.raw.opcode() == Opcode::Close
+                    && flight.operation.file.is_some())
                 && !flight.to_side
                 && ends_by_itself(&flight.operation)
                 && backends.main.can_link(&job);
@@ -191,7 +201,10 @@ impl<T: Default> Table<T> {
             at = flight.next;
             let Some(flight) = self.slots.get(key) else { return true };
             let raw = flight.piece(piece);
-            let job = Job { link: at.is_some(), ..job(self.asks, &backends.fixed, key, flight, raw, piece.number) };
+            let job = Job {
+                link: at.is_some(),
+                ..job(self.asks, &backends.fixed, key, flight, raw, piece.number)
+            };
             // SAFETY: as for a single job.
             let carried = unsafe { backends.main.carry(&job) };
             debug_assert!(carried.is_ok(), "there was room for the chain");
@@ -231,7 +244,10 @@ impl<T: Default> Table<T> {
 
     fn set_deadline(&mut self, key: Key, backends: &mut Backends) {
         let Some(flight) = self.slots.get_mut(key) else { return };
-        let limit = flight.operation.timeout.map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.get()));
+        let limit = flight
+            .operation
+            .timeout
+            .map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.get()));
         // A limit that the clock cannot express is none.
         let Some(at) = Instant::now().checked_add(limit) else { return };
         flight.deadline = Some(at);
@@ -243,7 +259,8 @@ impl<T: Default> Table<T> {
                     side.set_timer(token, at);
                 }
             }
-            // The one keeps it itself (or the threads do, when it has to go there), the other needs no time.
+            // The one keeps it itself (or the threads do, when it has to go there), the other needs
+            // no time.
             BackendKind::Uring => {}
             #[cfg(feature = "testing")]
             BackendKind::Null => {}
@@ -256,7 +273,8 @@ fn carry_beside(job: &Job, backends: &mut Backends) -> Result<(), NoRoom> {
         // SAFETY: as for the main backend.
         Some(side) => unsafe { side.carry(job) },
         None => {
-            // Not even a lock and a descriptor are to be had: done here and now rather than not at all.
+            // Not even a lock and a descriptor are to be had: done here and now rather than not at
+            // all.
             let answer = Answer::Result(job.raw.call());
             backends.events.push(Event { token: job.token, answer });
             Ok(())
@@ -264,11 +282,11 @@ fn carry_beside(job: &Job, backends: &mut Backends) -> Result<(), NoRoom> {
     }
 }
 
-/// True for what does not wait for somebody else. Nothing else is linked: the kernel cannot cancel what stands behind another
-/// operation, and would begin it long after its owner has called it off.
+/// True for what does not wait for somebody else. Nothing else is linked: the kernel cannot cancel
+/// what stands behind another operation, and would begin it long after its owner has called it off.
 fn ends_by_itself(operation: &Operation) -> bool {
-    match operation.raw.kind() {
-        Kind::Poll | Kind::Timeout | Kind::Open => false,
+    match operation.raw.opcode() {
+        Opcode::Poll | Opcode::Timeout | Opcode::Open => false,
         _ if operation.raw.is_transfer() => {
             operation.file.as_ref().is_some_and(|file| file.traits().kind == FileKind::Storage)
         }

@@ -3,28 +3,39 @@
 use super::Table;
 use crate::slots::State;
 
-/// A table of at most so many slots is looked through each time; a larger one each time that so many have been pushed.
+/// A table of at most so many slots is looked through each time; a larger one each time that so
+/// many have been pushed.
 const FEW: usize = 64;
 const NOW_AND_THEN: u64 = 1024;
 
 impl<T: Default> Table<T> {
-    /// Holds the counts against each other, and now and then against the slots, so that debug builds stay fast.
+    /// Holds the counts against each other, and now and then against the slots, so that debug
+    /// builds stay fast.
     ///
     /// # Panics
     ///
     /// If they disagree.
     pub(super) fn check_now_and_then(&self) {
         let counts = self.counts();
-        assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight, "{counts:?}");
+        assert_eq!(
+            counts.pushed,
+            counts.delivered + counts.orphaned + counts.in_flight,
+            "{counts:?}"
+        );
         // (What is retried behind another one of its chain is active and held.)
         let known = self.new + self.ready + self.active + self.held + self.staged.len();
-        assert!(self.in_flight() <= known, "{} in flight, of which {known} are known", self.in_flight());
+        assert!(
+            self.in_flight() <= known,
+            "{} in flight, of which {known} are known",
+            self.in_flight()
+        );
         if self.slots.allocated() <= FEW || counts.pushed.is_multiple_of(NOW_AND_THEN) {
             self.check();
         }
     }
 
-    /// Holds all that is counted, and what is listed, against the slots. It allocates nothing: some tests count that.
+    /// Holds all that is counted, and what is listed, against the slots. It allocates nothing: some
+    /// tests count that.
     ///
     /// # Panics
     ///
@@ -33,7 +44,9 @@ impl<T: Default> Table<T> {
         let (mut new, mut held, mut done, mut active, mut abandoned) = (0, 0, 0, 0, 0);
         let (mut draining, mut in_flight) = (false, 0);
         for key in self.slots.keys() {
-            let (Some(state), Some(flight)) = (self.slots.state(key), self.slots.get(key)) else { continue };
+            let (Some(state), Some(flight)) = (self.slots.state(key), self.slots.get(key)) else {
+                continue;
+            };
             in_flight += 1;
             match state {
                 State::Free => unreachable!("a free slot has no key"),
@@ -47,15 +60,29 @@ impl<T: Default> Table<T> {
                     continue;
                 }
                 State::Held => held += usize::from(!self.staged.contains(&key)),
-                State::Queued => assert!(self.pending.contains(&key), "{key:?} is queued, and nobody will submit it"),
+                State::Queued => assert!(
+                    self.pending.contains(&key),
+                    "{key:?} is queued, and nobody will submit it"
+                ),
                 State::Carried => assert!(flight.counted, "{key:?} is submitted, and not active"),
             }
             active += usize::from(flight.counted);
             abandoned += usize::from(flight.abandoned);
             draining |= flight.operation.drain && flight.counted;
         }
-        let counted = (self.in_flight(), self.new, self.held, self.ready, self.active, self.abandoned, self.draining);
+        let counted = (
+            self.in_flight(),
+            self.new,
+            self.held,
+            self.ready,
+            self.active,
+            self.abandoned,
+            self.draining,
+        );
         let found = (in_flight, new, held, done, active, abandoned, draining);
-        assert_eq!(counted, found, "in flight, new, held, ready, active, abandoned, draining: counted, and found");
+        assert_eq!(
+            counted, found,
+            "in flight, new, held, ready, active, abandoned, draining: counted, and found"
+        );
     }
 }

@@ -4,7 +4,7 @@ use super::OpId;
 use crate::buffer::{Buffer, SpareCapacity};
 use crate::error::Error;
 use crate::file::File;
-use crate::op::{Held, Kind, Metadata, Vectored};
+use crate::op::{Held, Metadata, Opcode, Vectored};
 
 /// The answer to one operation: its result, and the buffer that it owned.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Completion {
     /// The caller's own number.
     pub user_data: u64,
     /// Which operation it was.
-    pub kind: Kind,
+    pub opcode: Opcode,
     /// Bytes for transfers, readiness for a poll, else 0; or why it failed.
     pub result: Result<u64, Error>,
     pub(super) held: Held,
@@ -28,7 +28,8 @@ impl Completion {
         self.held.into_buffer()
     }
 
-    /// The buffer of a read into spare capacity: it has grown by what was read, or is as it was after an error.
+    /// The buffer of a read into spare capacity: it has grown by what was read, or is as it was
+    /// after an error.
     pub fn into_spare(self) -> Option<SpareCapacity> {
         self.held.into_spare()
     }
@@ -40,13 +41,13 @@ impl Completion {
 
     /// The file of an open, or why there is none. For any other operation, its error, or EINVAL.
     pub fn into_file(self) -> Result<File, Error> {
-        let none = Error::new(libc::EINVAL, self.kind);
+        let none = Error::new(libc::EINVAL, self.opcode);
         self.result.and(self.opened.ok_or(none))
     }
 
     /// The answer of a statx, or why there is none. For any other operation, its error, or EINVAL.
     pub fn into_metadata(self) -> Result<Metadata, Error> {
-        let none = Error::new(libc::EINVAL, self.kind);
+        let none = Error::new(libc::EINVAL, self.opcode);
         self.result.and(match self.held {
             Held::Statx { metadata, .. } => Ok(*metadata),
             _ => Err(none),

@@ -1,6 +1,6 @@
 //! The end before the end: cancelling operations, giving them up, closing and dropping the queue.
 
-use super::flight::{Ending, Flight};
+use super::in_flight::{Ending, InFlight};
 use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
 use crate::backend::idle::Idle;
@@ -66,7 +66,8 @@ impl<T: Default> Table<T> {
                 for number in flight.progress.numbers() {
                     let token = Token::new(key, number);
                     let side = backends.side.as_mut().filter(|_| to_side);
-                    // The pieces before the one that the main backend could not carry are still there.
+                    // The pieces before the one that the main backend could not carry are still
+                    // there.
                     if side.is_none() || mixed {
                         backends.main.cancel(token);
                     }
@@ -79,7 +80,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// As [`Queue::close`](super::Queue::close). Operations that have not been started stay as they are.
+    /// As [`Queue::close`](super::Queue::close). Operations that have not been started stay as they
+    /// are.
     pub fn close(&mut self, backends: &mut Backends, wait: Duration) -> io::Result<usize> {
         if !self.home.is_here() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
@@ -93,8 +95,9 @@ impl<T: Default> Table<T> {
         Ok(self.unfinished())
     }
 
-    /// The beginning of [`close`](Self::close), for a table under a lock: starts no more operations, and cancels all
-    /// that is in flight. It is followed by [`Backends::wait`] without the lock, and [`waited`](Self::waited), for as long as
+    /// The beginning of [`close`](Self::close), for a table under a lock: starts no more
+    /// operations, and cancels all that is in flight. It is followed by [`Backends::wait`] without
+    /// the lock, and [`waited`](Self::waited), for as long as
     /// [`goes_on_closing`](Self::goes_on_closing) says so.
     pub fn begin_close(&mut self, backends: &mut Backends) {
         self.closed = true;
@@ -118,7 +121,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Operations that were started and are not done. Abandoned ones count, though nobody is handed their completions.
+    /// Operations that were started and are not done. Abandoned ones count, though nobody is handed
+    /// their completions.
     fn unfinished(&self) -> usize {
         self.slots.in_flight() - self.ready - self.new
     }
@@ -137,7 +141,7 @@ impl<T: Default> Table<T> {
             feature,
             errno: errno_of(error),
             meaning: "the backend failed while it was in use, and was closed: nothing is taken any more".into(),
-            mend: "find what refuses its system calls since (a seccomp filter, a security module), and start anew"
+            fix: "find what refuses its system calls since (a seccomp filter, a security module), and start anew"
                 .into(),
         });
         for key in self.slots.keys().collect::<Vec<_>>() {
@@ -153,7 +157,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Ends the main backend, which cannot be entered, and answers what it will not answer any more.
+    /// Ends the main backend, which cannot be entered, and answers what it will not answer any
+    /// more.
     fn end_main(&mut self, backends: &mut Backends, until: Instant) {
         let nothing: Box<dyn Backend> = Box::<Idle>::default();
         let main = std::mem::replace(&mut *backends.main, nothing);
@@ -162,7 +167,10 @@ impl<T: Default> Table<T> {
         backends.ring_fd = None;
         backends.carried = 0;
         self.sort_out(backends);
-        while backends.beside() > 0 && Instant::now() < until && backends.enter_side(1, Some(until)).is_ok() {
+        while backends.beside() > 0
+            && Instant::now() < until
+            && backends.enter_side(1, Some(until)).is_ok()
+        {
             self.sort_out(backends);
         }
         if !over {
@@ -173,7 +181,8 @@ impl<T: Default> Table<T> {
             let Some((state, flight)) = self.slots.entry(key) else { continue };
             let is_theirs = flight.to_side && threads_have_it;
             if !matches!(state, State::New | State::Done) && !is_theirs {
-                // Whether a close took place is not known: to close the number again might hit somebody else's file.
+                // Whether a close took place is not known: to close the number again might hit
+                // somebody else's file.
                 flight.owns_descriptor = false;
                 self.finish_wherever(key, libc::ECANCELED);
             }
@@ -182,20 +191,23 @@ impl<T: Default> Table<T> {
 
     /// An operation fails, which may still wait for others.
     fn finish_wherever(&mut self, key: Key, errno: i32) {
-        // One behind another of its chain is counted as held; one behind a barrier stands in `staged`.
+        // One behind another of its chain is counted as held; one behind a barrier stands in
+        // `staged`.
         if self.slots.state(key) == Some(State::Held) && !self.staged.contains(&key) {
             self.held -= 1;
         }
         self.finish(key, -i64::from(errno));
     }
 
-    /// The end of both halves: closes, and lets them be freed if nothing is in flight after `wait`; else what the kernel
-    /// may still touch is leaked. Results that have not been taken, and operations that have not been started, are dropped.
+    /// The end of both halves: closes, and lets them be freed if nothing is in flight after `wait`;
+    /// else what the kernel may still touch is leaked. Results that have not been taken, and
+    /// operations that have not been started, are dropped.
     pub fn shut_down(&mut self, backends: &mut Backends, wait: Duration) {
         if !self.home.is_here() || self.is_over {
             return; // All of it is the parent's, or over.
         }
-        // A queue that cannot be closed is one whose kernel side does not answer: then nothing is freed.
+        // A queue that cannot be closed is one whose kernel side does not answer: then nothing is
+        // freed.
         let left = self.close(backends, wait).unwrap_or(usize::MAX);
         self.is_over = left == 0 && !self.leaks;
         // Giving a KAIO context back waits for what is in it, without a bound.
@@ -203,7 +215,7 @@ impl<T: Default> Table<T> {
         if self.is_over {
             for key in self.slots.keys().collect::<Vec<_>>() {
                 match self.slots.state(key) {
-                    Some(State::New) => drop(self.slots.orphan(key, Flight::withdraw)),
+                    Some(State::New) => drop(self.slots.orphan(key, InFlight::withdraw)),
                     _ => drop(self.slots.orphan(key, |flight| flight.orphan(key))),
                 }
             }

@@ -34,9 +34,12 @@ impl Registered {
     /// The index of these bytes, if they lie under one.
     #[inline]
     fn index(&self, addr: usize, len: usize) -> Option<u16> {
-        let from = addr.checked_sub(self.start).filter(|from| *from < self.len && len <= self.len - from)?;
+        let from = addr
+            .checked_sub(self.start)
+            .filter(|from| *from < self.len && len <= self.len - from)?;
         let number = from / self.span;
-        (len > 0 && (from + len - 1) / self.span == number).then_some(self.first_index + number as u16)
+        (len > 0 && (from + len - 1) / self.span == number)
+            .then_some(self.first_index + number as u16)
     }
 }
 
@@ -80,12 +83,22 @@ impl Backends {
         let span = (LARGEST / arena.block_size()).max(1) * arena.block_size();
         let memory: Vec<libc::iovec> = (0..len)
             .step_by(span)
-            .map(|from| libc::iovec { iov_base: start.wrapping_add(from).cast(), iov_len: span.min(len - from) })
+            .map(|from| libc::iovec {
+                iov_base: start.wrapping_add(from).cast(),
+                iov_len: span.min(len - from),
+            })
             .collect();
-        // SAFETY: `fixed` keeps the arena, and with it the memory, until after the queue's drop has dropped the backend; blocks
-        // that are in flight beyond that are leaked and keep it for ever.
+        // SAFETY: `fixed` keeps the arena, and with it the memory, until after the queue's drop has
+        // dropped the backend; blocks that are in flight beyond that are leaked and keep it for
+        // ever.
         let first_index = unsafe { self.register(&memory) }?;
-        self.fixed.memory.push(Registered { start: start.addr(), len, first_index, span, _arena: Some(arena.clone()) });
+        self.fixed.memory.push(Registered {
+            start: start.addr(),
+            len,
+            first_index,
+            span,
+            _arena: Some(arena.clone()),
+        });
         Ok(())
     }
 
@@ -96,7 +109,10 @@ impl Backends {
     /// As there.
     unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
         self.here(Feature::FixedBuffers)?;
-        if memory.iter().any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST) {
+        if memory
+            .iter()
+            .any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST)
+        {
             return Err(self.refused(Feature::FixedBuffers, libc::EINVAL));
         }
         // SAFETY: the caller keeps the memory.
@@ -137,9 +153,12 @@ impl Backends {
         Ok(())
     }
 
-    /// Ends a file's registration, of which no operation is in flight; false if it was not registered.
+    /// Ends a file's registration, of which no operation is in flight; false if it was not
+    /// registered.
     fn unregister(&mut self, file: &File) -> bool {
-        let Some(at) = self.fixed.files.iter().position(|(one, _)| one.identity() == file.identity()) else {
+        let Some(at) =
+            self.fixed.files.iter().position(|(one, _)| one.identity() == file.identity())
+        else {
             return false;
         };
         let (_, index) = self.fixed.files.swap_remove(at);
@@ -147,7 +166,8 @@ impl Backends {
         true
     }
 
-    /// A forked child has the ring's descriptor, and would change what is registered for its parent.
+    /// A forked child has the ring's descriptor, and would change what is registered for its
+    /// parent.
     fn here(&self, feature: Feature) -> Result<(), Refusal> {
         if self.home.is_here() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
@@ -159,54 +179,59 @@ impl Backends {
     }
 
     fn grant(&mut self, feature: Feature) {
-        if !self.explanation.granted.contains(&feature) {
-            self.explanation.granted.push(feature);
+        if !self.explanation.available.contains(&feature) {
+            self.explanation.available.push(feature);
         }
     }
 }
 
 impl Queue {
-    /// Registers an arena's memory as fixed buffers: reads into and writes from its blocks then use `READ_FIXED` and
-    /// `WRITE_FIXED` by themselves. The queue keeps the arena's memory from then on.
+    /// Registers an arena's memory as fixed buffers: reads into and writes from its blocks then use
+    /// `READ_FIXED` and `WRITE_FIXED` by themselves. The queue keeps the arena's memory from then
+    /// on.
     ///
-    /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are buffers like any other then.
-    /// EOPNOTSUPP where there is no ring; ECHILD in a forked child; ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
+    /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are
+    /// buffers like any other then. EOPNOTSUPP where there is no ring; ECHILD in a forked child;
+    /// ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
         self.backends.register_arena(arena)
     }
 
-    /// Registers memory of the caller's as fixed buffers, for interfaces to other languages: reads and writes whose bytes lie in one
-    /// element of `memory` then use it by themselves.
+    /// Registers memory of the caller's as fixed buffers, for interfaces to other languages: reads
+    /// and writes whose bytes lie in one element of `memory` then use it by themselves.
     ///
-    /// Errors: as for [`register_arena`](Self::register_arena), nothing being registered then; EINVAL for an element that is
-    /// empty or longer than 1 GiB.
+    /// Errors: as for [`register_arena`](Self::register_arena), nothing being registered then;
+    /// EINVAL for an element that is empty or longer than 1 GiB.
     ///
     /// # Safety
     ///
-    /// The memory must stay mapped until the queue has been dropped, and for ever if operations were in flight then that would not end.
+    /// The memory must stay mapped until the queue has been dropped, and for ever if operations
+    /// were in flight then that would not end.
     pub unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
         // SAFETY: the caller keeps the memory.
         unsafe { self.backends.register_memory(memory) }
     }
 
-    /// Registers a file: operations on it then use its index by themselves, and the kernel need not look its descriptor up.
-    /// The queue holds the file until it is unregistered or the queue is dropped.
+    /// Registers a file: operations on it then use its index by themselves, and the kernel need not
+    /// look its descriptor up. The queue holds the file until it is unregistered or the queue is
+    /// dropped.
     ///
     /// Errors: as for [`register_arena`](Self::register_arena); 64 files at most.
     pub fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
         self.backends.register_file(file)
     }
 
-    /// Ends a file's registration. False if it was not registered, if operations on it are in flight, which may still
-    /// name its index, and in a forked child.
+    /// Ends a file's registration. False if it was not registered, if operations on it are in
+    /// flight, which may still name its index, and in a forked child.
     pub fn unregister_file(&mut self, file: &File) -> bool {
         if !self.table.home.is_here() {
             return false;
         }
         let same = |one: &File| one.identity() == file.identity();
         let slots = &self.table.slots;
-        let in_use =
-            slots.keys().any(|key| slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same));
+        let in_use = slots.keys().any(|key| {
+            slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same)
+        });
         !in_use && self.backends.unregister(file)
     }
 }

@@ -1,5 +1,5 @@
-//! The life of an operation in its slot, on the null backend with and without faults, against a model: random steps of
-//! many operations, with ids whose life is over among them.
+//! The life of an operation in its slot, on the null backend with and without faults, against a
+//! model: random steps of many operations, with ids whose life is over among them.
 
 use super::{BackendKind, Completion, GivenUp, OpId, Options, Table};
 use crate::FaultPlan;
@@ -53,7 +53,12 @@ fn plan() -> impl Strategy<Value = Option<FaultPlan>> {
     let rate = || prop_oneof![Just(0u16), 1u16..400];
     let plan = (any::<u64>(), rate(), rate(), rate(), rate(), rate()).prop_map(
         |(seed, short, errors, retryable, delay, reorder)| {
-            FaultPlan::new(seed).short(short).errors(errors).retryable(retryable).delay(delay, 3).reorder(reorder)
+            FaultPlan::new(seed)
+                .short(short)
+                .errors(errors)
+                .retryable(retryable)
+                .delay(delay, 3)
+                .reorder(reorder)
         },
     );
     prop::option::of(plan)
@@ -91,7 +96,17 @@ impl Life {
         let (table, backends) = options.build_halves().unwrap();
         let file = File::open("/dev/null").unwrap();
         let (chains, live, ids, over) = Default::default();
-        Self { table, backends, file, chains, live, ids, over, outcomes: Vec::new(), owned: Vec::new() }
+        Self {
+            table,
+            backends,
+            file,
+            chains,
+            live,
+            ids,
+            over,
+            outcomes: Vec::new(),
+            owned: Vec::new(),
+        }
     }
 
     fn operation(&mut self, kind: u8, options: u8) -> (Operation, Number) {
@@ -110,8 +125,12 @@ impl Life {
         };
         let operation = if options & 1 != 0 { operation.exact() } else { operation };
         let operation = if options & 14 == 2 { operation.drain() } else { operation };
-        let operation = if options & 48 == 16 { operation.always() } else { operation };
-        let operation = if options & 192 == 64 { operation.timeout(Duration::from_secs(3600)) } else { operation };
+        let operation = if options & 48 == 16 { operation.continue_on_error() } else { operation };
+        let operation = if options & 192 == 64 {
+            operation.timeout(Duration::from_secs(3600))
+        } else {
+            operation
+        };
         (operation.user_data(number), number)
     }
 
@@ -129,7 +148,11 @@ impl Life {
         let (number, _) = self.live[&id];
         self.outcome(id, completion.user_data, number);
         if let Some(buffer) = completion.into_buffer() {
-            assert_eq!(buffer.as_slice(), number.to_le_bytes().repeat(8), "another operation's buffer");
+            assert_eq!(
+                buffer.as_slice(),
+                number.to_le_bytes().repeat(8),
+                "another operation's buffer"
+            );
         }
     }
 
@@ -216,8 +239,16 @@ impl Life {
             Step::Stale(at) => {
                 let id = self.over[at % self.over.len()];
                 let (table, backends) = (&mut self.table, &mut self.backends);
-                assert!(table.attachment(id).is_none() && table.operation(id).is_none() && table.is_new(id).is_none());
-                assert!(table.take(id).is_none() && table.give_up(id).is_none() && !table.cancel(backends, id));
+                assert!(
+                    table.attachment(id).is_none()
+                        && table.operation(id).is_none()
+                        && table.is_new(id).is_none()
+                );
+                assert!(
+                    table.take(id).is_none()
+                        && table.give_up(id).is_none()
+                        && !table.cancel(backends, id)
+                );
                 table.start(id);
                 table.start_chain(&[id]);
             }
@@ -229,7 +260,10 @@ impl Life {
         self.table.check();
         let counts = self.table.counts();
         let over = self.outcomes.iter().map(|outcomes| u64::from(*outcomes)).sum::<u64>();
-        assert_eq!((counts.pushed, counts.in_flight), (self.outcomes.len() as u64, self.live.len() as u64));
+        assert_eq!(
+            (counts.pushed, counts.in_flight),
+            (self.outcomes.len() as u64, self.live.len() as u64)
+        );
         assert_eq!(counts.delivered + counts.orphaned, over);
         for (id, (number, phase)) in &self.live {
             assert_eq!(self.table.is_new(*id), Some(*phase == Phase::New));
@@ -256,7 +290,10 @@ impl Life {
         self.table.shut_down(&mut self.backends, Duration::ZERO);
         assert!(self.table.is_over);
         assert!(self.outcomes.iter().all(|outcomes| *outcomes == 1), "{:?}", self.outcomes);
-        assert!(self.owned.iter().all(|owned| Arc::strong_count(owned) == 1), "a closure is left over");
+        assert!(
+            self.owned.iter().all(|owned| Arc::strong_count(owned) == 1),
+            "a closure is left over"
+        );
     }
 }
 

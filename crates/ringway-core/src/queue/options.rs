@@ -33,8 +33,8 @@ pub enum BackendKind {
     Kaio,
     /// Threads that make blocking calls.
     Threads,
-    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and benchmarks, with the
-    /// feature `testing`; only code chooses it, never the environment.
+    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and
+    /// benchmarks, with the feature `testing`; only code chooses it, never the environment.
     #[cfg(feature = "testing")]
     Null,
 }
@@ -61,18 +61,21 @@ impl fmt::Display for BackendKind {
 impl FromStr for BackendKind {
     type Err = String;
 
-    /// The name of a backend that does what it is asked: text comes from the environment and from users,
-    /// and so `Null` is chosen in code alone.
+    /// The name of a backend that does what it is asked: text comes from the environment and from
+    /// users, and so `Null` is chosen in code alone.
     fn from_str(name: &str) -> Result<Self, String> {
         [Self::Uring, Self::Kaio, Self::Threads]
             .into_iter()
             .find(|kind| kind.name() == name)
-            .ok_or_else(|| format!("`{name}` is not a backend; the accepted values are uring, kaio, threads"))
+            .ok_or_else(|| {
+                format!("`{name}` is not a backend; the accepted values are uring, kaio, threads")
+            })
     }
 }
 
-/// A kernel thread that polls the submission queue, so that submitting needs no system call (`IORING_SETUP_SQPOLL`).
-/// It keeps a processor busy for as long as there is work, and a while longer.
+/// A kernel thread that polls the submission queue, so that submitting needs no system call
+/// (`IORING_SETUP_SQPOLL`). It keeps a processor busy for as long as there is work, and a while
+/// longer.
 #[derive(Clone, Copy, Debug)]
 pub struct SqPoll {
     /// How long it polls without work before it sleeps; whole milliseconds.
@@ -142,28 +145,29 @@ impl Options {
         Self::default()
     }
 
-    /// This backend or an error. Without it, `RINGWAY_BACKEND` forces one, and without that the best is
-    /// taken that passes a real read: uring, kaio, threads.
+    /// This backend or an error. Without it, `RINGWAY_BACKEND` forces one, and without that the
+    /// best is taken that passes a real read: uring, kaio, threads.
     pub fn backend(mut self, backend: BackendKind) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// Entries of the submission queue: the most operations that one system call submits. They cost locked memory
-    /// (`RLIMIT_MEMLOCK`), about 200 bytes each with their completions. Default 64.
+    /// Entries of the submission queue: the most operations that one system call submits. They cost
+    /// locked memory (`RLIMIT_MEMLOCK`), about 200 bytes each with their completions. Default 64.
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
         self
     }
 
-    /// Entries of the completion queue; default four times those of the submission queue. More completions than this at once are
-    /// kept by the kernel, at some cost.
+    /// Entries of the completion queue; default four times those of the submission queue. More
+    /// completions than this at once are kept by the kernel, at some cost.
     pub fn completion_entries(mut self, entries: u32) -> Self {
         self.completion_entries = Some(entries);
         self
     }
 
-    /// The most operations in flight: a push beyond them is answered with `Full`. Default 1024, at most 16 777 215.
+    /// The most operations in flight: a push beyond them is answered with `Full`. Default 1024, at
+    /// most 16 777 215.
     pub fn in_flight(mut self, cap: u32) -> Self {
         self.in_flight = cap;
         self
@@ -175,10 +179,11 @@ impl Options {
         self
     }
 
-    /// Shares the kernel threads of another queue, its SQPOLL thread and io-wq workers (`IORING_SETUP_ATTACH_WQ`).
-    /// Refused, with the reason kept, when that queue has no ring.
+    /// Shares the kernel threads of another queue, its SQPOLL thread and io-wq workers
+    /// (`IORING_SETUP_ATTACH_WQ`). Refused, with the reason kept, when that queue has no ring.
     pub fn attach(mut self, other: &Queue) -> Self {
-        // A queue without a ring is attached to by a descriptor that is none: the kernel's refusal is the explanation.
+        // A queue without a ring is attached to by a descriptor that is none: the kernel's refusal
+        // is the explanation.
         self.attach = other
             .ring_fd()
             .map(|fd| {
@@ -191,17 +196,19 @@ impl Options {
         self
     }
 
-    /// Polls the device for completions instead of waiting for its interrupt (`IORING_SETUP_IOPOLL`). It needs `file` to be open for
-    /// direct I/O on a device with poll queues; a real read of it decides. Everything but direct transfers then goes to the
-    /// threads, waiting spins, and there is no descriptor to poll.
+    /// Polls the device for completions instead of waiting for its interrupt
+    /// (`IORING_SETUP_IOPOLL`). It needs `file` to be open for direct I/O on a device with poll
+    /// queues; a real read of it decides. Everything but direct transfers then goes to the threads,
+    /// waiting spins, and there is no descriptor to poll.
     pub fn iopoll(mut self, file: &File) -> Self {
         self.iopoll = Some(file.clone());
         self
     }
 
-    /// Only the thread that builds the queue will use it, to submit and to wait. The kernel may then leave completions
-    /// to that thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1; before that `COOP_TASKRUN`), and answers EEXIST to any
-    /// other. Without this option completions interrupt the thread that submitted: another one may be waiting for them.
+    /// Only the thread that builds the queue will use it, to submit and to wait. The kernel may
+    /// then leave completions to that thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1; before that
+    /// `COOP_TASKRUN`), and answers EEXIST to any other. Without this option completions interrupt
+    /// the thread that submitted: another one may be waiting for them.
     pub fn single_issuer(mut self, yes: bool) -> Self {
         self.single_issuer = yes;
         self
@@ -213,23 +220,25 @@ impl Options {
         self
     }
 
-    /// The most io-wq workers, kernel threads for what cannot be done without blocking: for files, and for the rest (5.15).
-    /// 0 leaves the kernel's own limit. Those that hang in a file system do not count: the limit for files is raised
-    /// for them, to at most 1024.
+    /// The most io-wq workers, kernel threads for what cannot be done without blocking: for files,
+    /// and for the rest (5.15). 0 leaves the kernel's own limit. Those that hang in a file system
+    /// do not count: the limit for files is raised for them, to at most 1024.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.io_wq_workers = Some([files, rest]);
         self
     }
 
-    /// The most threads, on the threads backend and beside the others. Default 64. They are started as work needs them, and end
-    /// when there is none. Not counted are threads that hang in a system call, and those of operations that may wait for
-    /// ever (opens of FIFOs, blocking calls of streams): at most 1024 each. Beyond that, such an open is answered EAGAIN.
+    /// The most threads, on the threads backend and beside the others. Default 64. They are started
+    /// as work needs them, and end when there is none. Not counted are threads that hang in a
+    /// system call, and those of operations that may wait for ever (opens of FIFOs, blocking calls
+    /// of streams): at most 1024 each. Beyond that, such an open is answered EAGAIN.
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The most threads for fsync and its kin, which have a lane of their own. Default 4; those that hang are not counted.
+    /// The most threads for fsync and its kin, which have a lane of their own. Default 4; those
+    /// that hang are not counted.
     pub fn sync_threads(mut self, threads: u32) -> Self {
         self.sync_threads = threads;
         self
@@ -248,26 +257,29 @@ impl Options {
         self
     }
 
-    /// How long dropping the queue waits for operations in flight that will not be cancelled. What is in flight after that
-    /// is leaked, never freed. Default five seconds.
+    /// How long dropping the queue waits for operations in flight that will not be cancelled. What
+    /// is in flight after that is leaked, never freed. Default five seconds.
     pub fn close_wait(mut self, wait: Duration) -> Self {
         self.close_wait = wait;
         self
     }
 
-    /// Makes the queue. With [`single_issuer`](Self::single_issuer), on the thread that will use it.
+    /// Makes the queue. With [`single_issuer`](Self::single_issuer), on the thread that will use
+    /// it.
     ///
     /// Blocks for some system calls, a real read among them.
     ///
-    /// Errors: [`BuildError::Refused`] when a forced backend is refused, or anything at all in strict mode;
-    /// [`BuildError::Invalid`] for numbers out of range, or a name that `RINGWAY_BACKEND` cannot have.
+    /// Errors: [`BuildError::Refused`] when a forced backend is refused, or anything at all in
+    /// strict mode; [`BuildError::Invalid`] for numbers out of range, or a name that
+    /// `RINGWAY_BACKEND` cannot have.
     pub fn build(&self) -> Result<Queue, BuildError> {
         let made = self.make_best()?;
         Ok(Queue::assemble(made.backend, made.ring_fd, self, made.explanation))
     }
 
-    /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds any number of operations,
-    /// started or not; [`in_flight`](Self::in_flight) is how many should be started at a time.
+    /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds
+    /// any number of operations, started or not; [`in_flight`](Self::in_flight) is how many should
+    /// be started at a time.
     ///
     /// Blocks, and fails, as [`build`](Self::build).
     pub fn build_halves<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
@@ -281,7 +293,8 @@ impl Options {
         let forced = match (self.backend, std::env::var(VARIABLE)) {
             (Some(backend), _) => Some(backend),
             (None, Ok(name)) if !name.is_empty() => Some(
-                BackendKind::from_str(&name).map_err(|error| BuildError::Invalid(format!("{VARIABLE}: {error}")))?,
+                BackendKind::from_str(&name)
+                    .map_err(|error| BuildError::Invalid(format!("{VARIABLE}: {error}")))?,
             ),
             _ => None,
         };
@@ -289,12 +302,16 @@ impl Options {
             Some(kind) => std::slice::from_ref(kind),
             None => &[BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads][..],
         };
-        let mut explanation = Explanation { backend: BackendKind::Threads, granted: Vec::new(), refusals: Vec::new() };
+        let mut explanation = Explanation {
+            backend: BackendKind::Threads,
+            available: Vec::new(),
+            refusals: Vec::new(),
+        };
         for kind in ladder {
             match self.make(*kind) {
                 Ok(made) => {
                     explanation.backend = *kind;
-                    explanation.granted = made.granted;
+                    explanation.available = made.available;
                     explanation.refusals.extend(made.refusals);
                     explanation.refusals.extend(self.needs_a_ring(*kind));
                     if let Some(refusal) = explanation.refusals.first().filter(|_| self.strict) {
@@ -307,7 +324,9 @@ impl Options {
             }
         }
         let refusal = explanation.refusals.pop();
-        Err(BuildError::Refused(refusal.unwrap_or_else(|| Refusal::new(Feature::Threads, libc::EAGAIN))))
+        Err(BuildError::Refused(
+            refusal.unwrap_or_else(|| Refusal::new(Feature::Threads, libc::EAGAIN)),
+        ))
     }
 
     pub(super) fn cap(&self) -> u32 {
@@ -332,7 +351,10 @@ impl Options {
             return invalid(format!("entries: {} is not within 1 to 32768", self.entries));
         }
         if self.in_flight == 0 || self.in_flight > MAX_SLOTS {
-            return invalid(format!("in_flight: {} is not within 1 to {MAX_SLOTS}", self.in_flight));
+            return invalid(format!(
+                "in_flight: {} is not within 1 to {MAX_SLOTS}",
+                self.in_flight
+            ));
         }
         if self.threads == 0 || self.sync_threads == 0 {
             return invalid("threads and sync_threads: at least 1".into());
@@ -346,11 +368,12 @@ impl Options {
             BackendKind::Kaio => {
                 // The machine's contexts share `fs.aio-max-nr`: no more than can be of use at once.
                 let requests = self.in_flight.min(self.entries.saturating_mul(4));
-                let kaio = Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
+                let kaio =
+                    Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
                 let user_ring = kaio.has_user_ring();
                 let mut made = Made::new(Box::new(kaio));
                 if user_ring {
-                    made.granted.push(Feature::KaioUserRing);
+                    made.available.push(Feature::KaioUserRing);
                 } else {
                     made.refusals.push(Refusal::new(Feature::KaioUserRing, libc::EOPNOTSUPP));
                 }
@@ -372,7 +395,9 @@ impl Options {
             BackendKind::Null => Feature::Threads,
         };
         // Threads make plain system calls: there is nothing to try, and they need no descriptor.
-        if matches!(kind, BackendKind::Uring | BackendKind::Kaio) && !made.granted.contains(&Feature::IoPoll) {
+        if matches!(kind, BackendKind::Uring | BackendKind::Kaio)
+            && !made.available.contains(&Feature::IoPoll)
+        {
             real_read(&mut *made.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
         #[cfg(feature = "testing")]
@@ -402,7 +427,8 @@ impl Options {
         };
         let mut uring = Uring::new(&settings)?;
         let mut refused = None;
-        if let Some(file) = self.iopoll.as_ref().filter(|_| uring.granted().contains(&Feature::IoPoll))
+        if let Some(file) =
+            self.iopoll.as_ref().filter(|_| uring.granted().contains(&Feature::IoPoll))
             && let Err(errno) = polled_read(&mut uring, file)
         {
             refused = Some(Refusal::new(Feature::IoPoll, errno));
@@ -411,7 +437,7 @@ impl Options {
         }
         let refusals = refused.into_iter().chain(uring.refusals().iter().cloned()).collect();
         Ok(Made {
-            granted: uring.granted().to_vec(),
+            available: uring.granted().to_vec(),
             refusals,
             ring_fd: Some(uring.ring_fd()),
             backend: Box::new(uring),
@@ -446,23 +472,23 @@ struct Best {
 struct Made {
     backend: Box<dyn Backend>,
     ring_fd: Option<i32>,
-    granted: Vec<Feature>,
+    available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
 
 impl Made {
     fn new(backend: Box<dyn Backend>) -> Self {
-        Self { backend, ring_fd: None, granted: Vec::new(), refusals: Vec::new() }
+        Self { backend, ring_fd: None, available: Vec::new(), refusals: Vec::new() }
     }
 }
 
-/// Which backend a queue has, what it was granted, and what was refused, with reason and mend.
+/// Which backend a queue has, what it was granted, and what was refused, with reason and fix.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The backend.
     pub backend: BackendKind,
     /// Flags and registrations that are in use.
-    pub granted: Vec<Feature>,
+    pub available: Vec<Feature>,
     /// What was asked for, or tried first, and refused.
     pub refusals: Vec<Refusal>,
 }
@@ -470,7 +496,7 @@ pub struct Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "backend {}", self.backend)?;
-        for (number, feature) in self.granted.iter().enumerate() {
+        for (number, feature) in self.available.iter().enumerate() {
             write!(f, "{}{feature}", if number == 0 { ", with " } else { ", " })?;
         }
         self.refusals.iter().try_for_each(|refusal| write!(f, "\n{refusal}"))
@@ -485,13 +511,14 @@ fn trial() -> Token {
 /// How long a trial may take before the backend counts as refused.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads something through the backend, as it will be used: setting one up proves nothing (some sandboxes grant the
-/// set-up and refuse every operation).
+/// Reads something through the backend, as it will be used: setting one up proves nothing (some
+/// sandboxes grant the set-up and refuse every operation).
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
     // Leaked if the answer does not come: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));
-    let read = op::Read { fd: sample.file().as_raw_fd(), addr: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+    let read =
+        op::Read { fd: sample.file().as_raw_fd(), addr: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
     let answer = try_one(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
@@ -511,7 +538,8 @@ fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     answer.map(|_| ())
 }
 
-/// One job through a backend that has nothing else to do: its result or errno; or an error when it has not been answered.
+/// One job through a backend that has nothing else to do: its result or errno; or an error when it
+/// has not been answered.
 fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
     let job = Job::new(trial(), raw, FileKind::Storage, true);
     // SAFETY: the callers leak what the job points at unless its answer has come.

@@ -1,15 +1,16 @@
-//! The half of a queue that knows its operations: a slot for each, from its making until its result is taken. No
-//! system call is made here but by the [`Backends`] that are handed in.
+//! The half of a queue that knows its operations: a slot for each, from its making until its result
+//! is taken. No system call is made here but by the [`Backends`] that are handed in.
 //!
-//! A [`Queue`](super::Queue) is a table and its backends with one owner. An engine that many threads share keeps the
-//! table under a lock that is held for moments, and the backends with whichever thread enters the kernel.
+//! A [`Queue`](super::Queue) is a table and its backends with one owner. An engine that many
+//! threads share keeps the table under a lock that is held for moments, and the backends with
+//! whichever thread enters the kernel.
 
 use super::carry::Asks;
-use super::flight::Flight;
+use super::in_flight::InFlight;
 use super::{BackendKind, Backends, Completion, OpId};
 use crate::error::Reason;
 use crate::fork::Home;
-use crate::op::{CURSOR, Operation};
+use crate::op::{CURRENT_POSITION, Operation};
 use crate::slots::{Counts, Key, Slots, State};
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,14 +20,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The operations of a queue, each with an attachment of its owner's: who waits for it, say.
 ///
-/// An operation is [inserted](Self::insert), [started](Self::start), submitted by [`carry`](Self::carry) and
-/// [`Backends::submit`], done by [`sort_out`](Self::sort_out), and [taken](Self::take); it stays in its slot all the while.
+/// An operation is [inserted](Self::insert), [started](Self::start), submitted by
+/// [`carry`](Self::carry) and [`Backends::submit`], done by [`sort_out`](Self::sort_out), and
+/// [taken](Self::take); it stays in its slot all the while.
 ///
-/// Dropped by itself, everything in it is leaked, since the kernel may still touch it; [`shut_down`](Self::shut_down)
-/// ends both halves.
+/// Dropped by itself, everything in it is leaked, since the kernel may still touch it;
+/// [`shut_down`](Self::shut_down) ends both halves.
 pub struct Table<T = ()> {
     /// Freed only when nothing is in flight: see [`shut_down`](Self::shut_down).
-    pub(super) slots: ManuallyDrop<Slots<Flight<T>>>,
+    pub(super) slots: ManuallyDrop<Slots<InFlight<T>>>,
     /// Operations that have not been started.
     pub(super) new: usize,
     /// Operations whose turn it is.
@@ -44,7 +46,7 @@ pub struct Table<T = ()> {
     pub(super) closing: Vec<OwnedFd>,
     /// Operations of which something is queued or submitted, or that such a one's chain will reach.
     pub(super) active: usize,
-    /// Operations that a backend has been given and that [may go on](Flight::may_go_on).
+    /// Operations that a backend has been given and that [may go on](InFlight::may_go_on).
     pub(super) going_on: usize,
     /// Operations held behind another one of their chain.
     pub(super) held: usize,
@@ -82,7 +84,8 @@ pub enum GivenUp<T> {
     New(Operation, T),
     /// It was over.
     Done(Completion, T),
-    /// It is in flight, and will be among the [orphans](Table::orphans); to [cancel](Table::cancel) it may end it sooner.
+    /// It is in flight, and will be among the [orphans](Table::orphans); to [cancel](Table::cancel)
+    /// it may end it sooner.
     InFlight,
 }
 
@@ -124,7 +127,8 @@ impl<T: Default> Table<T> {
 
     /// # Panics
     ///
-    /// With the backends of another table: its slots might be freed while these had their operations.
+    /// With the backends of another table: its slots might be freed while these had their
+    /// operations.
     #[inline]
     pub(super) fn assert_pair(&self, backends: &Backends) {
         assert!(self.pair == backends.pair, "these are another table's backends");
@@ -133,11 +137,15 @@ impl<T: Default> Table<T> {
     /// Puts an operation into a slot, to be [started](Self::start).
     ///
     /// Errors: why it is not taken, with the operation.
-    // Inlined with the function that makes the operation, so that it is made in its slot: copying it there from the
-    // caller's frame costs as much as all the rest.
+    // Inlined with the function that makes the operation, so that it is made in its slot: copying
+    // it there from the caller's frame costs as much as all the rest.
     #[inline(always)]
     #[allow(clippy::result_large_err)] // The operation comes back whole, without an allocation.
-    pub fn insert(&mut self, operation: Operation, attachment: T) -> Result<OpId, (Reason, Operation)> {
+    pub fn insert(
+        &mut self,
+        operation: Operation,
+        attachment: T,
+    ) -> Result<OpId, (Reason, Operation)> {
         if let Some(reason) = self.refuse(&operation, 1) {
             return Err((reason, operation));
         }
@@ -169,17 +177,23 @@ impl<T: Default> Table<T> {
         if let Some(fault) = operation.fault {
             return Some(Reason::Invalid(fault.text()));
         }
-        if operation.raw.offset().is_some_and(|offset| offset != CURSOR && offset > i64::MAX as u64) {
+        if operation
+            .raw
+            .offset()
+            .is_some_and(|offset| offset != CURRENT_POSITION && offset > i64::MAX as u64)
+        {
             return Some(Reason::Invalid("an offset over i64::MAX"));
         }
         if room > self.slots.capacity() {
-            return Some(Reason::Invalid("a chain longer than the queue: more than may ever be in flight"));
+            return Some(Reason::Invalid(
+                "a chain longer than the queue: more than may ever be in flight",
+            ));
         }
         (self.slots.room() < room).then_some(Reason::Full)
     }
 
-    /// An operation's turn has come: it is submitted with the next [`carry`](Self::carry), unless it waits behind a
-    /// barrier. In a table that is closed it answers ESHUTDOWN.
+    /// An operation's turn has come: it is submitted with the next [`carry`](Self::carry), unless
+    /// it waits behind a barrier. In a table that is closed it answers ESHUTDOWN.
     #[inline]
     pub fn start(&mut self, id: OpId) {
         let key = id.0;
@@ -197,8 +211,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Starts operations of which each begins when the one before it has succeeded. A barrier among them makes one of
-    /// the first.
+    /// Starts operations of which each begins when the one before it has succeeded. A barrier among
+    /// them makes one of the first.
     pub fn start_chain(&mut self, ids: &[OpId]) {
         let Some(first) = ids.first().map(|id| id.0) else { return };
         let (mut last, mut drain) = (None, false);
@@ -271,7 +285,7 @@ impl<T: Default> Table<T> {
         let in_table = self.slots.state(key)?;
         if in_table == State::New {
             self.new -= 1;
-            let taken = self.slots.orphan(key, Flight::withdraw)?;
+            let taken = self.slots.orphan(key, InFlight::withdraw)?;
             return Some(GivenUp::New(taken.0, taken.1));
         }
         if in_table == State::Done {
@@ -288,13 +302,14 @@ impl<T: Default> Table<T> {
         Some(GivenUp::InFlight)
     }
 
-    /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may be the program's own.
+    /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may
+    /// be the program's own.
     pub fn orphans(&mut self) -> &mut Vec<Orphan<T>> {
         &mut self.orphans
     }
 
-    /// Descriptors of files that operations which are over were the last to hold: to be dropped where no lock is held,
-    /// since to close one may take long.
+    /// Descriptors of files that operations which are over were the last to hold: to be dropped
+    /// where no lock is held, since to close one may take long.
     pub fn closing(&mut self) -> &mut Vec<OwnedFd> {
         &mut self.closing
     }
@@ -321,8 +336,8 @@ impl<T: Default> Table<T> {
     }
 
     /// What has been done so far; `system_calls` is the backends' to tell.
-    pub fn stats(&self) -> super::Stats {
-        super::Stats {
+    pub fn stats(&self) -> super::QueueStats {
+        super::QueueStats {
             counts: self.slots.counts(),
             system_calls: 0,
             retries: self.retries,
@@ -336,7 +351,8 @@ impl<T: Default> Table<T> {
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
         if self.is_over {
-            // SAFETY: this is its last use. `shut_down` has found nothing in flight, so the kernel has nothing of it.
+            // SAFETY: this is its last use. `shut_down` has found nothing in flight, so the kernel
+            // has nothing of it.
             unsafe { ManuallyDrop::drop(&mut self.slots) }
         }
     }
@@ -344,6 +360,9 @@ impl<T> Drop for Table<T> {
 
 impl<T> fmt::Debug for Table<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("backend", &self.backend).field("ready", &self.ready).finish_non_exhaustive()
+        f.debug_struct("Table")
+            .field("backend", &self.backend)
+            .field("ready", &self.ready)
+            .finish_non_exhaustive()
     }
 }

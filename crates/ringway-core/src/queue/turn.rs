@@ -1,7 +1,7 @@
 //! Whose turn it is: barriers, and chains of which one operation follows another.
 
 use super::Table;
-use super::flight::Ending;
+use super::in_flight::Ending;
 use crate::slots::{Key, State};
 
 impl<T: Default> Table<T> {
@@ -15,7 +15,9 @@ impl<T: Default> Table<T> {
     pub(super) fn unstage(&mut self) {
         while let Some(key) = self.staged.front().copied() {
             let drain = match self.slots.get(key) {
-                Some(flight) if self.slots.state(key) == Some(State::Held) => flight.operation.drain,
+                Some(flight) if self.slots.state(key) == Some(State::Held) => {
+                    flight.operation.drain
+                }
                 // Cancelled while it waited.
                 _ => {
                     self.staged.pop_front();
@@ -49,10 +51,12 @@ impl<T: Default> Table<T> {
             self.held -= 1;
             self.release(key);
         }
-        // A carried one is linked, and the kernel has begun it or will answer ECANCELED, upon which it is tried again.
+        // A carried one is linked, and the kernel has begun it or will answer ECANCELED, upon which
+        // it is tried again.
     }
 
-    /// The next of a chain, which has failed or was cancelled. Gives it back if it is over with that.
+    /// The next of a chain, which has failed or was cancelled. Gives it back if it is over with
+    /// that.
     pub(super) fn break_off(&mut self, key: Key, ending: Ending) -> Option<Key> {
         let state = self.slots.state(key);
         if let Some(flight) = self.slots.get_mut(key)

@@ -1,9 +1,10 @@
-//! The names of Linux's error numbers, since `libc` has them only as constants and an operator searches for the name.
+//! The names of Linux's error numbers, since `libc` has them only as constants and an operator
+//! searches for the name.
 
 /// The name of an error number: `EPERM` for 1. `None` for a number that Linux does not give.
 ///
-/// Where two names share a number the usual one is given: `EAGAIN` rather than `EWOULDBLOCK`, `EOPNOTSUPP` rather than
-/// `ENOTSUP`.
+/// Where two names share a number the usual one is given: `EAGAIN` rather than `EWOULDBLOCK`,
+/// `EOPNOTSUPP` rather than `ENOTSUP`.
 pub const fn errno_name(errno: i32) -> Option<&'static str> {
     Some(match errno {
         libc::EPERM => "EPERM",
@@ -160,7 +161,11 @@ mod tests {
     fn every_number_that_the_c_library_describes_has_a_name() {
         for errno in 1..=133 {
             let text = std::io::Error::from_raw_os_error(errno).to_string();
-            assert_eq!(errno_name(errno).is_none(), text.starts_with("Unknown error"), "{errno}: {text}");
+            assert_eq!(
+                errno_name(errno).is_none(),
+                text.starts_with("Unknown error"),
+                "{errno}: {text}"
+            );
         }
         assert_eq!(errno_name(libc::EWOULDBLOCK), Some("EAGAIN"));
         assert_eq!(errno_name(0), None);

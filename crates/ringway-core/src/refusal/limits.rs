@@ -1,7 +1,9 @@
-//! What this process may use: resource limits, capabilities, and the sysctls that switch asynchronous I/O off.
+//! What this process may use: resource limits, capabilities, and the sysctls that switch
+//! asynchronous I/O off.
 //!
-//! Everything here is read without changing anything, and everything that cannot be read is `None`: a sandbox without
-//! `/proc`, or a process without a free descriptor, still gets an answer for the rest.
+//! Everything here is read without changing anything, and everything that cannot be read is `None`:
+//! a sandbox without `/proc`, or a process without a free descriptor, still gets an answer for the
+//! rest.
 
 use std::fmt;
 use std::fs;
@@ -31,9 +33,10 @@ impl Limit {
     }
 
     fn of_this_process(resource: Resource) -> Self {
-        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: `limit` is a live rlimit that getrlimit writes and nobody else sees. It fails only for an unknown
-        // resource, and then leaves the value as it was.
+        let mut limit =
+            libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: `limit` is a live rlimit that getrlimit writes and nobody else sees. It fails
+        // only for an unknown resource, and then leaves the value as it was.
         unsafe { libc::getrlimit(resource, &mut limit) };
         let finite = |value: libc::rlim_t| (value != libc::RLIM_INFINITY).then_some(value);
         Self { soft: finite(limit.rlim_cur), hard: finite(limit.rlim_max) }
@@ -72,15 +75,16 @@ impl Capability {
     }
 }
 
-/// The limits of this process and the switches of this machine. `None` in a field: it could not be read, or this kernel
-/// does not have it.
+/// The limits of this process and the switches of this machine. `None` in a field: it could not be
+/// read, or this kernel does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `RLIMIT_MEMLOCK`, bytes: rings and registered buffers count against it.
     pub memlock: Limit,
     /// `RLIMIT_NOFILE`: one more than the highest descriptor.
     pub nofile: Limit,
-    /// `kernel.io_uring_disabled` (kernel 6.6): 0 for all, 1 for `io_uring_group` and CAP_SYS_ADMIN, 2 for nobody.
+    /// `kernel.io_uring_disabled` (kernel 6.6): 0 for all, 1 for `io_uring_group` and
+    /// CAP_SYS_ADMIN, 2 for nobody.
     pub io_uring_disabled: Option<u32>,
     /// `kernel.io_uring_group`: a group id, -1 for none.
     pub io_uring_group: Option<i64>,
@@ -99,7 +103,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads them for this process. Opens files below `/proc`, one at a time; does not block on devices.
+    /// Reads them for this process. Opens files below `/proc`, one at a time; does not block on
+    /// devices.
     pub fn of_this_process() -> Self {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let field = |name| status_field(&status, name);

@@ -38,7 +38,10 @@ impl EventFd {
 pub(crate) fn drain(eventfd: RawFd) -> bool {
     let mut count = 0u64;
     // SAFETY: eight bytes are written to `count`, which is live for the call.
-    unsafe { libc::read(eventfd, ptr::from_mut(&mut count).cast(), size_of::<u64>()) == size_of::<u64>() as isize }
+    unsafe {
+        libc::read(eventfd, ptr::from_mut(&mut count).cast(), size_of::<u64>())
+            == size_of::<u64>() as isize
+    }
 }
 
 impl AsRawFd for EventFd {
@@ -58,15 +61,23 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
 }
 
 /// Waits until one of these is readable: which are. None when `until` has come or a signal has.
-pub(crate) fn wait_readable<const N: usize>(fds: [RawFd; N], until: Option<Instant>) -> io::Result<[bool; N]> {
+pub(crate) fn wait_readable<const N: usize>(
+    fds: [RawFd; N],
+    until: Option<Instant>,
+) -> io::Result<[bool; N]> {
     let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timespec = left(until).map(timespec);
     let timeout = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `N` entries and the timespec, all on this stack for the length of the call; no signal mask.
+    // SAFETY: `N` entries and the timespec, all on this stack for the length of the call; no signal
+    // mask.
     let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), N as libc::nfds_t, timeout, ptr::null()) };
     if ready < 0 {
         let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted { Ok([false; N]) } else { Err(error) };
+        return if error.kind() == io::ErrorKind::Interrupted {
+            Ok([false; N])
+        } else {
+            Err(error)
+        };
     }
     Ok(polls.map(|poll| poll.revents != 0))
 }

@@ -1,8 +1,10 @@
-//! The binding to Linux AIO: the five system calls, the iocb, and the completion ring in user space.
+//! The binding to Linux AIO: the five system calls, the iocb, and the completion ring in user
+//! space.
 //!
-//! The C library has no wrappers for these calls, so they are made here by number. It rests on io_setup(2),
-//! io_submit(2), io_getevents(2), io_cancel(2), io_destroy(2) and the kernel's `include/uapi/linux/aio_abi.h`; the
-//! ring's layout is that of `fs/aio.c`, valid only when its magic and features say so.
+//! The C library has no wrappers for these calls, so they are made here by number. It rests on
+//! io_setup(2), io_submit(2), io_getevents(2), io_cancel(2), io_destroy(2) and the kernel's
+//! `include/uapi/linux/aio_abi.h`; the ring's layout is that of `fs/aio.c`, valid only when its
+//! magic and features say so.
 
 use super::eventfd::timespec;
 use crate::refusal::errno_of;
@@ -23,8 +25,8 @@ pub(crate) const IOCB_CMD_PWRITEV: u16 = 8;
 
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// `struct iocb`: one request. The kernel copies it in `io_submit`; afterwards its address is only the request's
-/// name.
+/// `struct iocb`: one request. The kernel copies it in `io_submit`; afterwards its address is only
+/// the request's name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Iocb {
@@ -77,8 +79,8 @@ impl Iocb {
 
     /// What to make of the result.
     ///
-    /// A poll that was woken answers with all bits of the wake-up, also those that nobody asked for; and one that was
-    /// cancelled with none.
+    /// A poll that was woken answers with all bits of the wake-up, also those that nobody asked
+    /// for; and one that was cancelled with none.
     pub fn result(&self, res: i64) -> i64 {
         if !self.is_poll() || res < 0 {
             return res;
@@ -126,15 +128,17 @@ struct Ring {
 
 const RING_MAGIC: u32 = 0xa10a_10a1;
 
-const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32 && size_of::<Ring>() == 32);
+const _: () =
+    assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32 && size_of::<Ring>() == 32);
 
 /// A context: requests in flight and their completion ring.
 ///
-/// It belongs to the process, not to a thread, and a forked child does not have it: there its system calls answer
-/// EINVAL, and its ring must not be touched.
+/// It belongs to the process, not to a thread, and a forked child does not have it: there its
+/// system calls answer EINVAL, and its ring must not be touched.
 ///
-/// Dropping it **blocks** until everything in flight has completed (`io_destroy(2)`; polls are cancelled), which a
-/// device or a network file system that hangs can make for ever. See [`abandon`](Self::abandon).
+/// Dropping it **blocks** until everything in flight has completed (`io_destroy(2)`; polls are
+/// cancelled), which a device or a network file system that hangs can make for ever. See
+/// [`abandon`](Self::abandon).
 #[derive(Debug)]
 pub(crate) struct Context {
     /// `aio_context_t`: the address of the completion ring.
@@ -145,12 +149,14 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// `io_setup(2)`, for at least this many requests in flight. Errors: its errno; EAGAIN means that the machine's
-    /// `fs.aio-max-nr` is used up.
+    /// `io_setup(2)`, for at least this many requests in flight. Errors: its errno; EAGAIN means
+    /// that the machine's `fs.aio-max-nr` is used up.
     pub fn new(in_flight: u32) -> Result<Self, i32> {
         let mut id: libc::c_ulong = 0;
         // SAFETY: the kernel writes one word into `id`, which is live and has to be zero before.
-        returned(unsafe { libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(in_flight), &raw mut id) })?;
+        returned(unsafe {
+            libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(in_flight), &raw mut id)
+        })?;
         Ok(Self { id, user_ring: user_ring(id), abandoned: false })
     }
 
@@ -167,20 +173,23 @@ impl Context {
         self.user_ring.is_some()
     }
 
-    /// `io_submit(2)`: how many of these, from the front, the kernel has taken; or, when it took none, why not the
-    /// first.
+    /// `io_submit(2)`: how many of these, from the front, the kernel has taken; or, when it took
+    /// none, why not the first.
     ///
     /// # Safety
     ///
-    /// Each address is that of a live iocb that nobody refers to at this moment (the kernel writes its key). What
-    /// the iocbs point at stays valid until their completions have been picked up.
+    /// Each address is that of a live iocb that nobody refers to at this moment (the kernel writes
+    /// its key). What the iocbs point at stays valid until their completions have been picked up.
     pub unsafe fn submit(&self, iocbs: &[*mut Iocb]) -> Result<usize, i32> {
-        // SAFETY: the array is live for the call, and the kernel only reads it; the rest is the caller's promise.
-        returned(unsafe { libc::syscall(libc::SYS_io_submit, self.id, iocbs.len() as libc::c_long, iocbs.as_ptr()) })
+        // SAFETY: the array is live for the call, and the kernel only reads it; the rest is the
+        // caller's promise.
+        returned(unsafe {
+            libc::syscall(libc::SYS_io_submit, self.id, iocbs.len() as libc::c_long, iocbs.as_ptr())
+        })
     }
 
-    /// `io_getevents(2)`: waits until `min` completions are there or `timeout` is over, and hands over as many
-    /// as there are and fit. EINTR means that none is lost.
+    /// `io_getevents(2)`: waits until `min` completions are there or `timeout` is over, and hands
+    /// over as many as there are and fit. EINTR means that none is lost.
     pub fn events<'a>(
         &mut self,
         min: usize,
@@ -191,10 +200,13 @@ impl Context {
         let mut timespec = timeout.map(timespec);
         let timeout = timespec.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let (len, events) = (room.len() as libc::c_long, room.as_mut_ptr());
-        // SAFETY: the kernel writes at most `len` events into `room` and reads the timespec; both are live for the
-        // call.
-        let got = returned(unsafe { libc::syscall(libc::SYS_io_getevents, self.id, min, len, events, timeout) })?;
-        // SAFETY: the kernel has written the first `got` events, and an `IoEvent` has no invalid values.
+        // SAFETY: the kernel writes at most `len` events into `room` and reads the timespec; both
+        // are live for the call.
+        let got = returned(unsafe {
+            libc::syscall(libc::SYS_io_getevents, self.id, min, len, events, timeout)
+        })?;
+        // SAFETY: the kernel has written the first `got` events, and an `IoEvent` has no invalid
+        // values.
         Ok(unsafe { std::slice::from_raw_parts(events.cast::<IoEvent>(), got) })
     }
 
@@ -202,8 +214,9 @@ impl Context {
     pub fn pick_up(&mut self, mut each: impl FnMut(IoEvent)) {
         let Some(nr) = self.user_ring else { return };
         let ring: *mut Ring = ptr::with_exposed_provenance_mut(self.id as usize);
-        // SAFETY: `user_ring` is only set when the header at this address has been recognized, and the mapping stays
-        // until `io_destroy`, which only `drop` calls. Besides us, only the kernel changes these words.
+        // SAFETY: `user_ring` is only set when the header at this address has been recognized, and
+        // the mapping stays until `io_destroy`, which only `drop` calls. Besides us, only the
+        // kernel changes these words.
         let (head, tail) = unsafe { (&(*ring).head, &(*ring).tail) };
         // Nobody but this context's owner moves the head: `&mut self`.
         let mut at = head.load(Ordering::Relaxed);
@@ -213,8 +226,8 @@ impl Context {
             return;
         }
         while at != end {
-            // SAFETY: the events follow the header, `at` is below their number, and the kernel does not write this
-            // one again before the head has gone past it.
+            // SAFETY: the events follow the header, `at` is below their number, and the kernel does
+            // not write this one again before the head has gone past it.
             let event = unsafe { ring.add(1).cast::<IoEvent>().add(at as usize).read() };
             each(event);
             at = if at + 1 == nr { 0 } else { at + 1 };
@@ -223,16 +236,20 @@ impl Context {
         head.store(at, Ordering::Release);
     }
 
-    /// `io_cancel(2)`, for an iocb that was submitted from this address. Only `IOCB_CMD_POLL` can be cancelled, so
-    /// nothing comes back: the completion tells.
+    /// `io_cancel(2)`, for an iocb that was submitted from this address. Only `IOCB_CMD_POLL` can
+    /// be cancelled, so nothing comes back: the completion tells.
     pub fn cancel(&self, iocb: &Iocb) {
         let mut unused = IoEvent::default();
-        // SAFETY: the kernel reads the iocb's key and, before 4.18, may write one event; both are live for the call.
-        unsafe { libc::syscall(libc::SYS_io_cancel, self.id, ptr::from_ref(iocb), &raw mut unused) };
+        // SAFETY: the kernel reads the iocb's key and, before 4.18, may write one event; both are
+        // live for the call.
+        unsafe {
+            libc::syscall(libc::SYS_io_cancel, self.id, ptr::from_ref(iocb), &raw mut unused)
+        };
     }
 
-    /// Has `drop` let go of the context without waiting. It, its share of `fs.aio-max-nr` and its ring stay until
-    /// the process ends, and what is in flight completes into memory that must stay valid as long.
+    /// Has `drop` let go of the context without waiting. It, its share of `fs.aio-max-nr` and its
+    /// ring stay until the process ends, and what is in flight completes into memory that must stay
+    /// valid as long.
     pub fn abandon(&mut self) {
         self.abandoned = true;
     }
@@ -254,18 +271,23 @@ fn returned(value: libc::c_long) -> Result<usize, i32> {
 
 /// The number of events in the ring of this context, if its header is known.
 ///
-/// A sandbox's context may be no address at all. So the kernel copies the header through a pipe, and answers EFAULT
-/// where a load of ours would be a fault. Without descriptors for the pipe, there is io_getevents.
+/// A sandbox's context may be no address at all. So the kernel copies the header through a pipe,
+/// and answers EFAULT where a load of ours would be a fault. Without descriptors for the pipe,
+/// there is io_getevents.
 fn user_ring(id: libc::c_ulong) -> Option<u32> {
     let (mut reader, writer) = std::io::pipe().ok()?;
     let mut header = [0; size_of::<Ring>()];
     // SAFETY: the kernel only reads from the address, and checks it.
-    let copied = unsafe { libc::write(writer.as_raw_fd(), ptr::with_exposed_provenance(id as usize), header.len()) };
+    let copied = unsafe {
+        libc::write(writer.as_raw_fd(), ptr::with_exposed_provenance(id as usize), header.len())
+    };
     if copied != header.len() as isize {
         return None;
     }
     reader.read_exact(&mut header).ok()?;
-    let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let word = |at: usize| {
+        u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
     let known = word(mem::offset_of!(Ring, magic)) == RING_MAGIC
         && word(mem::offset_of!(Ring, incompat_features)) == 0
         && word(mem::offset_of!(Ring, header_length)) as usize == size_of::<Ring>();

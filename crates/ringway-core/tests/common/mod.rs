@@ -1,4 +1,5 @@
-//! What tests share that need a process of their own: limits, users and filters cannot be taken back.
+//! What tests share that need a process of their own: limits, users and filters cannot be taken
+//! back.
 
 use std::env;
 use std::io;
@@ -12,12 +13,14 @@ fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Runs `body` in a process of its own, and passes its output on. `prepare` changes how that process is started.
+/// Runs `body` in a process of its own, and passes its output on. `prepare` changes how that
+/// process is started.
 pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnce()) {
     if is_child() {
         return body();
     }
-    // One at a time: they would share the lockable memory of a user, should this run as an ordinary one.
+    // One at a time: they would share the lockable memory of a user, should this run as an ordinary
+    // one.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env::current_exe().unwrap());
@@ -34,8 +37,9 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Gives up root and its capabilities for good; who is not root is an ordinary user already. Each process becomes a
-/// user of its own, since lockable memory is counted for all processes of a user together.
+/// Gives up root and its capabilities for good; who is not root is an ordinary user already. Each
+/// process becomes a user of its own, since lockable memory is counted for all processes of a user
+/// together.
 pub fn become_ordinary() {
     if is_root() {
         let user = 20_000 + std::process::id() % 40_000;
@@ -64,7 +68,12 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) {
     let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for &call in calls {
         filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32));
-        filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
+        filter.push(statement(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ));
     }
     filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
@@ -80,7 +89,8 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) {
     }
 }
 
-pub const URING: [libc::c_long; 3] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+pub const URING: [libc::c_long; 3] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
 pub const KAIO: [libc::c_long; 4] =
     [libc::SYS_io_setup, libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy];

@@ -1,7 +1,8 @@
-//! Cancelling and abandoning, at every stage of an operation's life: one answer, and nothing left behind.
+//! Cancelling and abandoning, at every stage of an operation's life: one answer, and nothing left
+//! behind.
 
 use crate::world::{MS, World, descriptors, pipe, put, wait_for};
-use ringway_core::op::{self, At, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,11 @@ pub fn before_submission(world: &World) {
     assert!(done.result.as_ref().unwrap_err().is_cancelled());
     assert_eq!(done.into_buffer().unwrap().as_slice(), b"after!");
     assert_eq!(
-        std::fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file))).unwrap(),
+        std::fs::read_to_string(format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&file)
+        ))
+        .unwrap(),
         "before"
     );
     assert!(!queue.cancel(write), "it is over");
@@ -31,15 +36,18 @@ pub fn a_submitted_poll(world: &World) {
     let (reader, writer) = pipe();
     for _ in 0..20 {
         let ids: Vec<_> = (0..5)
-            .map(|number| queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap())
+            .map(|number| {
+                queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap()
+            })
             .collect();
         assert_eq!(queue.submit().unwrap(), 0);
         assert!(queue.cancel(ids[2]));
-        let done: Vec<_> = queue.reap(1).unwrap().map(|done| (done.user_data, done.result.is_err())).collect();
+        let done: Vec<_> =
+            queue.reap(1).unwrap().map(|done| (done.user_data, done.result.is_err())).collect();
         assert_eq!(done, [(2, true)]);
         put(&writer, b"x");
         assert_eq!(queue.rest().into_values().filter(|result| *result == Ok(1)).count(), 4);
-        assert_eq!(queue.result(op::read(&reader, vec![0; 1], At::Cursor)), Ok(1));
+        assert_eq!(queue.result(op::read(&reader, vec![0; 1], Position::Current)), Ok(1));
     }
 }
 
@@ -47,13 +55,21 @@ pub fn reads_of_pipes(world: &World) {
     let mut queue = world.queue();
     let (reader, writer) = pipe();
     for _ in 0..10 {
-        let id = queue.push(op::read(&reader, vec![5; 100], At::Cursor).user_data(1)).unwrap();
-        queue.push(op::readv(&reader, op::Vectored::new([vec![0; 9]]), At::Cursor).user_data(2)).unwrap();
+        let id =
+            queue.push(op::read(&reader, vec![5; 100], Position::Current).user_data(1)).unwrap();
+        queue
+            .push(
+                op::readv(&reader, op::Vectored::new([vec![0; 9]]), Position::Current).user_data(2),
+            )
+            .unwrap();
         queue.submit().unwrap();
         assert!(queue.cancel(id));
         let mut some: Vec<_> = queue.reap(1).unwrap().collect();
         let done = some.pop().unwrap();
-        assert_eq!((done.user_data, done.result.as_ref().unwrap_err().errno()), (1, libc::ECANCELED));
+        assert_eq!(
+            (done.user_data, done.result.as_ref().unwrap_err().errno()),
+            (1, libc::ECANCELED)
+        );
         assert_eq!(done.into_buffer().unwrap().as_slice(), [5; 100]);
         put(&writer, b"still");
         assert_eq!(queue.rest()[&2], Ok(5));
@@ -79,14 +95,16 @@ pub fn behind_others(world: &World) {
     queue.check();
     put(&writer, b"x");
     assert_eq!(queue.rest()[&0], Ok(1));
-    assert_eq!(queue.result(op::read(&reader, vec![0; 1], At::Cursor)), Ok(1));
-    let ids: Vec<_> =
-        (0..100).map(|number| queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap()).collect();
+    assert_eq!(queue.result(op::read(&reader, vec![0; 1], Position::Current)), Ok(1));
+    let ids: Vec<_> = (0..100)
+        .map(|number| queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap())
+        .collect();
     queue.submit().unwrap();
     for id in ids.iter().skip(1).step_by(2) {
         assert!(queue.cancel(*id));
     }
-    let done: Vec<_> = queue.reap(50).unwrap().map(|done| (done.user_data % 2, done.result.is_err())).collect();
+    let done: Vec<_> =
+        queue.reap(50).unwrap().map(|done| (done.user_data % 2, done.result.is_err())).collect();
     assert_eq!(done, [(1, true); 50]);
     put(&writer, b"x");
     assert_eq!(queue.rest().into_values().filter(|result| *result == Ok(1)).count(), 50);
@@ -117,9 +135,13 @@ pub fn everything(world: &World) {
     let wait = || op::poll(&reader, Readiness::READABLE);
     for number in 0..10 {
         queue.push(wait().user_data(number)).unwrap();
-        queue.push(op::read(&reader, vec![0; 8], At::Cursor).user_data(100 + number)).unwrap();
+        queue
+            .push(op::read(&reader, vec![0; 8], Position::Current).user_data(100 + number))
+            .unwrap();
         queue.push(op::timeout(Duration::from_secs(60)).user_data(200 + number)).unwrap();
-        queue.push_chain([wait().user_data(300 + number), op::nop().user_data(400 + number)]).unwrap();
+        queue
+            .push_chain([wait().user_data(300 + number), op::nop().user_data(400 + number)])
+            .unwrap();
     }
     queue.submit().unwrap();
     queue.push(op::nop().drain().user_data(500)).unwrap();
@@ -163,7 +185,11 @@ pub fn abandoned_opens_are_closed(world: &World) {
     });
     assert!(emptied);
     assert_eq!(queue.stats().counts.orphaned, 200);
-    assert!(wait_for(Duration::from_secs(5), || descriptors() <= idle), "{idle} before, {} now", descriptors());
+    assert!(
+        wait_for(Duration::from_secs(5), || descriptors() <= idle),
+        "{idle} before, {} now",
+        descriptors()
+    );
     // What is done and not handed out yet.
     let id = queue.push(op::open(&path, &options)).unwrap();
     while queue.submit().unwrap() == 0 {
@@ -176,7 +202,8 @@ pub fn abandoned_opens_are_closed(world: &World) {
 }
 
 pub fn capacity_comes_back_at_the_completion(world: &World) {
-    // Behind a read that a thread has begun, or a poll that the kernel has: the place is free when it has answered.
+    // Behind a read that a thread has begun, or a poll that the kernel has: the place is free when
+    // it has answered.
     let mut queue = world.build(&world.options().in_flight(2));
     let (reader, _writer) = pipe();
     let ids = [0, 1].map(|_| queue.push(op::poll(&reader, Readiness::READABLE)).unwrap());
@@ -202,7 +229,8 @@ pub fn capacity_comes_back_at_the_completion(world: &World) {
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
-/// A ring has said that it cannot carry it, and it is cancelled before it has begun on the threads: it does not begin.
+/// A ring has said that it cannot carry it, and it is cancelled before it has begun on the threads:
+/// it does not begin.
 pub fn on_the_way_to_the_threads(world: &World) {
     if world.kind != BackendKind::Uring {
         return println!("left out: The others are asked before they are given anything");
@@ -211,7 +239,9 @@ pub fn on_the_way_to_the_threads(world: &World) {
     let mut queue = world.build(&world.options().faults(plan));
     let ran = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let run = ran.clone();
-    let id = queue.push(op::blocking(move || run.store(true, std::sync::atomic::Ordering::SeqCst))).unwrap();
+    let id = queue
+        .push(op::blocking(move || run.store(true, std::sync::atomic::Ordering::SeqCst)))
+        .unwrap();
     queue.submit().unwrap();
     assert!(queue.cancel(id));
     assert_eq!(queue.rest()[&0], Err(libc::ECANCELED));

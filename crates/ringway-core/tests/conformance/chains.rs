@@ -1,7 +1,7 @@
 //! Chains, barriers and time limits: the same order everywhere, seen in what files hold.
 
 use crate::world::{MS, World, bytes, pattern, pipe, put};
-use ringway_core::op::{self, At, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{FaultPlan, File, OpenOptions, Operation};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -59,7 +59,8 @@ pub fn read_then_close(world: &World) {
         }
         assert_eq!(crate::world::descriptors(), idle);
     }
-    // A chain that breaks before its close leaves the file to its owner, here nobody: it is closed all the same.
+    // A chain that breaks before its close leaves the file to its owner, here nobody: it is closed
+    // all the same.
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     queue.push_chain(numbered([op::read(&file, vec![0; 4], 0), op::close(file)])).unwrap();
     assert_eq!(queue.rest(), results(&[Err(libc::EBADF), CANCELED]));
@@ -73,8 +74,12 @@ pub fn write_sync_rename(world: &World) {
     for round in 0..20 {
         let text = format!("round {round}").into_bytes();
         let file = OpenOptions::new().write(true).create_new(true).open(&new).unwrap();
-        let chain =
-            [op::write(&file, text.clone(), 0).exact(), op::fsync(&file), op::close(file), op::rename(&new, &name)];
+        let chain = [
+            op::write(&file, text.clone(), 0).exact(),
+            op::fsync(&file),
+            op::close(file),
+            op::rename(&new, &name),
+        ];
         queue.push_chain(numbered(chain)).unwrap();
         assert_eq!(queue.rest(), results(&[Ok(text.len() as u64), Ok(0), Ok(0), Ok(0)]));
         assert_eq!(std::fs::read(&name).unwrap(), text);
@@ -100,7 +105,11 @@ pub fn a_failure_ends_it(world: &World) {
     }
     // The head fails in another way: it cannot be a direct read as it stands.
     let direct = world.direct(&pattern(0, 8192));
-    let chain = [op::read(&direct, crate::world::room(&direct, 4096), 1), write("after!"), op::fsync(&file)];
+    let chain = [
+        op::read(&direct, crate::world::room(&direct, 4096), 1),
+        write("after!"),
+        op::fsync(&file),
+    ];
     queue.push_chain(numbered(chain)).unwrap();
     assert_eq!(queue.rest(), results(&[Err(libc::EINVAL), CANCELED, CANCELED]));
     assert_eq!(bytes(queue.one(op::read(&file, vec![0; 6], 0))), b"before");
@@ -118,7 +127,7 @@ pub fn every_failure_ends_it(world: &World) {
     let none = "no such directory/name";
     let mut queue = world.queue();
     let failing: Vec<(Operation, i32)> = vec![
-        (op::read(&pipe_reader, vec![0; 4], At::Cursor).timeout(MS), libc::ETIMEDOUT),
+        (op::read(&pipe_reader, vec![0; 4], Position::Current).timeout(MS), libc::ETIMEDOUT),
         (op::write(&reader, vec![0; 4], 0), libc::EBADF),
         (op::writev(&reader, op::Vectored::new([vec![0; 4]]), 0), libc::EBADF),
         (op::fsync(&pipe_reader), libc::EINVAL),
@@ -138,8 +147,15 @@ pub fn every_failure_ends_it(world: &World) {
     ];
     let mut wrong = Vec::new();
     for (operation, errno) in failing {
-        let kind = operation.kind();
-        queue.push_chain(numbered([op::nop(), operation, op::write(&file, b"after!".to_vec(), 0), op::nop()])).unwrap();
+        let kind = operation.opcode();
+        queue
+            .push_chain(numbered([
+                op::nop(),
+                operation,
+                op::write(&file, b"after!".to_vec(), 0),
+                op::nop(),
+            ]))
+            .unwrap();
         let found = queue.rest();
         if found != results(&[Ok(0), Err(errno), CANCELED, CANCELED]) {
             wrong.push((kind, found));
@@ -170,7 +186,13 @@ pub fn a_short_transfer_ends_it(world: &World) {
     // One that is continued over a pipe is not short.
     let (reader, writer) = pipe();
     put(&writer, b"abc");
-    queue.push_chain(numbered([op::read(&reader, vec![0; 6], At::Cursor).exact(), op::nop(), op::nop()])).unwrap();
+    queue
+        .push_chain(numbered([
+            op::read(&reader, vec![0; 6], Position::Current).exact(),
+            op::nop(),
+            op::nop(),
+        ]))
+        .unwrap();
     queue.submit().unwrap();
     put(&writer, b"def");
     assert_eq!(queue.rest(), results(&[Ok(6), Ok(0), Ok(0)]));
@@ -187,8 +209,8 @@ pub fn always_goes_on(world: &World) {
     let file = world.file(b"abc");
     let mut queue = world.queue();
     let chain = [
-        op::statx("no such file").always(),
-        op::read(&file, vec![0; 10], 0).always(),
+        op::statx("no such file").continue_on_error(),
+        op::read(&file, vec![0; 10], 0).continue_on_error(),
         op::nop(),
         op::unlink("no such file"),
         op::nop(),
@@ -201,8 +223,9 @@ pub fn always_goes_on(world: &World) {
 pub fn longer_than_the_submission_queue(world: &World) {
     let file = world.file(&[0; 8]);
     let mut queue = world.build(&world.options().entries(4));
-    let chain = (0..100u64)
-        .flat_map(|step| [op::write(&file, step.to_le_bytes().to_vec(), 0), op::read(&file, vec![0xff; 8], 0)]);
+    let chain = (0..100u64).flat_map(|step| {
+        [op::write(&file, step.to_le_bytes().to_vec(), 0), op::read(&file, vec![0xff; 8], 0)]
+    });
     queue.push_chain(numbered(chain)).unwrap();
     for (number, done) in queue.completions() {
         assert_eq!(done.result, Ok(8));
@@ -215,7 +238,12 @@ pub fn longer_than_the_submission_queue(world: &World) {
         let mut chain = numbered((0..50).map(|_| op::nop()));
         chain[25] = op::rmdir("no such directory").user_data(25);
         queue
-            .push_chain(chain.into_iter().zip(first..).map(|(operation, number)| operation.user_data(number)))
+            .push_chain(
+                chain
+                    .into_iter()
+                    .zip(first..)
+                    .map(|(operation, number)| operation.user_data(number)),
+            )
             .unwrap();
     }
     let found = queue.rest();
@@ -240,7 +268,7 @@ pub fn cancelled_in_the_middle(world: &World) {
         assert_eq!(queue.rest(), results(&[CANCELED, CANCELED, CANCELED]));
     }
     // One in the middle waits.
-    let chain = [op::nop(), op::read(&reader, vec![0; 4], At::Cursor), op::nop(), op::nop()];
+    let chain = [op::nop(), op::read(&reader, vec![0; 4], Position::Current), op::nop(), op::nop()];
     queue.push_chain(numbered(chain)).unwrap();
     let first = queue.reap(1).unwrap().next().unwrap();
     assert_eq!((first.user_data, first.result), (0, Ok(0)));
@@ -248,7 +276,7 @@ pub fn cancelled_in_the_middle(world: &World) {
     assert_eq!(queue.cancel_all(), 3);
     assert_eq!(queue.rest(), BTreeMap::from([(1, CANCELED), (2, CANCELED), (3, CANCELED)]));
     put(&writer, b"kept");
-    assert_eq!(queue.result(op::read(&reader, vec![0; 4], At::Cursor)), Ok(4));
+    assert_eq!(queue.result(op::read(&reader, vec![0; 4], Position::Current)), Ok(4));
 }
 
 pub fn beside_other_operations(world: &World) {
@@ -266,7 +294,10 @@ pub fn beside_other_operations(world: &World) {
             queue.push(next(op::read(file, crate::world::room(file, 1 << 20), 0).exact())).unwrap();
             let block = || crate::world::room(file, 4096);
             queue
-                .push_chain([op::read(file, block(), 4096 * round), op::fdatasync(file), op::nop()].map(&mut next))
+                .push_chain(
+                    [op::read(file, block(), 4096 * round), op::fdatasync(file), op::nop()]
+                        .map(&mut next),
+                )
                 .unwrap();
             queue.push(next(op::read(file, block(), 4096))).unwrap();
         }
@@ -286,7 +317,10 @@ pub fn beside_other_operations(world: &World) {
                 found[2] += 1;
                 let buffer = done.into_buffer().unwrap();
                 let first = buffer.as_slice()[0];
-                assert_eq!(buffer.as_slice()[4095], first ^ crate::world::byte(0) ^ crate::world::byte(4095));
+                assert_eq!(
+                    buffer.as_slice()[4095],
+                    first ^ crate::world::byte(0) ^ crate::world::byte(4095)
+                );
             }
             Err(_) => found[3] += 1,
             other => panic!("{other:?}"),
@@ -394,7 +428,11 @@ pub fn a_chain_behind_a_barrier(world: &World) {
     let read = || op::read(&file, vec![0; 1], 0);
     queue.push(write("1").user_data(0)).unwrap();
     queue
-        .push_chain([read().user_data(1), write("2").drain().user_data(2), op::fdatasync(&file).user_data(3)])
+        .push_chain([
+            read().user_data(1),
+            write("2").drain().user_data(2),
+            op::fdatasync(&file).user_data(3),
+        ])
         .unwrap();
     queue.push(read().drain().user_data(4)).unwrap();
     queue.push(write("3").user_data(5)).unwrap();
@@ -410,16 +448,17 @@ pub fn time_limits(world: &World) {
     let (reader, writer) = pipe();
     let limit = 20 * MS;
     let late = Err(libc::ETIMEDOUT);
-    let within = |begin: Instant| begin.elapsed() >= limit && begin.elapsed() < Duration::from_secs(5);
+    let within =
+        |begin: Instant| begin.elapsed() >= limit && begin.elapsed() < Duration::from_secs(5);
     let begin = Instant::now();
     assert_eq!(queue.result(op::poll(&reader, Readiness::READABLE).timeout(limit)), late);
     assert!(within(begin), "{:?}", begin.elapsed());
     let begin = Instant::now();
-    let done = queue.one(op::read(&reader, vec![7; 16], At::Cursor).timeout(limit));
+    let done = queue.one(op::read(&reader, vec![7; 16], Position::Current).timeout(limit));
     assert_eq!(done.result.as_ref().unwrap_err().errno(), libc::ETIMEDOUT);
     assert_eq!(done.into_buffer().unwrap().as_slice(), [7; 16]);
     assert!(within(begin), "{:?}", begin.elapsed());
-    let read = op::readv(&reader, op::Vectored::new([vec![0; 16]]), At::Cursor);
+    let read = op::readv(&reader, op::Vectored::new([vec![0; 16]]), Position::Current);
     assert_eq!(queue.result(read.timeout(limit)), late);
     assert_eq!(queue.result(op::timeout(Duration::from_secs(60)).timeout(limit)), late);
     assert_eq!(queue.result(op::poll(&reader, Readiness::READABLE).timeout(Duration::ZERO)), late);
@@ -428,7 +467,10 @@ pub fn time_limits(world: &World) {
     put(&writer, b"x");
     let minute = Duration::from_secs(60);
     assert_eq!(queue.result(op::poll(&reader, Readiness::READABLE).timeout(minute)), Ok(1));
-    assert_eq!(queue.result(op::read(&reader, vec![0; 16], At::Cursor).timeout(minute)), Ok(1));
+    assert_eq!(
+        queue.result(op::read(&reader, vec![0; 16], Position::Current).timeout(minute)),
+        Ok(1)
+    );
     assert_eq!(queue.result(op::read(&file, vec![0; 16], 0).timeout(minute)), Ok(4));
     assert_eq!(queue.result(op::read(&file, vec![0; 16], 0).timeout(Duration::MAX)), Ok(4));
     assert_eq!(queue.result(op::fsync(&file).timeout(minute)), Ok(0));
@@ -438,7 +480,10 @@ pub fn time_limits(world: &World) {
     assert_eq!(queue.reap_until(1, Instant::now() + 30 * MS).unwrap().count(), 0);
     // What was read before the time was up has been read, unless all of it was asked for.
     put(&writer, b"abc");
-    assert_eq!(queue.result(op::read(&reader, vec![0; 6], At::Cursor).exact().timeout(limit)), late);
+    assert_eq!(
+        queue.result(op::read(&reader, vec![0; 6], Position::Current).exact().timeout(limit)),
+        late
+    );
     // A cancel is a cancel, though there be a limit.
     let id = queue.push(op::poll(&reader, Readiness::READABLE).timeout(minute)).unwrap();
     queue.submit().unwrap();
@@ -454,7 +499,11 @@ pub fn time_limits_of_queued_operations(world: &World) {
     let begin = Instant::now();
     for number in 0..60u64 {
         let limit = if number % 2 == 0 { 10 * MS } else { Duration::from_secs(60) };
-        let wait = if number % 2 == 0 { op::poll(&reader, Readiness::READABLE) } else { op::timeout(5 * MS) };
+        let wait = if number % 2 == 0 {
+            op::poll(&reader, Readiness::READABLE)
+        } else {
+            op::timeout(5 * MS)
+        };
         queue.push(wait.timeout(limit).user_data(number)).unwrap();
     }
     for (number, result) in queue.rest() {
@@ -464,7 +513,7 @@ pub fn time_limits_of_queued_operations(world: &World) {
     let wait = || op::poll(&reader, Readiness::READABLE).timeout(10 * MS);
     queue.push_chain(numbered([op::nop(), wait(), op::nop()])).unwrap();
     assert_eq!(queue.rest(), results(&[Ok(0), Err(libc::ETIMEDOUT), CANCELED]));
-    queue.push_chain(numbered([wait().always(), op::nop()])).unwrap();
+    queue.push_chain(numbered([wait().continue_on_error(), op::nop()])).unwrap();
     assert_eq!(queue.rest(), results(&[Err(libc::ETIMEDOUT), Ok(0)]));
 }
 
@@ -482,7 +531,8 @@ pub fn deadlines_of_reap(world: &World) {
     assert_eq!(queue.reap_until(1, begin).unwrap().count(), 0);
     queue.push(op::nop().user_data(2)).unwrap();
     let begin = Instant::now();
-    let done: Vec<u64> = queue.reap_until(2, begin + 20 * MS).unwrap().map(|done| done.user_data).collect();
+    let done: Vec<u64> =
+        queue.reap_until(2, begin + 20 * MS).unwrap().map(|done| done.user_data).collect();
     assert_eq!(done, [2]);
     assert!(begin.elapsed() >= 20 * MS);
     std::thread::scope(|scope| {
@@ -491,8 +541,11 @@ pub fn deadlines_of_reap(world: &World) {
             put(&writer, b"x");
         });
         let begin = Instant::now();
-        let done: Vec<u64> =
-            queue.reap_until(1, begin + Duration::from_secs(60)).unwrap().map(|done| done.user_data).collect();
+        let done: Vec<u64> = queue
+            .reap_until(1, begin + Duration::from_secs(60))
+            .unwrap()
+            .map(|done| done.user_data)
+            .collect();
         assert_eq!(done, [1]);
         assert!(begin.elapsed() < Duration::from_secs(20));
     });

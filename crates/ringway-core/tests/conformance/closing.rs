@@ -1,7 +1,8 @@
-//! Closing and dropping: bounded, and without a descriptor, a thread or a byte of the caller's left behind.
+//! Closing and dropping: bounded, and without a descriptor, a thread or a byte of the caller's left
+//! behind.
 
 use crate::world::{Checked, MS, World, descriptors, pattern, pipe, put, room, threads, wait_for};
-use ringway_core::op::{self, At, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, File, OpenOptions};
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,15 @@ pub fn with_operations_in_flight(world: &World) {
         let mut queue = world.queue();
         for _ in 0..5 {
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
-            queue.push(op::read(&reader, vec![0; 10], At::Cursor)).unwrap();
+            queue.push(op::read(&reader, vec![0; 10], Position::Current)).unwrap();
             queue.push(op::timeout(Duration::from_secs(1000))).unwrap();
             queue.push(op::open(&path, OpenOptions::new().read(true))).unwrap();
-            queue.push_chain([op::poll(&reader, Readiness::READABLE), op::close(File::open(&path).unwrap())]).unwrap();
+            queue
+                .push_chain([
+                    op::poll(&reader, Readiness::READABLE),
+                    op::close(File::open(&path).unwrap()),
+                ])
+                .unwrap();
             for file in &files {
                 queue.push(op::read(file, room(file, 1 << 20), 0)).unwrap();
             }
@@ -52,21 +58,27 @@ pub fn counts_what_is_left(world: &World) {
     let rest = queue.rest();
     assert_eq!(rest.len(), 5);
     assert!([Ok(0), Err(libc::ECANCELED)].contains(&rest[&9]), "{rest:?}");
-    assert!((0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])), "{rest:?}");
+    assert!(
+        (0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])),
+        "{rest:?}"
+    );
 }
 
-/// The thread that a queue was made for may be gone: then its ring takes nothing from anybody, and is closed.
+/// The thread that a queue was made for may be gone: then its ring takes nothing from anybody, and
+/// is closed.
 pub fn by_another_thread_than_its_issuer(world: &World) {
     let (reader, writer) = pipe();
     let make = || {
         let mut queue = world.build(&world.options().single_issuer(true)).into_queue();
         for number in 0..2 {
-            queue.push(op::read(&reader, vec![0; 10], At::Cursor).user_data(number)).unwrap();
+            queue
+                .push(op::read(&reader, vec![0; 10], Position::Current).user_data(number))
+                .unwrap();
         }
         queue.push(op::poll(&reader, Readiness::READABLE).user_data(2)).unwrap();
         queue.push(op::nop().user_data(3)).unwrap();
         queue.submit().unwrap();
-        queue.push(op::write(&writer, b"never".to_vec(), At::Cursor).user_data(4)).unwrap();
+        queue.push(op::write(&writer, b"never".to_vec(), Position::Current).user_data(4)).unwrap();
         queue
     };
     let queue = std::thread::scope(|scope| scope.spawn(make).join().unwrap());
@@ -86,7 +98,9 @@ pub fn of_a_backend_that_fails(world: &World) {
         let (reader, writer) = pipe();
         let mut queue = world.build(&world.options().faults(FaultPlan::new(0).enters(enters)));
         for number in 0..4 {
-            queue.push(op::read(&reader, vec![0; 10], At::Cursor).user_data(number)).unwrap();
+            queue
+                .push(op::read(&reader, vec![0; 10], Position::Current).user_data(number))
+                .unwrap();
             let _ = queue.submit();
         }
         assert!(queue.reap(1).is_err());
@@ -156,7 +170,8 @@ pub fn a_thousand_queues(world: &World) {
     // Giving a KAIO context back takes the kernel tens of milliseconds.
     let count = if world.kind == BackendKind::Kaio { 100 } else { 1000 };
     for number in 0..count {
-        let mut queue = world.build(&world.options().entries(8).in_flight(32).eventfd(number % 2 == 0));
+        let mut queue =
+            world.build(&world.options().entries(8).in_flight(32).eventfd(number % 2 == 0));
         let file = &files[number as usize % files.len()];
         if number % 3 == 0 {
             queue.poll_fd().unwrap();
@@ -167,5 +182,10 @@ pub fn a_thousand_queues(world: &World) {
         assert!(queue.reap(2).unwrap().all(|done| done.result.is_ok()));
     }
     let gone = wait_for(Duration::from_secs(15), || descriptors() <= idle && threads() <= alone);
-    assert!(gone, "descriptors: {idle}, then {}; threads: {alone}, then {}", descriptors(), threads());
+    assert!(
+        gone,
+        "descriptors: {idle}, then {}; threads: {alone}, then {}",
+        descriptors(),
+        threads()
+    );
 }

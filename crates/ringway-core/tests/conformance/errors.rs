@@ -2,7 +2,7 @@
 
 use crate::common::is_root;
 use crate::world::{Checked, World, answer, pattern, pipe, room, skip};
-use ringway_core::op::{self, At, Raw, Vectored};
+use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{File, OpenOptions, Operation, Reason};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -27,20 +27,35 @@ pub fn bad_descriptors(world: &World) {
     let addr = buffer.as_mut_ptr();
     let iov = libc::iovec { iov_base: addr.cast(), iov_len: 512 };
     for fd in [NONE, -1] {
-        for offset in [0, op::CURSOR] {
+        for offset in [0, op::CURRENT_POSITION] {
             for len in [512, 0] {
                 assert_eq!(raw(&mut queue, op::Read { fd, addr, len, offset }), Err(libc::EBADF));
                 assert_eq!(raw(&mut queue, op::Write { fd, addr, len, offset }), Err(libc::EBADF));
             }
-            assert_eq!(raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }), Err(libc::EBADF));
-            assert_eq!(raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }), Err(libc::EBADF));
+            assert_eq!(
+                raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
+                Err(libc::EBADF)
+            );
+            assert_eq!(
+                raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
+                Err(libc::EBADF)
+            );
         }
         assert_eq!(raw(&mut queue, op::Fsync { fd, data_only: false }), Err(libc::EBADF));
         assert_eq!(raw(&mut queue, op::Fsync { fd, data_only: true }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::SyncRange { fd, offset: 0, len: 0, flags: 0 }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Fallocate { fd, mode: 0, offset: 0, len: 1 }), Err(libc::EBADF));
+        assert_eq!(
+            raw(&mut queue, op::SyncRange { fd, offset: 0, len: 0, flags: 0 }),
+            Err(libc::EBADF)
+        );
+        assert_eq!(
+            raw(&mut queue, op::Fallocate { fd, mode: 0, offset: 0, len: 1 }),
+            Err(libc::EBADF)
+        );
         assert_eq!(raw(&mut queue, op::Ftruncate { fd, len: 0 }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Fadvise { fd, offset: 0, len: 0, advice: 0 }), Err(libc::EBADF));
+        assert_eq!(
+            raw(&mut queue, op::Fadvise { fd, offset: 0, len: 0, advice: 0 }),
+            Err(libc::EBADF)
+        );
         assert_eq!(raw(&mut queue, op::Poll { fd, events: libc::POLLIN as u16 }), Err(libc::EBADF));
         assert_eq!(raw(&mut queue, op::Close { fd }), Err(libc::EBADF));
         let path = c"name".as_ptr();
@@ -60,13 +75,21 @@ pub fn wrong_access(world: &World) {
     let path = dir.join("file");
     std::fs::write(&path, pattern(0, BLOCK)).unwrap();
     for direct in [false, true] {
-        let open = |read: bool| OpenOptions::new().read(read).write(!read).direct(direct).open(&path).unwrap();
+        let open = |read: bool| {
+            OpenOptions::new().read(read).write(!read).direct(direct).open(&path).unwrap()
+        };
         let (reader, writer) = (open(true), open(false));
         let mut queue = world.queue();
-        for at in [At::Offset(0), At::Cursor] {
+        for at in [Position::Offset(0), Position::Current] {
             for len in [BLOCK, 0] {
-                assert_eq!(queue.result(op::write(&reader, room(&reader, len), at)), Err(libc::EBADF));
-                assert_eq!(queue.result(op::read(&writer, room(&writer, len), at)), Err(libc::EBADF));
+                assert_eq!(
+                    queue.result(op::write(&reader, room(&reader, len), at)),
+                    Err(libc::EBADF)
+                );
+                assert_eq!(
+                    queue.result(op::read(&writer, room(&writer, len), at)),
+                    Err(libc::EBADF)
+                );
                 let parts = || Vectored::new([room(&writer, len)]);
                 assert_eq!(queue.result(op::writev(&reader, parts(), at)), Err(libc::EBADF));
                 assert_eq!(queue.result(op::readv(&writer, parts(), at)), Err(libc::EBADF));
@@ -89,20 +112,40 @@ pub fn wrong_access(world: &World) {
 pub fn wrong_kind_of_file(world: &World) {
     let dir = File::open(&world.disk).unwrap();
     let mut queue = world.queue();
-    for at in [At::Offset(0), At::Cursor] {
+    for at in [Position::Offset(0), Position::Current] {
         for len in [512, 0] {
-            assert_eq!(queue.result(op::read(&dir, vec![0; len], at)), Err(libc::EISDIR), "{at:?}, {len}");
+            assert_eq!(
+                queue.result(op::read(&dir, vec![0; len], at)),
+                Err(libc::EISDIR),
+                "{at:?}, {len}"
+            );
             assert_eq!(queue.result(op::write(&dir, vec![0; len], at)), Err(libc::EBADF));
         }
-        assert_eq!(queue.result(op::readv(&dir, Vectored::new([vec![0; 512]]), at)), Err(libc::EISDIR));
+        assert_eq!(
+            queue.result(op::readv(&dir, Vectored::new([vec![0; 512]]), at)),
+            Err(libc::EISDIR)
+        );
     }
     let (reader, writer) = pipe();
     // A pipe has no offsets; one that is named is ignored.
-    for at in [At::Offset(5), At::Offset(0), At::Offset(i64::MAX as u64 - 8), At::Cursor] {
+    for at in [
+        Position::Offset(5),
+        Position::Offset(0),
+        Position::Offset(i64::MAX as u64 - 8),
+        Position::Current,
+    ] {
         assert_eq!(queue.result(op::write(&writer, vec![1; 8], at)), Ok(8), "{at:?}");
-        assert_eq!(queue.result(op::writev(&writer, Vectored::new([vec![1; 8]]), at)), Ok(8), "{at:?}");
+        assert_eq!(
+            queue.result(op::writev(&writer, Vectored::new([vec![1; 8]]), at)),
+            Ok(8),
+            "{at:?}"
+        );
         assert_eq!(queue.result(op::read(&reader, vec![1; 8], at)), Ok(8), "{at:?}");
-        assert_eq!(queue.result(op::readv(&reader, Vectored::new([vec![1; 8]]), at)), Ok(8), "{at:?}");
+        assert_eq!(
+            queue.result(op::readv(&reader, Vectored::new([vec![1; 8]]), at)),
+            Ok(8),
+            "{at:?}"
+        );
     }
     assert_eq!(queue.result(op::fsync(&reader)), Err(libc::EINVAL));
     assert_eq!(queue.result(op::fdatasync(&reader)), Err(libc::EINVAL));
@@ -114,13 +157,20 @@ pub fn wrong_kind_of_file(world: &World) {
 
 /// Direct transfers that are not aligned: whatever the file system says to the system call.
 pub fn misaligned(world: &World) {
-    for file in world.files("misaligned", &pattern(0, 8 * BLOCK)).into_iter().filter(File::is_direct) {
+    for file in
+        world.files("misaligned", &pattern(0, 8 * BLOCK)).into_iter().filter(File::is_direct)
+    {
         let mut queue = world.queue();
         let mut buffer = room(&file, 5 * BLOCK);
         let first = buffer.as_mut_ptr();
-        for (skip, len, offset) in
-            [(0, BLOCK, 1u64), (0, BLOCK - 1, 0), (1, BLOCK, 0), (0, 100, 0), (3, 7, 11), (0, 3 * BLOCK + 1, 512)]
-        {
+        for (skip, len, offset) in [
+            (0, BLOCK, 1u64),
+            (0, BLOCK - 1, 0),
+            (1, BLOCK, 0),
+            (0, 100, 0),
+            (3, 7, 11),
+            (0, 3 * BLOCK + 1, 512),
+        ] {
             let fd = file.as_raw_fd();
             let addr = first.wrapping_add(skip);
             // SAFETY: the buffer has that many bytes from there on.
@@ -128,11 +178,19 @@ pub fn misaligned(world: &World) {
             let asked = format!("{skip}, {len}, {offset}");
             assert_eq!(raw(&mut queue, op::Read { fd, addr, len, offset }), expected, "{asked}");
             let iov = libc::iovec { iov_base: addr.cast(), iov_len: len };
-            assert_eq!(raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }), expected, "{asked}");
+            assert_eq!(
+                raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
+                expected,
+                "{asked}"
+            );
             // SAFETY: as above.
             let expected = answer(unsafe { libc::pwrite(fd, addr.cast(), len, offset as i64) });
             assert_eq!(raw(&mut queue, op::Write { fd, addr, len, offset }), expected, "{asked}");
-            assert_eq!(raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }), expected, "{asked}");
+            assert_eq!(
+                raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
+                expected,
+                "{asked}"
+            );
         }
     }
 }
@@ -156,9 +214,16 @@ pub fn offsets(world: &World) {
             }
         }
         let block = BLOCK as u64;
-        for offset in
-            [most, most - 1, most - 511, most + 1 - block, most + 1 - 2 * block, most + 1 - (1 << 20), 1 << 60, 1 << 46]
-        {
+        for offset in [
+            most,
+            most - 1,
+            most - 511,
+            most + 1 - block,
+            most + 1 - 2 * block,
+            most + 1 - (1 << 20),
+            1 << 60,
+            1 << 46,
+        ] {
             for len in [BLOCK, 0, 100 * BLOCK] {
                 let mut buffer = room(&file, len);
                 let fd = file.as_raw_fd();
@@ -166,28 +231,44 @@ pub fn offsets(world: &World) {
                 // SAFETY: the buffer has that many bytes.
                 let expected = answer(unsafe { libc::pread(fd, addr.cast(), len, offset as i64) });
                 let asked = format!("{len} at {offset}, direct: {}", file.is_direct());
-                assert_eq!(raw(&mut queue, op::Read { fd, addr, len, offset }), expected, "read {asked}");
+                assert_eq!(
+                    raw(&mut queue, op::Read { fd, addr, len, offset }),
+                    expected,
+                    "read {asked}"
+                );
                 // SAFETY: as above.
                 let expected = answer(unsafe { libc::pwrite(fd, addr.cast(), len, offset as i64) });
-                assert_eq!(raw(&mut queue, op::Write { fd, addr, len, offset }), expected, "write {asked}");
+                assert_eq!(
+                    raw(&mut queue, op::Write { fd, addr, len, offset }),
+                    expected,
+                    "write {asked}"
+                );
                 let iov = libc::iovec { iov_base: addr.cast(), iov_len: len };
-                assert_eq!(raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }), expected, "writev {asked}");
+                assert_eq!(
+                    raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
+                    expected,
+                    "writev {asked}"
+                );
             }
         }
         // Lengths and offsets that the kernel takes for negative.
         for (offset, len) in [(u64::MAX, 1), (0, u64::MAX), (most, most), (most + 1, 0)] {
             assert_eq!(queue.result(op::fallocate(&file, 0, offset, len)), {
                 // SAFETY: the call takes numbers only.
-                answer(unsafe { libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64) } as isize)
+                answer(unsafe { libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64) }
+                    as isize)
             });
             assert_eq!(queue.result(op::sync_range(&file, offset, len, 0)), {
                 // SAFETY: the call takes numbers only.
-                answer(unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, 0) } as isize)
+                answer(unsafe {
+                    libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, 0)
+                } as isize)
             });
         }
         for len in [most, most + 1, u64::MAX, 1 << 60] {
             // SAFETY: the call takes numbers only.
-            let expected = answer(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
+            let expected =
+                answer(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
             assert_eq!(queue.result(op::ftruncate(&file, len)), expected, "{len}");
         }
         assert_eq!(queue.result(op::sync_range(&file, 0, 0, 1 << 20)), Err(libc::EINVAL));
@@ -196,7 +277,8 @@ pub fn offsets(world: &World) {
     }
 }
 
-/// More than one system call takes: a short transfer of the first 1024, and all of them with `exact`.
+/// More than one system call takes: a short transfer of the first 1024, and all of them with
+/// `exact`.
 pub fn too_many_buffers(world: &World) {
     for file in world.files("buffers", &pattern(0, BLOCK)) {
         let mut queue = world.queue();
@@ -208,8 +290,8 @@ pub fn too_many_buffers(world: &World) {
     }
     let (mut queue, (reader, writer)) = (world.queue(), pipe());
     let parts = || Vectored::new((0..1025).map(|_| vec![1]));
-    assert_eq!(queue.result(op::writev(&writer, parts(), At::Cursor)), Ok(1024));
-    assert_eq!(queue.result(op::readv(&reader, parts(), At::Cursor)), Ok(1024));
+    assert_eq!(queue.result(op::writev(&writer, parts(), Position::Current)), Ok(1024));
+    assert_eq!(queue.result(op::readv(&reader, parts(), Position::Current)), Ok(1024));
 }
 
 pub fn invalid_operations(world: &World) {
@@ -231,12 +313,12 @@ pub fn invalid_operations(world: &World) {
         op::readv(&file, Vectored::new([bytes::Bytes::from_static(b"text")]), 0),
     ];
     for operation in invalid {
-        let kind = operation.kind();
+        let kind = operation.opcode();
         let error = queue.push(operation).unwrap_err();
         assert!(matches!(error.reason(), Reason::Invalid(_)), "{error}");
         assert!(error.to_string().starts_with(kind.name()), "{error}");
         assert_eq!(error.reason().errno(), libc::EINVAL);
-        assert_eq!(error.into_operations()[0].kind(), kind);
+        assert_eq!(error.into_operations()[0].opcode(), kind);
     }
     assert_eq!(queue.stats().counts.pushed, 0);
     // One of a chain, and none of it is taken.
@@ -251,14 +333,18 @@ pub fn broken_pipe(world: &World) {
     let (reader, writer) = pipe();
     drop(reader);
     let mut queue = world.queue();
-    assert_eq!(queue.result(op::write(&writer, vec![0; 8], At::Cursor)), Err(libc::EPIPE));
-    assert_eq!(queue.result(op::writev(&writer, Vectored::new([vec![0; 8]]), At::Cursor).exact()), Err(libc::EPIPE));
+    assert_eq!(queue.result(op::write(&writer, vec![0; 8], Position::Current)), Err(libc::EPIPE));
+    assert_eq!(
+        queue.result(op::writev(&writer, Vectored::new([vec![0; 8]]), Position::Current).exact()),
+        Err(libc::EPIPE)
+    );
 }
 
 pub fn file_size_limit(world: &World) {
     let files = world.files("limit", b"");
     let limit = libc::rlimit { rlim_cur: 2 * BLOCK as u64, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit is a live value that is only read; SIGXFSZ, which would end the process, is ignored.
+    // SAFETY: the limit is a live value that is only read; SIGXFSZ, which would end the process, is
+    // ignored.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
@@ -269,16 +355,23 @@ pub fn file_size_limit(world: &World) {
         assert_eq!(queue.result(op::write(&file, room(&file, BLOCK), 0)), Ok(block));
         // Up to the limit, and no further.
         assert_eq!(queue.result(op::write(&file, room(&file, 3 * BLOCK), 0)), Ok(2 * block));
-        assert_eq!(queue.result(op::write(&file, room(&file, 3 * BLOCK), 0).exact()), Err(libc::EFBIG));
+        assert_eq!(
+            queue.result(op::write(&file, room(&file, 3 * BLOCK), 0).exact()),
+            Err(libc::EFBIG)
+        );
         assert_eq!(queue.result(op::write(&file, room(&file, BLOCK), 2 * block)), Err(libc::EFBIG));
-        assert_eq!(queue.result(op::writev(&file, Vectored::new([room(&file, BLOCK)]), 3 * block)), Err(libc::EFBIG));
+        assert_eq!(
+            queue.result(op::writev(&file, Vectored::new([room(&file, BLOCK)]), 3 * block)),
+            Err(libc::EFBIG)
+        );
         assert_eq!(queue.result(op::ftruncate(&file, 3 * block)), Err(libc::EFBIG));
         assert_eq!(queue.result(op::fallocate(&file, 0, 0, 3 * block)), Err(libc::EFBIG));
         assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), 2 * block);
     }
 }
 
-/// A file system of so few bytes, seen by this process alone. `None`, with the reason told, where that is not to be had.
+/// A file system of so few bytes, seen by this process alone. `None`, with the reason told, where
+/// that is not to be had.
 pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf> {
     if !is_root() {
         skip("only root may mount");
@@ -302,8 +395,11 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let run = |program: &str, arguments: &[&Path]| {
         let command = &mut Command::new(program);
-        let output =
-            command.args(arguments).env("PATH", &path).output().map_err(|error| format!("{program}: {error}"))?;
+        let output = command
+            .args(arguments)
+            .env("PATH", &path)
+            .output()
+            .map_err(|error| format!("{program}: {error}"))?;
         match output.status.success() {
             true => Ok(()),
             false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))),
@@ -311,8 +407,11 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
     };
     let made = match apart {
         false => Err(std::io::Error::last_os_error().to_string()),
-        true => run("mkfs.ext4", &[Path::new("-q"), Path::new("-m0"), Path::new("-O^has_journal"), &image])
-            .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir])),
+        true => run(
+            "mkfs.ext4",
+            &[Path::new("-q"), Path::new("-m0"), Path::new("-O^has_journal"), &image],
+        )
+        .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir])),
     };
     match made {
         Ok(()) => Some(dir),
@@ -327,7 +426,13 @@ pub fn no_space_left(world: &World) {
     let Some(dir) = small_file_system(world, 2048) else { return };
     let path = dir.join("file");
     for direct in [false, true] {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).direct(direct).open(&path).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .direct(direct)
+            .open(&path)
+            .unwrap();
         let mut queue = world.queue();
         assert_eq!(queue.result(op::fallocate(&file, 0, 0, 16 << 20)), Err(libc::ENOSPC));
         assert_eq!(queue.result(op::ftruncate(&file, 0)), Ok(0));

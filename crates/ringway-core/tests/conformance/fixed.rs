@@ -1,11 +1,13 @@
-//! Registered buffers and files: the same bytes with them, without them, and where they are refused.
+//! Registered buffers and files: the same bytes with them, without them, and where they are
+//! refused.
 
 use crate::world::{World, bytes, pattern, pipe};
-use ringway_core::op::{self, At};
+use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
-use ringway_core::{Arena, BackendKind, Block, File};
+use ringway_core::{Arena, ArenaBuffer, BackendKind, File};
 
-/// Where there is a ring, and memory that may be locked, it is granted; elsewhere refused with a reason that stays.
+/// Where there is a ring, and memory that may be locked, it is granted; elsewhere refused with a
+/// reason that stays.
 fn expect(
     world: &World,
     queue: &ringway_core::Queue,
@@ -16,12 +18,13 @@ fn expect(
     match answer {
         Ok(()) => {
             assert_eq!(world.kind, BackendKind::Uring);
-            assert!(explanation.granted.contains(&feature), "{explanation}");
+            assert!(explanation.available.contains(&feature), "{explanation}");
             true
         }
         Err(refusal) => {
             assert_eq!(refusal.feature, feature);
-            let expected = if world.kind == BackendKind::Uring { libc::ENOMEM } else { libc::EOPNOTSUPP };
+            let expected =
+                if world.kind == BackendKind::Uring { libc::ENOMEM } else { libc::EOPNOTSUPP };
             assert_eq!(refusal.errno, expected, "{refusal}");
             assert!(world.kind != BackendKind::Uring || world.little_memory, "{refusal}");
             assert!(explanation.refusals.contains(&refusal), "{explanation}");
@@ -47,15 +50,20 @@ pub fn buffers(world: &World) {
                 let number = (16 - arena.free() - 1) as u64;
                 let at = number * 16384 + part.start as u64;
                 queue
-                    .push(op::read(&file, ringway_core::Buffer::from(block).slice(part.clone()), at).user_data(number))
+                    .push(
+                        op::read(&file, ringway_core::Buffer::from(block).slice(part.clone()), at)
+                            .user_data(number),
+                    )
                     .unwrap();
             }
             for (number, done) in queue.completions() {
                 assert_eq!(done.result, Ok(part.len() as u64));
-                let block = Block::try_from(done.into_buffer().unwrap()).unwrap();
+                let block = ArenaBuffer::try_from(done.into_buffer().unwrap()).unwrap();
                 let expected = pattern(number * 16384, 16384);
                 assert_eq!(block[part.clone()], expected[part.clone()]);
-                assert!(block[..part.start].iter().chain(&block[part.end..]).all(|byte| *byte == 0xee));
+                assert!(
+                    block[..part.start].iter().chain(&block[part.end..]).all(|byte| *byte == 0xee)
+                );
             }
             assert_eq!(arena.free(), 16);
         }
@@ -67,7 +75,10 @@ pub fn buffers(world: &World) {
         let buffer = ringway_core::Buffer::from(block).slice(4096..8192);
         assert_eq!(queue.result(op::write(&file, buffer, 0)), Ok(4096));
         let read = bytes(queue.one(op::read(&file, crate::world::room(&file, 12288), 0)));
-        assert_eq!((&read[..4096], &read[8192..]), (&pattern(55, 4096)[..], &pattern(777, 4096)[..]));
+        assert_eq!(
+            (&read[..4096], &read[8192..]),
+            (&pattern(55, 4096)[..], &pattern(777, 4096)[..])
+        );
     }
     // Streams, vectors and chains take them as well.
     let mut queue = world.queue();
@@ -76,10 +87,15 @@ pub fn buffers(world: &World) {
     let mut block = arena.take().unwrap();
     block[..5].copy_from_slice(b"piped");
     let chain = [
-        op::write(&writer, ringway_core::Buffer::from(block).slice(..5), At::Cursor).user_data(1),
-        op::read(&reader, ringway_core::Buffer::from(arena.take().unwrap()).slice(100..105), At::Cursor)
-            .exact()
-            .user_data(2),
+        op::write(&writer, ringway_core::Buffer::from(block).slice(..5), Position::Current)
+            .user_data(1),
+        op::read(
+            &reader,
+            ringway_core::Buffer::from(arena.take().unwrap()).slice(100..105),
+            Position::Current,
+        )
+        .exact()
+        .user_data(2),
     ];
     queue.push_chain(chain).unwrap();
     let mut done = queue.completions();
@@ -103,7 +119,10 @@ pub fn files(world: &World) {
         assert_eq!(queue.register_file(&file.clone()).is_ok(), granted, "a clone is the same file");
         let read = || op::read(&file, crate::world::room(&file, 4096), 4096);
         assert_eq!(bytes(queue.one(read())), pattern(4096, 4096));
-        assert_eq!(queue.result(op::write(&file, crate::world::filled(&file, 0, 4096), 0)), Ok(4096));
+        assert_eq!(
+            queue.result(op::write(&file, crate::world::filled(&file, 0, 4096), 0)),
+            Ok(4096)
+        );
         assert_eq!(queue.result(op::fdatasync(&file)), Ok(0));
         assert_eq!(queue.result(op::fallocate(&file, 0, 0, 8192)), Ok(0));
         assert_eq!(queue.result(op::fadvise(&file, 0, 0, op::Advice::Normal)), Ok(0));
@@ -119,7 +138,7 @@ pub fn files(world: &World) {
     // In use, it stays registered; an index that is free again serves the next file.
     let (reader, writer) = pipe();
     if queue.register_file(&reader).is_ok() {
-        queue.push(op::read(&reader, vec![0; 4], At::Cursor)).unwrap();
+        queue.push(op::read(&reader, vec![0; 4], Position::Current)).unwrap();
         queue.submit().unwrap();
         assert!(!queue.unregister_file(&reader));
         crate::world::put(&writer, b"text");

@@ -1,8 +1,8 @@
-//! Back-pressure: `Full` hands the operation back, nothing waits for what will not come, and more than the queues below
-//! hold is neither lost nor doubled.
+//! Back-pressure: `Full` hands the operation back, nothing waits for what will not come, and more
+//! than the queues below hold is neither lost nor doubled.
 
 use crate::world::{MS, World, bytes, pattern, pipe, put, room};
-use ringway_core::op::{self, At, Raw, Readiness};
+use ringway_core::op::{self, Position, Raw, Readiness};
 use ringway_core::{File, Operation, Reason};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -10,9 +10,13 @@ use std::time::{Duration, Instant};
 pub fn push_hands_back(world: &World) {
     let (reader, writer) = pipe();
     let mut queue = world.build(&world.options().in_flight(3));
-    (0..3).for_each(|number| _ = queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(number)).unwrap());
+    (0..3).for_each(|number| {
+        _ = queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(number)).unwrap()
+    });
     assert_eq!((queue.room(), queue.in_flight()), (0, 3));
-    let error = queue.push(op::write(&writer, b"text".to_vec(), At::Cursor).user_data(77)).unwrap_err();
+    let error = queue
+        .push(op::write(&writer, b"text".to_vec(), Position::Current).user_data(77))
+        .unwrap_err();
     assert!(error.is_full());
     assert_eq!((error.reason(), error.reason().errno()), (Reason::Full, libc::EAGAIN));
     let operation = error.into_operations().pop().unwrap();
@@ -22,7 +26,7 @@ pub fn push_hands_back(world: &World) {
     // The operation that came back is as good as new.
     queue.push(operation).unwrap();
     assert_eq!(queue.rest()[&77], Ok(4));
-    assert_eq!(bytes(queue.one(op::read(&reader, vec![0; 9], At::Cursor))), b"text");
+    assert_eq!(bytes(queue.one(op::read(&reader, vec![0; 9], Position::Current))), b"text");
     // A completion that is there and not handed out takes its place still.
     (0..3).for_each(|_| _ = queue.push(op::nop()).unwrap());
     while queue.submit().unwrap() < 3 {
@@ -101,7 +105,10 @@ pub fn one_at_a_time(world: &World) {
         let done = queue.one(op::read(&file, vec![0; 64], at * 64));
         assert_eq!(bytes(done), pattern(at * 64, 64));
     }
-    assert_eq!(queue.result(op::poll(&file, Readiness::READABLE).timeout(Duration::from_secs(60))), Ok(1));
+    assert_eq!(
+        queue.result(op::poll(&file, Readiness::READABLE).timeout(Duration::from_secs(60))),
+        Ok(1)
+    );
     let direct = world.direct(&pattern(0, 1 << 20));
     let done = queue.one(op::read(&direct, room(&direct, 1 << 20), 0).exact());
     assert_eq!(bytes(done), pattern(0, 1 << 20));
@@ -118,15 +125,20 @@ pub fn one_at_a_time(world: &World) {
     }
 }
 
-/// Operations that are refused at the head, in the middle and at the end of what is submitted together.
+/// Operations that are refused at the head, in the middle and at the end of what is submitted
+/// together.
 pub fn bad_ones_in_a_batch(world: &World) {
     for file in world.files("batch", &pattern(0, 64 * 4096)) {
         for bad in [&[0][..], &[5], &[31], &[0, 1, 2], &[3, 4, 29, 30, 31], &[0, 31]] {
             let mut queue = world.build(&world.options().entries(32));
             let mut buffers: Vec<_> = (0..32).map(|_| room(&file, 4096)).collect();
             for (number, buffer) in (0u64..).zip(&mut buffers) {
-                let good =
-                    op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len: 4096, offset: number * 4096 };
+                let good = op::Read {
+                    fd: file.as_raw_fd(),
+                    addr: buffer.as_mut_ptr(),
+                    len: 4096,
+                    offset: number * 4096,
+                };
                 let raw = match bad.contains(&number) {
                     false => Raw::from(good),
                     true if number % 3 == 0 => op::Read { fd: 1_000_000, ..good }.into(),
@@ -146,7 +158,9 @@ pub fn bad_ones_in_a_batch(world: &World) {
                     other => panic!("{number}: {other:?}"),
                 }
             }
-            for (number, buffer) in (0u64..).zip(&buffers).filter(|(number, _)| !bad.contains(number)) {
+            for (number, buffer) in
+                (0u64..).zip(&buffers).filter(|(number, _)| !bad.contains(number))
+            {
                 assert_eq!(**buffer, pattern(number * 4096, 4096));
             }
         }
@@ -176,7 +190,8 @@ pub fn completion_queue_overflow(world: &World) {
     put(&writer, b"x");
     std::thread::sleep(5 * MS);
     // Some are taken, and as many more come.
-    let mut seen: Vec<u64> = queue.reap(100).unwrap().take(100).map(|done| done.user_data).collect();
+    let mut seen: Vec<u64> =
+        queue.reap(100).unwrap().take(100).map(|done| done.user_data).collect();
     assert_eq!(seen.len(), 100);
     queue.check();
     (1000..1100).for_each(|number| push(&mut queue, number));

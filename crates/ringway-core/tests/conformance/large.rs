@@ -3,7 +3,9 @@
 use crate::errors::small_file_system;
 use crate::world::{World, bytes, filled, pattern, room, skip};
 use ringway_core::op::{self, Vectored};
-use ringway_core::{BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation};
+use ringway_core::{
+    BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation,
+};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -97,7 +99,8 @@ pub fn on_a_loop_device(world: &World) {
     }
 }
 
-/// A small file system on a loop device that takes 64 KiB in one request: long transfers have many pieces there.
+/// A small file system on a loop device that takes 64 KiB in one request: long transfers have many
+/// pieces there.
 fn small_requests(world: &World, kib: usize) -> Option<PathBuf> {
     let dir = small_file_system(world, kib)?;
     let device = std::fs::metadata(&dir).unwrap().dev();
@@ -130,8 +133,8 @@ enum Straggler {
     Fails(i32),
 }
 
-/// One piece is late while all others that may overtake it do, and then answers anything: nothing counts that has not been
-/// read, and what is to be tried again is.
+/// One piece is late while all others that may overtake it do, and then answers anything: nothing
+/// counts that has not been read, and what is to be tried again is.
 pub fn stragglers(world: &World) {
     const REQUEST: usize = 64 << 10;
     let Some(dir) = small_requests(world, 80 << 10) else { return };
@@ -141,7 +144,8 @@ pub fn stragglers(world: &World) {
     let file = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
     assert_eq!(file.largest_request(), Some(REQUEST as u32));
     let retried = [libc::EAGAIN, libc::EINTR, libc::ECANCELED].map(Straggler::Fails);
-    let others = [Straggler::Read, Straggler::Cut, Straggler::Fails(libc::EIO), Straggler::Fails(0)];
+    let others =
+        [Straggler::Read, Straggler::Cut, Straggler::Fails(libc::EIO), Straggler::Fails(0)];
     for straggler in retried.into_iter().chain(others) {
         for (piece, exact) in [(0, true), (0, false), (700, true), (700, false)] {
             let step = FaultStep::Job(piece);
@@ -159,15 +163,21 @@ pub fn stragglers(world: &World) {
             let fits = match straggler {
                 Straggler::Fails(libc::EIO) if exact || start == 0 => result == Err(libc::EIO),
                 Straggler::Fails(libc::EIO) => result == Ok(start),
-                // As at the end of the file; behind something that was read, `exact` asks once more.
+                // As at the end of the file; behind something that was read, `exact` asks once
+                // more.
                 Straggler::Fails(0) if !exact || start == 0 => result == Ok(start),
-                Straggler::Cut if !exact => result.is_ok_and(|read| read > start && read < start + REQUEST),
+                Straggler::Cut if !exact => {
+                    result.is_ok_and(|read| read > start && read < start + REQUEST)
+                }
                 _ => result == Ok(content.len()),
             };
             assert!(fits, "{straggler:?}, piece {piece}, exact: {exact}: {result:?}");
             let read = result.unwrap_or(0);
             let buffer = done.into_buffer().unwrap();
-            assert!(buffer.as_slice()[..read] == content[..read], "{straggler:?}, piece {piece}, exact: {exact}");
+            assert!(
+                buffer.as_slice()[..read] == content[..read],
+                "{straggler:?}, piece {piece}, exact: {exact}"
+            );
         }
     }
 }
@@ -179,7 +189,9 @@ pub fn a_straggler_is_cancelled(world: &World) {
     let content = pages(64 << 20);
     std::fs::write(&path, &content).unwrap();
     let file = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
-    for (piece, close, exact) in [(0, false, true), (500, false, false), (0, true, false), (500, true, true)] {
+    for (piece, close, exact) in
+        [(0, false, true), (500, false, false), (0, true, false), (500, true, true)]
+    {
         let plan = FaultPlan::new(1).late(FaultStep::Job(piece), Late::Forever);
         let mut queue = world.build(&world.options().faults(plan));
         let read = op::read(&file, room(&file, 64 << 20), 0);
@@ -191,13 +203,17 @@ pub fn a_straggler_is_cancelled(world: &World) {
             true => assert_eq!(queue.close(Duration::from_secs(20)).unwrap(), 0),
             false => assert!(queue.cancel(id)),
         }
-        let done = queue.reap_until(1, Instant::now() + Duration::from_secs(20)).unwrap().next().unwrap();
+        let done =
+            queue.reap_until(1, Instant::now() + Duration::from_secs(20)).unwrap().next().unwrap();
         match done.result.map_err(|error| error.errno()) {
             Err(libc::ECANCELED) => assert!(exact),
             // The late one was read after all.
             Ok(read) => {
                 assert!(!exact && read > piece * (64 << 10) && read < 64 << 20, "{read}");
-                assert!(done.into_buffer().unwrap().as_slice()[..read as usize] == content[..read as usize]);
+                assert!(
+                    done.into_buffer().unwrap().as_slice()[..read as usize]
+                        == content[..read as usize]
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -218,8 +234,9 @@ fn are_whole(path: &Path, writes: &[Vec<u8>]) {
     }
 }
 
-/// Appends that are longer than a request land one after the other, each whole, and once: also when the descriptor became one
-/// for appending later, or is borrowed, and whatever has to be tried again.
+/// Appends that are longer than a request land one after the other, each whole, and once: also when
+/// the descriptor became one for appending later, or is borrowed, and whatever has to be tried
+/// again.
 pub fn long_appends(world: &World) {
     let Some(dir) = small_requests(world, 80 << 10) else { return };
     let path = dir.join("log");
@@ -243,7 +260,9 @@ pub fn long_appends(world: &World) {
             assert!(file.is_direct() && file.largest_request() == Some(64 << 10));
             if later {
                 // SAFETY: the call takes numbers.
-                let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND | libc::O_DIRECT) };
+                let set = unsafe {
+                    libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND | libc::O_DIRECT)
+                };
                 assert_eq!(set, 0);
             }
             // SAFETY: the descriptor stays open, since `file` outlives the queue.
@@ -272,7 +291,8 @@ pub fn long_appends(world: &World) {
     // What was cut short is continued at the end, in order.
     let _ = std::fs::remove_file(&path);
     let file = OpenOptions::new().append(true).create(true).direct(true).open(&path).unwrap();
-    let mut queue = world.build(&world.options().faults(FaultPlan::new(4).short(700).retryable(200)));
+    let mut queue =
+        world.build(&world.options().faults(FaultPlan::new(4).short(700).retryable(200)));
     let mut expected = Vec::new();
     for number in 0..8 {
         let buffer = filled(&file, number << 22, 1 << 20);
@@ -288,7 +308,9 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
     let path = dir.join("file");
     let len = 4 << 20;
     for step in 0..8 {
-        for (fault, durable) in [(Some(libc::EIO), false), (Some(0), true), (None, false), (None, true)] {
+        for (fault, durable) in
+            [(Some(libc::EIO), false), (Some(0), true), (None, false), (None, true)]
+        {
             std::fs::write(&path, vec![1; len]).unwrap();
             let file = OpenOptions::new().read(true).write(true).direct(true).open(&path).unwrap();
             let step = FaultStep::Job(step);
@@ -319,7 +341,8 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
         let file = direct.open(&path).unwrap();
         let buffer = room(&file, 32 << 20);
         // SAFETY: the buffer is valid for the length of the call.
-        let done = unsafe { libc::pwrite(file.as_raw_fd(), buffer.as_ptr().cast(), buffer.len(), 0) };
+        let done =
+            unsafe { libc::pwrite(file.as_raw_fd(), buffer.as_ptr().cast(), buffer.len(), 0) };
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap();
         let there = std::fs::metadata(&path).unwrap().len();
         std::fs::remove_file(&path).unwrap();
@@ -332,14 +355,16 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Memory in large pages where there are any: touching gibibytes of small ones takes longer than all else here.
+/// Memory in large pages where there are any: touching gibibytes of small ones takes longer than
+/// all else here.
 struct Mapping(*mut u8, usize);
 
 impl Mapping {
     fn new(len: usize) -> Self {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new private mapping, wherever the kernel likes; the advice changes nothing but speed.
+        // SAFETY: a new private mapping, wherever the kernel likes; the advice changes nothing but
+        // speed.
         let first = unsafe {
             let first = libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0);
             assert_ne!(first, libc::MAP_FAILED);
@@ -403,7 +428,8 @@ pub fn over_two_gibibytes(world: &World) {
     let marks = [1 << 12, (1 << 30) - 2048, (2 << 30) - 4096, (2 << 30) + 1, len - 5000];
     sparse(&file, len, &marks);
     let mut queue = world.queue();
-    let done = queue.one(op::read(&file, Buffer::custom(Box::new(Mapping::new(len as usize))), 0).exact());
+    let done =
+        queue.one(op::read(&file, Buffer::custom(Box::new(Mapping::new(len as usize))), 0).exact());
     assert_eq!(done.result, Ok(len));
     check_marks(done.into_buffer().unwrap().as_slice(), &marks);
 }

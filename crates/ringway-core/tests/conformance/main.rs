@@ -1,11 +1,14 @@
-//! Contract 5: the same answer on every backend. One list of cases runs on io_uring, on Linux KAIO and on threads, and
-//! through the backend that injects faults with a plan without any: same bytes, same result, same errno.
+//! Contract 5: the same answer on every backend. One list of cases runs on io_uring, on Linux KAIO
+//! and on threads, and through the backend that injects faults with a plan without any: same bytes,
+//! same result, same errno.
 //!
-//! Each test is a leg: the list under one set of restrictions (an ordinary user, a seccomp filter, little lockable
-//! memory ...), in a process of its own, where the right backend must be chosen and the others' refusal explained.
+//! Each test is a leg: the list under one set of restrictions (an ordinary user, a seccomp filter,
+//! little lockable memory ...), in a process of its own, where the right backend must be chosen and
+//! the others' refusal explained.
 //!
-//! `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone, `RINGWAY_CASE=uring` those on one backend.
-//! What cannot be tested here prints `skipped: why`; where `CI` is set, a skip that is not expected fails.
+//! `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone, `RINGWAY_CASE=uring` those on
+//! one backend. What cannot be tested here prints `skipped: why`; where `CI` is set, a skip that is
+//! not expected fails.
 
 mod cancel;
 mod chains;
@@ -203,7 +206,8 @@ const CASES: &[Case] = cases! {
     }
 };
 
-/// Where one case is to be run alone, in a process that the leg made for it: backend, through faults or not, name.
+/// Where one case is to be run alone, in a process that the leg made for it: backend, through
+/// faults or not, name.
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
 
@@ -276,7 +280,10 @@ impl Leg {
             for case in CASES {
                 let name = title(kind, faulty, case.name);
                 let listed = self.only.is_none_or(|only| only.contains(&case.name));
-                if (case.once && (!self.full || faulty)) || (case.apart && faulty) || !listed || !name.contains(&wanted)
+                if (case.once && (!self.full || faulty))
+                    || (case.apart && faulty)
+                    || !listed
+                    || !name.contains(&wanted)
                 {
                     continue;
                 }
@@ -300,7 +307,8 @@ impl Leg {
         assert!(failed.is_empty(), "{} of {count} failed: {failed:#?}", failed.len());
     }
 
-    /// Which backend is chosen unasked, and whether the refused ones are explained; those that are there.
+    /// Which backend is chosen unasked, and whether the refused ones are explained; those that are
+    /// there.
     fn chosen(&self) -> Vec<BackendKind> {
         let _watch = Watchdog::new("the choice of a backend");
         let mut there = Vec::new();
@@ -312,8 +320,12 @@ impl Leg {
                     there.push(kind);
                 }
                 (Err(BuildError::Refused(refusal)), Some((_, errno))) => {
-                    assert_eq!((refusal.feature, refusal.errno), (feature(kind), *errno), "{refusal}");
-                    assert!(!refusal.meaning.is_empty() && !refusal.mend.is_empty(), "{refusal}");
+                    assert_eq!(
+                        (refusal.feature, refusal.errno),
+                        (feature(kind), *errno),
+                        "{refusal}"
+                    );
+                    assert!(!refusal.meaning.is_empty() && !refusal.fix.is_empty(), "{refusal}");
                 }
                 (Err(error), None) => skip(&format!("{kind}: {error}")),
                 (other, _) => panic!("{kind}: {other:?}"),
@@ -323,9 +335,13 @@ impl Leg {
         assert_eq!(Some(&queue.backend()), there.first(), "{}", queue.explain());
         for (kind, errno) in self.refused {
             let explanation = queue.explain();
-            let refusal = explanation.refusals.iter().find(|refusal| refusal.feature == feature(*kind)).unwrap();
+            let refusal = explanation
+                .refusals
+                .iter()
+                .find(|refusal| refusal.feature == feature(*kind))
+                .unwrap();
             assert_eq!(refusal.errno, *errno, "{explanation}");
-            assert!(explanation.to_string().contains(&refusal.mend), "{explanation}");
+            assert!(explanation.to_string().contains(&refusal.fix), "{explanation}");
         }
         there
     }
@@ -337,9 +353,15 @@ impl Leg {
         command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        text.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
+        text.lines()
+            .filter(|line| line.starts_with("skipped:"))
+            .for_each(|line| println!("{line}"));
         if !output.status.success() {
-            println!("{name}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+            println!(
+                "{name}: {}\n{text}{}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         output.status.success()
     }
@@ -396,7 +418,9 @@ impl Watchdog {
                 loop {
                     std::thread::sleep(Duration::from_millis(100));
                     let running = RUNNING.lock().unwrap();
-                    if let Some((name, _)) = running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE) {
+                    if let Some((name, _)) =
+                        running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE)
+                    {
                         eprintln!("{name} hangs");
                         std::process::abort();
                     }
@@ -426,22 +450,26 @@ fn an_ordinary_user() {
 
 #[test]
 fn an_ordinary_user_with_little_lockable_memory() {
-    Leg { little_memory: true, ..Leg::new("an_ordinary_user_with_little_lockable_memory") }.run(|| {
-        become_ordinary();
-        limit_memlock(64 << 10);
-    });
+    Leg { little_memory: true, ..Leg::new("an_ordinary_user_with_little_lockable_memory") }.run(
+        || {
+            become_ordinary();
+            limit_memlock(64 << 10);
+        },
+    );
 }
 
 #[test]
 fn a_filter_that_forbids_io_uring() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];
-    Leg { refused, ..Leg::new("a_filter_that_forbids_io_uring") }.run(|| refuse(&URING, libc::EPERM));
+    Leg { refused, ..Leg::new("a_filter_that_forbids_io_uring") }
+        .run(|| refuse(&URING, libc::EPERM));
 }
 
 #[test]
 fn a_filter_that_hides_io_uring() {
     let refused = &[(BackendKind::Uring, libc::ENOSYS)];
-    Leg { refused, ..Leg::new("a_filter_that_hides_io_uring") }.run(|| refuse(&URING, libc::ENOSYS));
+    Leg { refused, ..Leg::new("a_filter_that_hides_io_uring") }
+        .run(|| refuse(&URING, libc::ENOSYS));
 }
 
 #[test]
@@ -477,7 +505,8 @@ const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 #[test]
 fn io_uring_disabled_by_sysctl() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];
-    let only = Some(&["transfers::nop", "transfers::read_and_write_at_offsets", "chains::in_order"][..]);
+    let only =
+        Some(&["transfers::nop", "transfers::read_and_write_at_offsets", "chains::in_order"][..]);
     let leg = Leg { refused, only, ..Leg::new("io_uring_disabled_by_sysctl") };
     if !is_root() {
         return skip("only root may set a sysctl");

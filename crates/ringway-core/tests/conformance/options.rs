@@ -1,4 +1,5 @@
-//! Options: what is granted works, what is refused is explained and done without, and in strict mode is an error.
+//! Options: what is granted works, what is refused is explained and done without, and in strict
+//! mode is an error.
 
 use crate::world::{MS, World, bytes, pattern, room};
 use ringway_core::op;
@@ -12,7 +13,9 @@ const SQPOLL: SqPoll = SqPoll { idle: Duration::from_millis(5), cpu: None };
 fn works(world: &World, queue: &mut crate::world::Checked) {
     for file in world.files("works", &pattern(0, 1 << 16)) {
         for number in 0..16 {
-            queue.push(op::read(&file, room(&file, 4096), number * 4096).user_data(number)).unwrap();
+            queue
+                .push(op::read(&file, room(&file, 4096), number * 4096).user_data(number))
+                .unwrap();
         }
         for (number, done) in queue.completions() {
             assert_eq!(bytes(done), pattern(number * 4096, 4096));
@@ -26,7 +29,10 @@ fn works(world: &World, queue: &mut crate::world::Checked) {
             )
             .unwrap();
         assert_eq!(queue.rest().into_values().collect::<Vec<_>>(), [Ok(0), Ok(0), Ok(1)]);
-        assert_eq!(queue.result(op::timeout(Duration::from_secs(60)).timeout(5 * MS)), Err(libc::ETIMEDOUT));
+        assert_eq!(
+            queue.result(op::timeout(Duration::from_secs(60)).timeout(5 * MS)),
+            Err(libc::ETIMEDOUT)
+        );
         assert_eq!(queue.result(op::fadvise(&file, 0, 1 << 33, op::Advice::Normal)), Ok(0));
     }
 }
@@ -35,7 +41,7 @@ fn errno_of(queue: &Queue, feature: Feature) -> Option<i32> {
     let explanation = queue.explain();
     let refusal = explanation.refusals.iter().find(|refusal| refusal.feature == feature)?;
     assert!(!refusal.meaning.is_empty(), "{refusal}");
-    assert!(!explanation.granted.contains(&feature), "{explanation}");
+    assert!(!explanation.available.contains(&feature), "{explanation}");
     Some(refusal.errno)
 }
 
@@ -56,7 +62,9 @@ pub fn what_is_refused_is_explained(world: &World) {
         let mut queue = world.build(&options);
         works(world, &mut queue);
         match (errno_of(&queue, feature), world.kind) {
-            (None, BackendKind::Uring) => assert!(queue.explain().granted.contains(&feature), "{feature}"),
+            (None, BackendKind::Uring) => {
+                assert!(queue.explain().available.contains(&feature), "{feature}")
+            }
             (None, _) => panic!("{feature} without a ring"),
             (Some(errno), BackendKind::Uring) => assert_ne!(errno, 0, "{feature}"),
             (Some(errno), _) => assert_eq!(errno, libc::EOPNOTSUPP, "{feature}"),
@@ -65,7 +73,8 @@ pub fn what_is_refused_is_explained(world: &World) {
             assert!(errno_of(&queue, feature).is_some(), "there is nothing to attach to");
         }
     }
-    // A single issuer means nothing where any thread may submit, and io_uring grants it or says why not.
+    // A single issuer means nothing where any thread may submit, and io_uring grants it or says why
+    // not.
     works(world, &mut world.build(&world.options().single_issuer(true)));
     works(world, &mut world.build(&world.options().completion_entries(4096).entries(3)));
     works(world, &mut world.build(&world.options().eventfd(true).single_issuer(true)));
@@ -76,9 +85,13 @@ pub fn strict(world: &World) {
     for (feature, options) in asked(world) {
         let refused = errno_of(&world.build(&options), feature);
         match (options.strict(true).build(), refused) {
-            (Ok(queue), None) => assert!(queue.explain().refusals.is_empty(), "{}", queue.explain()),
+            (Ok(queue), None) => {
+                assert!(queue.explain().refusals.is_empty(), "{}", queue.explain())
+            }
             (Err(BuildError::Refused(refusal)), Some(_)) => assert!(!refusal.meaning.is_empty()),
-            (Err(BuildError::Refused(refusal)), None) if world.little_memory => assert_eq!(refusal.errno, libc::ENOMEM),
+            (Err(BuildError::Refused(refusal)), None) if world.little_memory => {
+                assert_eq!(refusal.errno, libc::ENOMEM)
+            }
             (other, expected) => panic!("{feature}: {other:?}, {expected:?}"),
         }
     }
@@ -145,7 +158,7 @@ pub fn sqpoll_shared(world: &World) {
     }
     let mut first = world.build(&world.options().sqpoll(SQPOLL));
     let mut second = world.build(&world.options().sqpoll(SQPOLL).attach(&first));
-    assert!(second.explain().granted.contains(&Feature::AttachWq), "{}", second.explain());
+    assert!(second.explain().available.contains(&Feature::AttachWq), "{}", second.explain());
     for _ in 0..3 {
         works(world, &mut first);
         works(world, &mut second);

@@ -41,7 +41,10 @@ pub fn open(world: &World) {
     assert_eq!(failure(opened(&mut queue, &path, writing().create_new(true))), libc::EEXIST);
     assert_eq!(queue.result(op::write(&made, b"some text".to_vec(), 0)), Ok(9));
     // SAFETY: the call takes numbers only.
-    assert_eq!(unsafe { libc::fcntl(made.as_raw_fd(), libc::F_GETFD) } & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+    assert_eq!(
+        unsafe { libc::fcntl(made.as_raw_fd(), libc::F_GETFD) } & libc::FD_CLOEXEC,
+        libc::FD_CLOEXEC
+    );
 
     let again = opened(&mut queue, &path, writing().create(true)).unwrap();
     assert_eq!(bytes(queue.one(op::read(&again, vec![0; 20], 0))), b"some text");
@@ -54,13 +57,19 @@ pub fn open(world: &World) {
     let direct = opened(&mut queue, &path, writing().direct(true)).unwrap();
     assert!(direct.is_direct() && !again.is_direct());
     std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
-    assert_eq!(failure(opened(&mut queue, dir.join("link"), reading().nofollow(true))), libc::ELOOP);
+    assert_eq!(
+        failure(opened(&mut queue, dir.join("link"), reading().nofollow(true))),
+        libc::ELOOP
+    );
     opened(&mut queue, dir.join("link"), &reading()).unwrap();
     assert_eq!(failure(opened(&mut queue, dir.join("file/below"), &reading())), libc::ENOTDIR);
     assert_eq!(failure(opened(&mut queue, &dir, &writing())), libc::EISDIR);
     assert_eq!(failure(opened(&mut queue, "", &reading())), libc::ENOENT);
     assert_eq!(failure(opened(&mut queue, "n".repeat(300), &reading())), libc::ENAMETOOLONG);
-    assert_eq!(failure(opened(&mut queue, &path, reading().custom_flags(libc::O_DIRECTORY))), libc::ENOTDIR);
+    assert_eq!(
+        failure(opened(&mut queue, &path, reading().custom_flags(libc::O_DIRECTORY))),
+        libc::ENOTDIR
+    );
 
     let nameless = opened(&mut queue, &dir, writing().custom_flags(libc::O_TMPFILE)).unwrap();
     assert_eq!(queue.result(op::write(&nameless, pattern(0, 100), 0)), Ok(100));
@@ -69,9 +78,17 @@ pub fn open(world: &World) {
     // A completion that is dropped closes its file.
     drop((made, again, log, direct, nameless));
     drop(queue.one(op::open(&path, &reading())));
-    assert!(wait_for(Duration::from_secs(5), || descriptors() <= idle + 1), "{idle} before, {} now", descriptors());
+    assert!(
+        wait_for(Duration::from_secs(5), || descriptors() <= idle + 1),
+        "{idle} before, {} now",
+        descriptors()
+    );
     drop(queue);
-    assert!(wait_for(Duration::from_secs(5), || descriptors() == before), "{before} before, {} now", descriptors());
+    assert!(
+        wait_for(Duration::from_secs(5), || descriptors() == before),
+        "{before} before, {} now",
+        descriptors()
+    );
 }
 
 pub fn open_at(world: &World) {
@@ -96,7 +113,10 @@ pub fn open_at(world: &World) {
     at("new", writing().create_new(true).resolve(RESOLVE_BENEATH)).unwrap();
     assert!(path.join("below/new").exists());
     let file = File::open(path.join("beside")).unwrap();
-    assert_eq!(queue.one(op::open_at(&file, "x", &reading())).into_file().unwrap_err().errno(), libc::ENOTDIR);
+    assert_eq!(
+        queue.one(op::open_at(&file, "x", &reading())).into_file().unwrap_err().errno(),
+        libc::ENOTDIR
+    );
 }
 
 pub fn close(world: &World) {
@@ -121,11 +141,14 @@ pub fn close(world: &World) {
     assert_eq!(descriptors(), idle);
     // An operation in flight holds it too.
     let (reader, writer) = crate::world::pipe();
-    queue.push(op::read(&reader, vec![0; 5], op::At::Cursor).user_data(1)).unwrap();
+    queue.push(op::read(&reader, vec![0; 5], op::Position::Current).user_data(1)).unwrap();
     queue.submit().unwrap();
     queue.push(op::close(reader).user_data(2)).unwrap();
-    let done: Vec<_> =
-        queue.reap(1).unwrap().map(|done| (done.user_data, done.result.map_err(|error| error.errno()))).collect();
+    let done: Vec<_> = queue
+        .reap(1)
+        .unwrap()
+        .map(|done| (done.user_data, done.result.map_err(|error| error.errno())))
+        .collect();
     assert_eq!(done, [(2, Err(libc::EBUSY))]);
     crate::world::put(&writer, b"late");
     assert_eq!(queue.rest()[&1], Ok(4));
@@ -141,14 +164,21 @@ pub fn statx(world: &World) {
     let expected = fs::metadata(&path).unwrap();
     let mut queue = world.queue();
     let found = queue.one(op::statx(&path)).into_metadata().unwrap();
-    assert_eq!((found.len(), found.mode(), found.is_file(), found.is_dir()), (1234, expected.mode(), true, false));
+    assert_eq!(
+        (found.len(), found.mode(), found.is_file(), found.is_dir()),
+        (1234, expected.mode(), true, false)
+    );
     let raw = found.as_raw();
     assert_eq!((raw.stx_ino, raw.stx_nlink, raw.stx_uid), (expected.ino(), 1, expected.uid()));
-    assert_eq!((raw.stx_mtime.tv_sec, i64::from(raw.stx_mtime.tv_nsec)), (expected.mtime(), expected.mtime_nsec()));
+    assert_eq!(
+        (raw.stx_mtime.tv_sec, i64::from(raw.stx_mtime.tv_nsec)),
+        (expected.mtime(), expected.mtime_nsec())
+    );
     assert!(queue.one(op::statx(&dir)).into_metadata().unwrap().is_dir());
     assert_eq!(queue.one(op::statx(dir.join("link"))).into_metadata().unwrap().len(), 1234);
     let at = File::open(&dir).unwrap();
-    let link = queue.one(op::statx_at(&at, "link", libc::AT_SYMLINK_NOFOLLOW)).into_metadata().unwrap();
+    let link =
+        queue.one(op::statx_at(&at, "link", libc::AT_SYMLINK_NOFOLLOW)).into_metadata().unwrap();
     assert_eq!(link.mode() & libc::S_IFMT, libc::S_IFLNK);
     assert_eq!(queue.one(op::statx_at(&at, "file", 0)).into_metadata().unwrap().len(), 1234);
     let file = File::open(&path).unwrap();
@@ -166,7 +196,8 @@ pub fn statx(world: &World) {
 pub fn fallocate(world: &World) {
     let file = world.file(&pattern(0, 16384));
     let mut queue = world.queue();
-    let len = |queue: &mut Checked| queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len();
+    let len =
+        |queue: &mut Checked| queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len();
     assert_eq!(queue.result(op::fallocate(&file, 0, 0, 32768)), Ok(0));
     assert_eq!(len(&mut queue), 32768);
     assert_eq!(queue.result(op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, 32768, 4096)), Ok(0));
@@ -180,7 +211,10 @@ pub fn fallocate(world: &World) {
     expected[100..150].fill(0);
     assert_eq!(bytes(queue.one(op::read(&file, vec![1; 16384], 0))), expected);
     // Holes that change the length, unknown modes, nothing at all.
-    assert_eq!(queue.result(op::fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE, 0, 4096)), Err(libc::EOPNOTSUPP));
+    assert_eq!(
+        queue.result(op::fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE, 0, 4096)),
+        Err(libc::EOPNOTSUPP)
+    );
     assert_eq!(queue.result(op::fallocate(&file, 1 << 20, 0, 4096)), Err(libc::EOPNOTSUPP));
     assert_eq!(queue.result(op::fallocate(&file, 0, 0, 0)), Err(libc::EINVAL));
     assert_eq!(queue.result(op::fallocate(&file, 0, i64::MAX as u64, 1)), Err(libc::EFBIG));
@@ -209,7 +243,11 @@ pub fn fadvise(world: &World) {
     let mut queue = world.queue();
     for advice in [Normal, Random, Sequential, WillNeed, DontNeed, NoReuse] {
         for (offset, len) in [(0, 0), (4096, 100), (0, 1 << 33), (1 << 40, u64::from(u32::MAX))] {
-            assert_eq!(queue.result(op::fadvise(&file, offset, len, advice)), Ok(0), "{advice:?} {offset} {len}");
+            assert_eq!(
+                queue.result(op::fadvise(&file, offset, len, advice)),
+                Ok(0),
+                "{advice:?} {offset} {len}"
+            );
         }
     }
     assert_eq!(queue.result(op::fadvise(&file, 0, u64::MAX, WillNeed)), Err(libc::EINVAL));
@@ -221,7 +259,12 @@ fn listing(dir: &Path) -> Vec<(String, String)> {
     let mut all: Vec<_> = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap())
-        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap_or_default()))
+        .map(|entry| {
+            (
+                entry.file_name().into_string().unwrap(),
+                fs::read_to_string(entry.path()).unwrap_or_default(),
+            )
+        })
         .collect();
     all.sort();
     all
@@ -252,9 +295,15 @@ pub fn rename(world: &World) {
     fs::create_dir(path.join("full")).unwrap();
     fs::write(path.join("full/x"), "").unwrap();
     fs::create_dir(path.join("empty")).unwrap();
-    assert_eq!(queue.result(op::rename(path.join("empty"), path.join("full"))), Err(libc::ENOTEMPTY));
+    assert_eq!(
+        queue.result(op::rename(path.join("empty"), path.join("full"))),
+        Err(libc::ENOTEMPTY)
+    );
     assert_eq!(queue.result(op::rename(&c, path.join("empty"))), Err(libc::EISDIR));
-    assert_eq!(queue.result(op::rename(path.join("full"), path.join("full/below"))), Err(libc::EINVAL));
+    assert_eq!(
+        queue.result(op::rename(path.join("full"), path.join("full/below"))),
+        Err(libc::EINVAL)
+    );
     let shm = world.shm.join("other");
     assert_eq!(queue.result(op::rename(&c, &shm)), Err(libc::EXDEV));
 }
@@ -301,9 +350,15 @@ pub fn link(world: &World) {
     assert_eq!(fs::metadata(&new).unwrap().ino(), fs::metadata(&old).unwrap().ino());
     assert_eq!(queue.result(op::link(&old, &new)), Err(libc::EEXIST));
     assert_eq!(queue.result(op::link(path.join("none"), path.join("x"))), Err(libc::ENOENT));
-    assert_eq!(queue.result(op::link_at(&dir, "symbolic", &dir, "followed", libc::AT_SYMLINK_FOLLOW)), Ok(0));
+    assert_eq!(
+        queue.result(op::link_at(&dir, "symbolic", &dir, "followed", libc::AT_SYMLINK_FOLLOW)),
+        Ok(0)
+    );
     assert_eq!(queue.result(op::link_at(&dir, "symbolic", &dir, "itself", 0)), Ok(0));
-    assert_eq!(fs::symlink_metadata(path.join("followed")).unwrap().ino(), fs::metadata(&old).unwrap().ino());
+    assert_eq!(
+        fs::symlink_metadata(path.join("followed")).unwrap().ino(),
+        fs::metadata(&old).unwrap().ino()
+    );
     assert!(fs::symlink_metadata(path.join("itself")).unwrap().is_symlink());
     assert_eq!(queue.result(op::link(&old, world.shm.join("x"))), Err(libc::EXDEV));
     // A nameless file gets a name.
@@ -311,7 +366,10 @@ pub fn link(world: &World) {
     let nameless = queue.one(op::open(&path, &options)).into_file().unwrap();
     assert_eq!(queue.result(op::write(&nameless, b"named".to_vec(), 0)), Ok(5));
     let descriptor = format!("/proc/self/fd/{}", nameless.as_raw_fd());
-    assert_eq!(queue.result(op::link_at(&dir, descriptor, &dir, "named", libc::AT_SYMLINK_FOLLOW)), Ok(0));
+    assert_eq!(
+        queue.result(op::link_at(&dir, descriptor, &dir, "named", libc::AT_SYMLINK_FOLLOW)),
+        Ok(0)
+    );
     assert_eq!(fs::read(path.join("named")).unwrap(), b"named");
 }
 
@@ -330,7 +388,9 @@ pub fn symlink(world: &World) {
 /// As an ordinary user: what root has made is root's.
 pub fn no_permission(world: &World) {
     if is_root() {
-        return println!("left out: Nothing is refused to root; the other legs run as somebody else");
+        return println!(
+            "left out: Nothing is refused to root; the other legs run as somebody else"
+        );
     }
     let mut queue = world.queue();
     assert_eq!(failure(opened(&mut queue, "/etc/shadow", &reading())), libc::EACCES);

@@ -2,14 +2,15 @@
 
 use crate::common::{become_ordinary, is_root, refuse};
 use crate::world::{Checked, MS, World, bytes, pattern, pipe, put, read_number, room, skip};
-use ringway_core::op::{self, At, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::refusal::Feature;
 use ringway_core::{Arena, BackendKind, BuildError, File, OpenOptions, Options, Reason};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
 
-/// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees results all the same.
+/// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees
+/// results all the same.
 pub fn the_pushing_thread_has_ended(world: &World) {
     let files = world.files("ended", &pattern(0, 65536));
     for round in 0..10 {
@@ -20,13 +21,22 @@ pub fn the_pushing_thread_has_ended(world: &World) {
         let queue = std::thread::spawn(move || {
             let [reader, polled] = &there;
             let mut queue = options.build().unwrap();
-            queue.push(op::read(reader, vec![0; 4], At::Cursor).user_data(1)).unwrap();
+            queue.push(op::read(reader, vec![0; 4], Position::Current).user_data(1)).unwrap();
             queue.push(op::poll(polled, Readiness::READABLE).user_data(2)).unwrap();
             queue.push(op::timeout(5 * MS).user_data(3)).unwrap();
-            queue.push(op::poll(polled, Readiness::READABLE).timeout(10 * MS).user_data(4)).unwrap();
-            queue.push_chain([op::poll(polled, Readiness::READABLE).user_data(5), op::nop().user_data(6)]).unwrap();
+            queue
+                .push(op::poll(polled, Readiness::READABLE).timeout(10 * MS).user_data(4))
+                .unwrap();
+            queue
+                .push_chain([
+                    op::poll(polled, Readiness::READABLE).user_data(5),
+                    op::nop().user_data(6),
+                ])
+                .unwrap();
             for (number, file) in (10u64..).zip(given.iter().cycle().take(40)) {
-                queue.push(op::read(file, room(file, 16384), number % 4 * 16384).user_data(number)).unwrap();
+                queue
+                    .push(op::read(file, room(file, 16384), number % 4 * 16384).user_data(number))
+                    .unwrap();
             }
             queue.submit().unwrap();
             queue
@@ -62,8 +72,10 @@ pub fn the_pushing_thread_has_ended(world: &World) {
 /// Completions are left to the submitting thread only where that is the one that waits.
 pub fn single_issuer(world: &World) {
     let leaves = |queue: &Checked| {
-        let granted = queue.explain().granted;
-        [Feature::CoopTaskrun, Feature::DeferTaskrun].iter().any(|feature| granted.contains(feature))
+        let granted = queue.explain().available;
+        [Feature::CoopTaskrun, Feature::DeferTaskrun]
+            .iter()
+            .any(|feature| granted.contains(feature))
     };
     assert!(!leaves(&world.queue()));
     assert!(!leaves(&world.build(&world.options().eventfd(true))));
@@ -77,7 +89,7 @@ pub fn single_issuer(world: &World) {
     for number in 0..5 {
         queue.push(op::read(&file, vec![0; 64], number * 64).user_data(number)).unwrap();
     }
-    let owned = queue.explain().granted.contains(&Feature::SingleIssuer);
+    let owned = queue.explain().available.contains(&Feature::SingleIssuer);
     assert_eq!(owned, world.kind == BackendKind::Uring);
     let elsewhere = file.clone();
     let queue = std::thread::spawn(move || {
@@ -105,10 +117,12 @@ fn forked(body: impl FnOnce()) -> i32 {
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child that hangs.
+        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
+        // that hangs.
         unsafe { libc::alarm(20) };
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
+        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
+        // written out.
         unsafe { libc::_exit(i32::from(!right)) }
     }
     let mut status = 0;
@@ -122,7 +136,7 @@ pub fn fork(world: &World) {
     let (reader, writer) = pipe();
     let mut queue = world.queue();
     queue.push(op::poll(&reader, Readiness::READABLE).user_data(1)).unwrap();
-    let id = queue.push(op::read(&reader, vec![0; 4], At::Cursor).user_data(2)).unwrap();
+    let id = queue.push(op::read(&reader, vec![0; 4], Position::Current).user_data(2)).unwrap();
     queue.submit().unwrap();
     for (number, file) in (10u64..).zip(&files) {
         queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
@@ -209,7 +223,8 @@ pub fn without_openat2(world: &World) {
     assert_eq!(std::fs::metadata(dir.join("made")).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(queue.result(op::open(dir.join("none"), &read)), Err(libc::ENOENT));
     let beneath = read.clone().resolve(libc::RESOLVE_BENEATH).clone();
-    let expected = if world.kind == BackendKind::Uring { Err(libc::EXDEV) } else { Err(libc::ENOSYS) };
+    let expected =
+        if world.kind == BackendKind::Uring { Err(libc::EXDEV) } else { Err(libc::ENOSYS) };
     assert_eq!(queue.result(op::open("/etc/passwd", &beneath)), expected);
 }
 
@@ -219,7 +234,7 @@ pub fn forked_child_drops(world: &World) {
     for eventfd in [false, true] {
         let mut queue = world.build(&world.options().eventfd(eventfd));
         queue.poll_fd().unwrap();
-        queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1)).unwrap();
+        queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1)).unwrap();
         queue.push(op::poll(&reader, Readiness::READABLE).user_data(2)).unwrap();
         for (number, file) in (10u64..).zip(&files) {
             queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
@@ -245,7 +260,9 @@ pub fn forked_child_drops(world: &World) {
         seen += queue.rest().len();
         assert_eq!(seen, 2 + 2 * files.len());
         // SAFETY: one byte, on this stack.
-        let _ = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&reader), [0u8].as_mut_ptr().cast(), 1) };
+        let _ = unsafe {
+            libc::read(std::os::fd::AsRawFd::as_raw_fd(&reader), [0u8].as_mut_ptr().cast(), 1)
+        };
     }
 }
 
@@ -278,7 +295,9 @@ pub fn few_descriptors(world: &World) {
             Err(error) => panic!("{error}"),
         }
         // Unasked, there is always one: threads need none before somebody polls.
-        let mut queue = Checked::new(Options::new().build().unwrap_or_else(|error| panic!("{free} free: {error}")));
+        let mut queue = Checked::new(
+            Options::new().build().unwrap_or_else(|error| panic!("{free} free: {error}")),
+        );
         for refusal in &queue.explain().refusals {
             assert!(!refusal.meaning.is_empty(), "{refusal}");
         }
@@ -290,7 +309,8 @@ pub fn few_descriptors(world: &World) {
     assert_eq!(world.queue().result(op::nop()), Ok(0));
 }
 
-/// `RINGWAY_BACKEND` in the environment of another process: this binary again, with the case that looks at it.
+/// `RINGWAY_BACKEND` in the environment of another process: this binary again, with the case that
+/// looks at it.
 pub fn the_environment_chooses(world: &World) {
     const SEEN: &str = "RINGWAY_TEST_SEEN";
     if let Ok(expected) = std::env::var(SEEN) {
@@ -304,7 +324,10 @@ pub fn the_environment_chooses(world: &World) {
             Ok(queue) => assert_eq!(queue.backend().name(), expected),
             Err(BuildError::Invalid(text)) => {
                 assert_eq!(expected, "invalid");
-                assert!(text.contains("RINGWAY_BACKEND") && text.contains("uring, kaio, threads"), "{text}");
+                assert!(
+                    text.contains("RINGWAY_BACKEND") && text.contains("uring, kaio, threads"),
+                    "{text}"
+                );
             }
             Err(error) => panic!("{error}"),
         }
@@ -328,12 +351,18 @@ pub fn the_environment_chooses(world: &World) {
             continue; // Whether there is memory for a ring depends on when former ones have given theirs back.
         }
         let mut command = Command::new("/proc/self/exe");
-        let output = command.args(&arguments).env("RINGWAY_BACKEND", value).env(SEEN, expected).output().unwrap();
+        let output = command
+            .args(&arguments)
+            .env("RINGWAY_BACKEND", value)
+            .env(SEEN, expected)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{value:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
-/// No thread can be started, for a while or for good, and those there are hang: what waits is done all the same.
+/// No thread can be started, for a while or for good, and those there are hang: what waits is done
+/// all the same.
 pub fn no_more_threads(world: &World) {
     if is_root() {
         become_ordinary(); // Root has no such limit.
@@ -363,14 +392,19 @@ pub fn no_more_threads(world: &World) {
         let until = Instant::now() + 20_000 * MS;
         while seen < 2 {
             assert!(Instant::now() < until, "for good: {for_good}: {seen} came");
-            seen += queue.reap_until(1, until).unwrap().map(|done| assert_eq!(done.result, Ok(0))).count();
+            seen += queue
+                .reap_until(1, until)
+                .unwrap()
+                .map(|done| assert_eq!(done.result, Ok(0)))
+                .count();
         }
         assert!(queue.explain().refusals.iter().any(|refusal| refusal.feature == Feature::Threads));
         limit(before.rlim_cur);
     }
 }
 
-/// `fs.aio-max-nr` used up: KAIO asks for less, and is refused with the reason when there is nothing.
+/// `fs.aio-max-nr` used up: KAIO asks for less, and is refused with the reason when there is
+/// nothing.
 pub fn no_room_for_kaio(world: &World) {
     if world.kind != BackendKind::Kaio {
         return println!("left out: The others ask for none of it");
@@ -386,16 +420,19 @@ pub fn no_room_for_kaio(world: &World) {
         }
     }
     let restore = Restore(read_number(most));
-    let set = |room: u64| std::fs::write(most, (read_number("/proc/sys/fs/aio-nr") + room).to_string()).unwrap();
+    let set = |room: u64| {
+        std::fs::write(most, (read_number("/proc/sys/fs/aio-nr") + room).to_string()).unwrap()
+    };
     let file = world.direct(&pattern(0, 65536));
-    let read = |number: u64| op::read(&file, room(&file, 4096), number % 16 * 4096).user_data(number);
+    let read =
+        |number: u64| op::read(&file, room(&file, 4096), number % 16 * 4096).user_data(number);
     set(0);
     let refusal = match world.options().build() {
         Err(BuildError::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
     };
     assert_eq!((refusal.feature, refusal.errno), (Feature::Kaio, libc::EAGAIN));
-    assert!(refusal.mend.contains("fs.aio-max-nr"), "{refusal}");
+    assert!(refusal.fix.contains("fs.aio-max-nr"), "{refusal}");
     // Room for a few: they carry as many as are pushed.
     set(100);
     let few = world.options().build();

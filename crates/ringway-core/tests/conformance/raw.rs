@@ -1,8 +1,8 @@
-//! What interfaces to other languages stand on: operations by their addresses, borrowed descriptors, ids as numbers, and
-//! waiting for some operations among others.
+//! What interfaces to other languages stand on: operations by their addresses, borrowed
+//! descriptors, ids as numbers, and waiting for some operations among others.
 
 use crate::world::{World, pattern, pipe, room};
-use ringway_core::op::{self, At};
+use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, File, OpId, Operation};
 use std::os::fd::AsRawFd;
@@ -23,7 +23,10 @@ pub fn borrowed_descriptors(world: &World) {
         assert_eq!(queue.rest()[&0], Ok(8192));
         assert_eq!(&buffer[..], pattern(0, 8192));
         assert!(weak.upgrade().is_none(), "a completion does not");
-        assert!(std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok(), "a borrowed descriptor is not closed");
+        assert!(
+            std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok(),
+            "a borrowed descriptor is not closed"
+        );
         // SAFETY: as above.
         let file = unsafe { File::borrow_raw(fd) }.unwrap();
         assert!(file.into_fd().is_err(), "nor given away");
@@ -40,7 +43,8 @@ pub fn borrowed_descriptors(world: &World) {
 pub fn kept_memory(world: &World) {
     let dir = world.dir("kept");
     let mut queue = world.queue();
-    let path = std::ffi::CString::new(dir.join("made").into_os_string().into_encoded_bytes()).unwrap();
+    let path =
+        std::ffi::CString::new(dir.join("made").into_os_string().into_encoded_bytes()).unwrap();
     let mkdir = op::Mkdir { dir: libc::AT_FDCWD, path: path.as_ptr(), mode: 0o700 };
     // SAFETY: the operation keeps the path.
     queue.push(unsafe { Operation::from_raw(mkdir.into(), None, Some(Box::new(path))) }).unwrap();
@@ -52,7 +56,10 @@ pub fn registered_memory(world: &World) {
     for file in world.files("memory", &pattern(0, 65536)) {
         let mut queue = world.queue();
         let (mut one, mut two) = (room(&file, 32768), room(&file, 16384));
-        let iov = |bytes: &mut [u8]| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let iov = |bytes: &mut [u8]| libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
         let memory = [iov(&mut one), iov(&mut two)];
         let empty = [memory[0], libc::iovec { iov_len: 0, ..memory[1] }];
         // SAFETY: the queue is dropped before the buffers, at the end of this body.
@@ -98,10 +105,12 @@ pub fn those_alone(world: &World) {
     let (reader, writer) = pipe();
     for file in world.files("those", &pattern(0, 64 * 4096)) {
         let mut queue = world.queue();
-        queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1000)).unwrap();
+        queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1000)).unwrap();
         queue.push(op::nop().user_data(1001)).unwrap();
         for number in 0..64 {
-            queue.push(op::read(&file, room(&file, 4096), number * 4096).user_data(number)).unwrap();
+            queue
+                .push(op::read(&file, room(&file, 4096), number * 4096).user_data(number))
+                .unwrap();
         }
         let mut seen = Vec::new();
         queue.reap_those(64, |number| number < 1000, |done| seen.push(done)).unwrap();
@@ -113,21 +122,29 @@ pub fn those_alone(world: &World) {
             assert_eq!(crate::world::bytes(done), pattern(offset, 4096));
         }
         queue.reap_those(0, |number| number < 1000, |_| panic!("none is left")).unwrap();
-        let mut fd = libc::pollfd { fd: queue.poll_fd().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut fd = libc::pollfd {
+            fd: queue.poll_fd().unwrap().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         // SAFETY: `fd` is one entry, for the length of the call.
-        assert_eq!(unsafe { libc::poll(&raw mut fd, 1, 10_000) }, 1, "the nop's completion is to be told of");
+        assert_eq!(
+            unsafe { libc::poll(&raw mut fd, 1, 10_000) },
+            1,
+            "the nop's completion is to be told of"
+        );
         assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1001]);
         op_write(&writer);
         assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);
     }
 }
 
-/// What waits for ever, and is not asked for, is not waited for: not when those that are asked for have arrived, and not when
-/// more are asked for than are in flight.
+/// What waits for ever, and is not asked for, is not waited for: not when those that are asked for
+/// have arrived, and not when more are asked for than are in flight.
 pub fn those_alone_beside_what_waits(world: &World) {
     let (reader, writer) = pipe();
     let mut queue = world.queue();
-    queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1000)).unwrap();
+    queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1000)).unwrap();
     for at_least in [1, 2, usize::MAX] {
         queue.push(op::nop().user_data(1)).unwrap();
         // It arrives before it is asked for.
@@ -146,7 +163,8 @@ pub fn those_alone_beside_what_waits(world: &World) {
     while queue.submit().unwrap() < 3 {
         std::thread::yield_now();
     }
-    let abandoned = queue.push(op::read(&reader, vec![0; 1], At::Cursor).user_data(1)).unwrap();
+    let abandoned =
+        queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1)).unwrap();
     queue.abandon(abandoned);
     queue.push(op::timeout(std::time::Duration::from_millis(5)).user_data(1)).unwrap();
     let mut seen = 0;

@@ -1,9 +1,9 @@
-//! What waits for ever, or for very long, keeps nothing else from its work: opens of FIFOs, reads of idle pipes, and
-//! calls that hang on a file system.
+//! What waits for ever, or for very long, keeps nothing else from its work: opens of FIFOs, reads
+//! of idle pipes, and calls that hang on a file system.
 
 use crate::errors::small_file_system;
 use crate::world::{Checked, MS, World, descriptors, pattern, pipe, put, skip, threads, wait_for};
-use ringway_core::op::{self, At, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, File, OpId, OpenOptions};
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
@@ -81,14 +81,18 @@ pub fn opens_of_fifos(world: &World) {
     let ids = waiting_opens(world, &mut queue, &paths);
     all_else_goes_on(world, &mut queue);
     assert_eq!(queue.in_flight(), MANY);
-    // Each is answered when the other end comes, is cancelled, or is given up: the place is free at once.
+    // Each is answered when the other end comes, is cancelled, or is given up: the place is free at
+    // once.
     let other = std::fs::File::options().read(true).write(true).open(&paths[0]).unwrap();
     let done: Vec<_> = queue.reap(1).unwrap().collect();
     assert_eq!((done.len(), done[0].user_data), (1, 0));
     assert!(done.into_iter().next().unwrap().into_file().is_ok());
     assert!(queue.cancel(ids[1]));
     let cancelled = queue.reap_until(1, Instant::now() + SOON).unwrap().next().unwrap();
-    assert_eq!((cancelled.user_data, cancelled.result.map_err(|error| error.errno())), (1, Err(libc::ECANCELED)));
+    assert_eq!(
+        (cancelled.user_data, cancelled.result.map_err(|error| error.errno())),
+        (1, Err(libc::ECANCELED))
+    );
     ids[2..].iter().for_each(|id| assert!(queue.abandon(*id)));
     let gone = wait_for(SOON, || {
         assert_eq!(queue.reap(0).unwrap().len(), 0);
@@ -106,11 +110,18 @@ pub fn opens_of_fifos(world: &World) {
     assert!(begin.elapsed() < Duration::from_secs(4), "dropping took {:?}", begin.elapsed());
     // What they open in the end is closed, and their threads end.
     drop(other);
-    let ends: Vec<_> =
-        paths.iter().map(|path| std::fs::File::options().read(true).write(true).open(path).unwrap()).collect();
+    let ends: Vec<_> = paths
+        .iter()
+        .map(|path| std::fs::File::options().read(true).write(true).open(path).unwrap())
+        .collect();
     assert!(wait_for(SOON, || threads() <= before.1), "threads: {}, then {}", before.1, threads());
     drop(ends);
-    assert!(wait_for(SOON, || descriptors() <= before.0), "descriptors: {}, then {}", before.0, descriptors());
+    assert!(
+        wait_for(SOON, || descriptors() <= before.0),
+        "descriptors: {}, then {}",
+        before.0,
+        descriptors()
+    );
 }
 
 /// There is a bound, and it says so.
@@ -149,7 +160,8 @@ pub fn more_opens_of_fifos_than_may_wait(world: &World) {
 pub fn an_open_behind_a_lease(world: &World) {
     let path = world.dir("lease").join("file");
     let holder = std::fs::File::create(&path).unwrap();
-    // SAFETY: the signal by which the kernel asks for the lease is ignored; the other call takes numbers.
+    // SAFETY: the signal by which the kernel asks for the lease is ignored; the other call takes
+    // numbers.
     unsafe {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
         if libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) != 0 {
@@ -169,7 +181,7 @@ pub fn idle_pipes(world: &World) {
         let (reader, _) = &pipes[number as usize % pipes.len()];
         let idle = match number % 2 {
             0 => op::poll(reader, Readiness::READABLE),
-            _ => op::read(reader, vec![0; 1], At::Cursor),
+            _ => op::read(reader, vec![0; 1], Position::Current),
         };
         queue.push(idle.user_data(number)).unwrap();
     }
@@ -190,12 +202,24 @@ pub fn full_streams(world: &World) {
     let full: Vec<_> = (0..MANY).map(|_| pipe()).collect();
     for (number, (_, writer)) in full.iter().enumerate() {
         // More than a pipe takes: the call that waits has begun, and does not end.
-        queue.push(op::write(writer, vec![0; 1 << 20], At::Cursor).exact().user_data(number as u64)).unwrap();
+        queue
+            .push(
+                op::write(writer, vec![0; 1 << 20], Position::Current)
+                    .exact()
+                    .user_data(number as u64),
+            )
+            .unwrap();
     }
     let terminals: Vec<File> = (0..70).map(|_| terminal()).collect();
     for (number, terminal) in terminals.iter().enumerate() {
         let number = (MANY + number) as u64;
-        queue.push(op::write(&side_of(terminal), vec![b'x'; 1 << 16], At::Cursor).exact().user_data(number)).unwrap();
+        queue
+            .push(
+                op::write(&side_of(terminal), vec![b'x'; 1 << 16], Position::Current)
+                    .exact()
+                    .user_data(number),
+            )
+            .unwrap();
     }
     assert_eq!(queue.reap(0).unwrap().len(), 0);
     all_else_goes_on(world, &mut queue);
@@ -205,7 +229,10 @@ pub fn full_streams(world: &World) {
     drop(terminals);
     let results = queue.rest();
     assert_eq!(results.len(), MANY + 70);
-    assert!(results.values().all(|result| matches!(result, Err(libc::EPIPE | libc::EIO))), "{results:?}");
+    assert!(
+        results.values().all(|result| matches!(result, Err(libc::EPIPE | libc::EIO))),
+        "{results:?}"
+    );
 }
 
 /// The side of a pseudoterminal at which its terminal's output is read.
@@ -225,10 +252,15 @@ fn side_of(main: &File) -> File {
     assert_eq!(unsafe { libc::ptsname_r(main.as_raw_fd(), name.as_mut_ptr(), name.len()) }, 0);
     // SAFETY: the call above has ended the name with a NUL.
     let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
-    OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(name.to_str().unwrap()).unwrap()
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(name.to_str().unwrap())
+        .unwrap()
 }
 
-/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on it.
+/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on
+/// it.
 struct Frozen {
     dir: std::fs::File,
     helper: Child,
@@ -245,7 +277,12 @@ impl Frozen {
         let dir = std::fs::File::open(dir).unwrap();
         const FIFREEZE: libc::Ioctl = 0xc004_5877_u32 as libc::Ioctl;
         // SAFETY: the request takes a number.
-        assert_eq!(unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) }, 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(
+            unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) },
+            0,
+            "{}",
+            std::io::Error::last_os_error()
+        );
         Self { dir, helper }
     }
 }
@@ -290,8 +327,13 @@ pub fn a_frozen_file_system(world: &World) {
     assert_eq!(queue.in_flight(), MANY + 10, "the file system was not frozen");
     drop(frozen);
     let results = queue.rest();
-    assert!(results.iter().all(|(number, result)| *result == Ok(if *number < MANY as u64 { 4096 } else { 0 })));
-    // The threads that were written off end, all but those there may be. (The kernel keeps its own for a while.)
+    assert!(
+        results
+            .iter()
+            .all(|(number, result)| *result == Ok(if *number < MANY as u64 { 4096 } else { 0 }))
+    );
+    // The threads that were written off end, all but those there may be. (The kernel keeps its own
+    // for a while.)
     if world.kind != BackendKind::Uring {
         assert!(wait_for(SOON, || threads() <= 64 + 4 + 3), "{} threads", threads());
     }
@@ -314,7 +356,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whoever submits a durable write does not wait for the device, also where the page cache takes writes without waiting (XFS).
+/// Whoever submits a durable write does not wait for the device, also where the page cache takes
+/// writes without waiting (XFS).
 pub fn durable_writes(world: &World) {
     let Some(dir) = small_file_system(world, 1 << 20) else { return };
     let image = dir.join("image");
@@ -325,18 +368,20 @@ pub fn durable_writes(world: &World) {
         let output = Command::new(program).args(arguments).output();
         output.is_ok_and(|output| output.status.success())
     };
-    let path = if run("mkfs.xfs", &[Path::new("-q"), &device.0]) && run("mount", &[&device.0, &inner]) {
-        inner.join("file")
-    } else {
-        println!("without XFS");
-        device.0.clone()
-    };
+    let path =
+        if run("mkfs.xfs", &[Path::new("-q"), &device.0]) && run("mount", &[&device.0, &inner]) {
+            inner.join("file")
+        } else {
+            println!("without XFS");
+            device.0.clone()
+        };
     let file = OpenOptions::new().read(true).write(true).create(true).open(&path).unwrap();
     let again = std::fs::File::options().write(true).open(&path).unwrap();
     let mut queue = world.queue();
     assert_eq!(queue.result(op::write_dsync(&file, vec![0; 4096], 0)), Ok(4096));
     let frozen = Frozen::new(&dir);
-    // The page cache takes it, and the device below hangs. (A new time of the file would have to wait: it has got one just now.)
+    // The page cache takes it, and the device below hangs. (A new time of the file would have to
+    // wait: it has got one just now.)
     assert_eq!(again.write_at(b"x", 0).unwrap(), 1);
     queue.push(op::write_dsync(&file, vec![1; 4096], 0).exact().user_data(7)).unwrap();
     let begin = Instant::now();

@@ -1,7 +1,9 @@
 //! Reads, writes, syncs, polls and timeouts that succeed: the same bytes everywhere.
 
-use crate::world::{MS, World, answer, byte, bytes, filled, pattern, pipe, put, room, vec_of, wait_for};
-use ringway_core::op::{self, At, Readiness, Vectored};
+use crate::world::{
+    MS, World, answer, byte, bytes, filled, pattern, pipe, put, room, vec_of, wait_for,
+};
+use ringway_core::op::{self, Position, Readiness, Vectored};
 use ringway_core::{Arena, Buffer, CustomBuffer, FaultPlan, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
@@ -25,9 +27,12 @@ pub fn read_and_write_at_offsets(world: &World) {
             queue.push(op::write(&file, filled(&file, at, BLOCK), at).user_data(block)).unwrap();
         }
         assert!(queue.rest().into_iter().eq((0..6).map(|block| (block, Ok(BLOCK as u64)))));
-        for (number, (first, blocks)) in [(4u64, 2), (0, 6), (1, 1), (2, 3)].into_iter().enumerate() {
+        for (number, (first, blocks)) in [(4u64, 2), (0, 6), (1, 1), (2, 3)].into_iter().enumerate()
+        {
             let buffer = room(&file, blocks * BLOCK);
-            queue.push(op::read(&file, buffer, first * BLOCK as u64).user_data(number as u64)).unwrap();
+            queue
+                .push(op::read(&file, buffer, first * BLOCK as u64).user_data(number as u64))
+                .unwrap();
         }
         let done = queue.completions();
         for (done, (first, blocks)) in done.into_values().zip([(4u64, 2), (0, 6), (1, 1), (2, 3)]) {
@@ -57,7 +62,10 @@ pub fn read_and_write_at_the_cursor(world: &World) {
         let mut queue = world.queue();
         for block in 0..3 {
             let at = block * BLOCK as u64;
-            assert_eq!(queue.result(op::write(&file, filled(&file, at, BLOCK), At::Cursor)), Ok(BLOCK as u64));
+            assert_eq!(
+                queue.result(op::write(&file, filled(&file, at, BLOCK), Position::Current)),
+                Ok(BLOCK as u64)
+            );
             assert_eq!(position(&file), at + BLOCK as u64);
         }
         // At an offset it stays where it is.
@@ -65,11 +73,11 @@ pub fn read_and_write_at_the_cursor(world: &World) {
         assert_eq!(position(&file), 3 * BLOCK as u64);
         // SAFETY: the call takes numbers only.
         unsafe { libc::lseek(file.as_raw_fd(), BLOCK as i64, libc::SEEK_SET) };
-        let done = queue.one(op::read(&file, room(&file, 4 * BLOCK), At::Cursor).exact());
+        let done = queue.one(op::read(&file, room(&file, 4 * BLOCK), Position::Current).exact());
         assert_eq!(done.result, Ok(2 * BLOCK as u64), "direct: {}", file.is_direct());
         assert_eq!(bytes(done), pattern(BLOCK as u64, 2 * BLOCK));
         assert_eq!(position(&file), 3 * BLOCK as u64);
-        assert_eq!(queue.result(op::read(&file, room(&file, BLOCK), At::Cursor)), Ok(0));
+        assert_eq!(queue.result(op::read(&file, room(&file, BLOCK), Position::Current)), Ok(0));
     }
 }
 
@@ -79,7 +87,12 @@ pub fn vectored(world: &World) {
         let part = |block: u64| filled(&file, block * BLOCK as u64, BLOCK);
         let parts = Vectored::new([part(2), part(3), part(4)]);
         assert_eq!(queue.result(op::writev(&file, parts, 2 * BLOCK as u64)), Ok(3 * BLOCK as u64));
-        let parts = Vectored::new([room(&file, 0), room(&file, BLOCK), room(&file, 0), room(&file, 2 * BLOCK)]);
+        let parts = Vectored::new([
+            room(&file, 0),
+            room(&file, BLOCK),
+            room(&file, 0),
+            room(&file, 2 * BLOCK),
+        ]);
         let done = queue.one(op::readv(&file, parts, 2 * BLOCK as u64));
         assert_eq!(done.result, Ok(3 * BLOCK as u64));
         let buffers = done.into_vectored().unwrap().into_buffers();
@@ -100,7 +113,8 @@ pub fn vectored(world: &World) {
     let mut queue = world.queue();
     let done = queue.one(op::readv(&file, Vectored::new((0..1024).map(|_| vec![0; 2])), 0));
     assert_eq!(done.result, Ok(2048));
-    let read: Vec<u8> = done.into_vectored().unwrap().into_buffers().into_iter().flat_map(vec_of).collect();
+    let read: Vec<u8> =
+        done.into_vectored().unwrap().into_buffers().into_iter().flat_map(vec_of).collect();
     assert_eq!(read, pattern(0, 2048));
 }
 
@@ -109,23 +123,30 @@ pub fn vectored_at_the_cursor(world: &World) {
     let mut queue = world.queue();
     for part in [b"one, ", b"two, "] {
         let parts = Vectored::new([part[..2].to_vec(), part[2..].to_vec()]);
-        assert_eq!(queue.result(op::writev(&file, parts, At::Cursor)), Ok(5));
+        assert_eq!(queue.result(op::writev(&file, parts, Position::Current)), Ok(5));
     }
     // SAFETY: the call takes numbers only.
     unsafe { libc::lseek(file.as_raw_fd(), 3, libc::SEEK_SET) };
-    let done = queue.one(op::readv(&file, Vectored::new([vec![0; 4], vec![0; 10]]), At::Cursor));
+    let done =
+        queue.one(op::readv(&file, Vectored::new([vec![0; 4], vec![0; 10]]), Position::Current));
     assert_eq!(done.result, Ok(7));
     let buffers = done.into_vectored().unwrap().into_buffers();
     assert_eq!((buffers[0].as_slice(), &buffers[1].as_slice()[..3]), (&b", tw"[..], &b"o, "[..]));
 }
 
-/// On Linux a write to a file open for appending goes to the end, whatever the offset (pwrite(2), BUGS).
+/// On Linux a write to a file open for appending goes to the end, whatever the offset (pwrite(2),
+/// BUGS).
 pub fn append(world: &World) {
     let path = world.dir("append").join("log");
     let log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
     let mut queue = world.queue();
-    for (number, at) in [At::Offset(0), At::Cursor, At::Offset(1)].into_iter().enumerate() {
-        assert_eq!(queue.result(op::write(&log, format!("line {number}\n").into_bytes(), at)), Ok(7));
+    for (number, at) in
+        [Position::Offset(0), Position::Current, Position::Offset(1)].into_iter().enumerate()
+    {
+        assert_eq!(
+            queue.result(op::write(&log, format!("line {number}\n").into_bytes(), at)),
+            Ok(7)
+        );
     }
     assert_eq!(std::fs::read(&path).unwrap(), b"line 0\nline 1\nline 2\n");
 }
@@ -190,18 +211,28 @@ pub fn kinds_of_buffers(world: &World) {
 pub fn nothing_to_transfer(world: &World) {
     for file in world.files("nothing", &pattern(0, BLOCK)) {
         let mut queue = world.queue();
-        for at in [At::Offset(0), At::Offset(BLOCK as u64), At::Cursor] {
+        for at in [Position::Offset(0), Position::Offset(BLOCK as u64), Position::Current] {
             assert_eq!(queue.result(op::read(&file, room(&file, 0), at)), Ok(0));
             assert_eq!(queue.result(op::write(&file, room(&file, 0), at)), Ok(0));
             assert_eq!(queue.result(op::read(&file, room(&file, 0), at).exact()), Ok(0));
-            assert_eq!(queue.result(op::readv(&file, Vectored::new(Vec::<Vec<u8>>::new()), at)), Ok(0));
-            assert_eq!(queue.result(op::writev(&file, Vectored::new([Vec::<u8>::new()]), at)), Ok(0));
+            assert_eq!(
+                queue.result(op::readv(&file, Vectored::new(Vec::<Vec<u8>>::new()), at)),
+                Ok(0)
+            );
+            assert_eq!(
+                queue.result(op::writev(&file, Vectored::new([Vec::<u8>::new()]), at)),
+                Ok(0)
+            );
         }
-        assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), BLOCK as u64);
+        assert_eq!(
+            queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(),
+            BLOCK as u64
+        );
     }
 }
 
-/// A file whose length is no multiple of a block: the last read is short, and what is continued ends there.
+/// A file whose length is no multiple of a block: the last read is short, and what is continued
+/// ends there.
 pub fn short_at_the_end(world: &World) {
     let len = 2 * BLOCK + 1000;
     for file in world.files("short", &pattern(0, len)) {
@@ -214,7 +245,11 @@ pub fn short_at_the_end(world: &World) {
                     read = read.exact();
                 }
                 let done = queue.one(read);
-                assert_eq!(bytes(done), pattern(at, len - at as usize), "{asked} blocks at {at}, exact: {exact}");
+                assert_eq!(
+                    bytes(done),
+                    pattern(at, len - at as usize),
+                    "{asked} blocks at {at}, exact: {exact}"
+                );
             }
         }
     }
@@ -224,7 +259,12 @@ pub fn short_at_the_end(world: &World) {
 fn unread(pipe: &File) -> i32 {
     let mut count = 0;
     // SAFETY: the count is valid for writes for the length of the call.
-    assert_eq!(unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(pipe), libc::FIONREAD, &raw mut count) }, 0);
+    assert_eq!(
+        unsafe {
+            libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(pipe), libc::FIONREAD, &raw mut count)
+        },
+        0
+    );
     count
 }
 
@@ -246,21 +286,27 @@ fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Che
 
 pub fn exact_over_a_pipe(world: &World) {
     in_bits(world, &["abc", "defg", "hi"], |queue, reader| {
-        assert_eq!(bytes(queue.one(op::read(reader, vec![0; 9], At::Cursor).exact())), b"abcdefghi");
+        assert_eq!(
+            bytes(queue.one(op::read(reader, vec![0; 9], Position::Current).exact())),
+            b"abcdefghi"
+        );
         assert!(queue.stats().continued >= 1);
     });
     in_bits(world, &["abc", "defg"], |queue, reader| {
-        assert_eq!(bytes(queue.one(op::read(reader, vec![0; 9], At::Cursor))), b"abc");
+        assert_eq!(bytes(queue.one(op::read(reader, vec![0; 9], Position::Current))), b"abc");
         // The writer is gone before there are that many.
-        assert_eq!(bytes(queue.one(op::read(reader, vec![0; 9], At::Cursor).exact())), b"defg");
-        assert_eq!(queue.result(op::read(reader, vec![0; 9], At::Cursor).exact()), Ok(0));
+        assert_eq!(
+            bytes(queue.one(op::read(reader, vec![0; 9], Position::Current).exact())),
+            b"defg"
+        );
+        assert_eq!(queue.result(op::read(reader, vec![0; 9], Position::Current).exact()), Ok(0));
     });
 }
 
 pub fn exact_vectored_over_a_pipe(world: &World) {
     in_bits(world, &["a", "bcdef", "g", "hijklmno"], |queue, reader| {
         let parts = Vectored::new([vec![0; 2], vec![], vec![0; 3], vec![0; 5], vec![0; 20]]);
-        let done = queue.one(op::readv(reader, parts, At::Cursor).exact());
+        let done = queue.one(op::readv(reader, parts, Position::Current).exact());
         assert_eq!(done.result, Ok(15));
         let buffers = done.into_vectored().unwrap().into_buffers();
         let parts: Vec<&[u8]> = buffers.iter().map(Buffer::as_slice).collect();
@@ -274,7 +320,8 @@ pub fn exact_write_into_a_full_pipe(world: &World) {
     let mut queue = world.queue();
     let len = 300_000;
     let read = std::thread::spawn(move || {
-        let mut file = std::fs::File::from(std::os::fd::AsFd::as_fd(&reader).try_clone_to_owned().unwrap());
+        let mut file =
+            std::fs::File::from(std::os::fd::AsFd::as_fd(&reader).try_clone_to_owned().unwrap());
         drop(reader);
         let mut all = Vec::new();
         let mut bit = [0; 30_000];
@@ -286,14 +333,18 @@ pub fn exact_write_into_a_full_pipe(world: &World) {
             std::thread::sleep(MS);
         }
     });
-    assert_eq!(queue.result(op::write(&writer, pattern(0, len), At::Cursor).exact()), Ok(len as u64));
+    assert_eq!(
+        queue.result(op::write(&writer, pattern(0, len), Position::Current).exact()),
+        Ok(len as u64)
+    );
     let parts = Vectored::new([pattern(len as u64, len / 2), pattern(len as u64 * 3 / 2, len / 2)]);
-    assert_eq!(queue.result(op::writev(&writer, parts, At::Cursor).exact()), Ok(len as u64));
+    assert_eq!(queue.result(op::writev(&writer, parts, Position::Current).exact()), Ok(len as u64));
     drop((queue, writer));
     assert_eq!(read.join().unwrap(), pattern(0, 2 * len));
 }
 
-/// Short transfers, answers that ask to be tried again, late and out of order: the bytes are right all the same.
+/// Short transfers, answers that ask to be tried again, late and out of order: the bytes are right
+/// all the same.
 pub fn exact_under_faults(world: &World) {
     let len = 64 * BLOCK;
     for (seed, file) in (1..).zip(world.files("faults", b"")) {
@@ -301,7 +352,8 @@ pub fn exact_under_faults(world: &World) {
         let mut queue = world.build(&world.options().faults(plan));
         for part in 0..8 {
             let (at, len) = (part * (len / 8) as u64, len / 8);
-            let blocks = (0..len / BLOCK).map(|block| filled(&file, at + (block * BLOCK) as u64, BLOCK));
+            let blocks =
+                (0..len / BLOCK).map(|block| filled(&file, at + (block * BLOCK) as u64, BLOCK));
             let write = match part % 2 {
                 0 => op::write(&file, filled(&file, at, len), at),
                 _ => op::writev(&file, Vectored::new(blocks), at),
@@ -327,10 +379,15 @@ pub fn exact_under_faults(world: &World) {
 pub fn syncs(world: &World) {
     for file in world.files("syncs", b"") {
         let mut queue = world.queue();
-        assert_eq!(queue.result(op::write(&file, filled(&file, 0, 2 * BLOCK), 0)), Ok(2 * BLOCK as u64));
+        assert_eq!(
+            queue.result(op::write(&file, filled(&file, 0, 2 * BLOCK), 0)),
+            Ok(2 * BLOCK as u64)
+        );
         assert_eq!(queue.result(op::fsync(&file)), Ok(0));
         assert_eq!(queue.result(op::fdatasync(&file)), Ok(0));
-        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         for (offset, len, flags) in
             [(0, 0, all), (100, 5000, libc::SYNC_FILE_RANGE_WRITE), (0, 1 << 40, all), (0, 0, 0)]
         {
@@ -355,7 +412,10 @@ pub fn poll(world: &World) {
     assert_eq!(queue.rest()[&0], Ok(libc::POLLIN as u64));
     assert_eq!(queue.result(op::poll(&reader, both)), Ok(libc::POLLIN as u64));
     drop(writer);
-    assert_eq!(queue.result(op::poll(&reader, Readiness::READABLE)), Ok((libc::POLLIN | libc::POLLHUP) as u64));
+    assert_eq!(
+        queue.result(op::poll(&reader, Readiness::READABLE)),
+        Ok((libc::POLLIN | libc::POLLHUP) as u64)
+    );
     assert_eq!(queue.result(op::poll(&reader, Readiness(0))), Ok(libc::POLLHUP as u64));
     let (reader, writer) = pipe();
     drop(reader);
@@ -368,10 +428,15 @@ pub fn poll(world: &World) {
     drop(writer);
     assert_eq!(queue.rest()[&0], Ok(libc::POLLHUP as u64));
     // Files are always ready.
-    assert_eq!(queue.result(op::poll(&world.file(b""), both)), Ok((libc::POLLIN | libc::POLLOUT) as u64));
+    assert_eq!(
+        queue.result(op::poll(&world.file(b""), both)),
+        Ok((libc::POLLIN | libc::POLLOUT) as u64)
+    );
     // Several waits for one file.
     let (reader, writer) = pipe();
-    (0..50).for_each(|number| _ = queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap());
+    (0..50).for_each(|number| {
+        _ = queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap()
+    });
     queue.submit().unwrap();
     put(&writer, b"x");
     assert!(queue.rest().into_iter().eq((0..50).map(|number| (number, Ok(libc::POLLIN as u64)))));
@@ -396,7 +461,10 @@ pub fn timeout(world: &World) {
     }
     for (number, elapsed) in order {
         let least = [30, 10, 0, 20][number as usize] * MS;
-        assert!(elapsed >= least && elapsed < least + Duration::from_secs(5), "{number} after {elapsed:?}");
+        assert!(
+            elapsed >= least && elapsed < least + Duration::from_secs(5),
+            "{number} after {elapsed:?}"
+        );
     }
     let id = queue.push(op::timeout(Duration::MAX)).unwrap();
     queue.submit().unwrap();

@@ -1,7 +1,7 @@
 //! Waiting: with `poll(2)` on the queue's descriptor no wake-up is lost, and signals end no wait.
 
 use crate::world::{Checked, MS, World, pattern, pipe, put, readable, room};
-use ringway_core::op::{self, At, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{Completion, File, Operation, Options};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes by itself: who waits this long has missed something.
 const LOST: Duration = Duration::from_secs(10);
 
-/// Reaps as a program with its own loop does: only after the descriptor is readable, and then until there is nothing.
+/// Reaps as a program with its own loop does: only after the descriptor is readable, and then until
+/// there is nothing.
 fn by_descriptor(queue: &mut Checked, mut take: impl FnMut(Completion)) {
     let fd = queue.poll_fd().unwrap().as_raw_fd();
     queue.submit().unwrap();
@@ -59,7 +60,10 @@ fn polled(world: &World, options: &Options) {
         }
         if round % 4 == 0 {
             queue
-                .push_chain([op::nop(), op::fsync(&files[0]), op::nop().drain()].map(|one| one.user_data(u64::MAX)))
+                .push_chain(
+                    [op::nop(), op::fsync(&files[0]), op::nop().drain()]
+                        .map(|one| one.user_data(u64::MAX)),
+                )
                 .unwrap();
         }
         let mut seen = 0;
@@ -110,7 +114,7 @@ fn polls_of_an_eventfd(world: &World) {
             });
         });
         assert_eq!(seen, 1);
-        assert_eq!(queue.result(op::read(&eventfd, vec![0; 8], At::Cursor)), Ok(8));
+        assert_eq!(queue.result(op::read(&eventfd, vec![0; 8], Position::Current)), Ok(8));
     }
 }
 
@@ -152,7 +156,10 @@ pub fn cancels_are_told_of(world: &World) {
     let (reader, _writer) = pipe();
     let fd = queue.poll_fd().unwrap().as_raw_fd();
     for submit in [false, true] {
-        let wait = [op::poll(&reader, Readiness::READABLE), op::read(&reader, vec![0; 1], At::Cursor)];
+        let wait = [
+            op::poll(&reader, Readiness::READABLE),
+            op::read(&reader, vec![0; 1], Position::Current),
+        ];
         let ids = wait.map(|operation| queue.push(operation).unwrap());
         if submit {
             queue.submit().unwrap();
@@ -169,7 +176,7 @@ pub fn cancels_are_told_of(world: &World) {
     }
     // A time limit that runs out while nobody looks.
     queue.push(op::poll(&reader, Readiness::READABLE).timeout(5 * MS)).unwrap();
-    queue.push(op::read(&reader, vec![0; 1], At::Cursor).timeout(10 * MS)).unwrap();
+    queue.push(op::read(&reader, vec![0; 1], Position::Current).timeout(10 * MS)).unwrap();
     let mut seen = 0;
     by_descriptor(&mut queue, |done| {
         assert_eq!(done.result.unwrap_err().errno(), libc::ETIMEDOUT);
@@ -222,7 +229,7 @@ pub fn signals_do_not_end_a_wait(world: &World) {
             assert!(begin.elapsed() >= 50 * MS);
             assert!(SIGNALS.load(Ordering::Relaxed) > before + 2, "no signal came");
             // With things for the threads beside the backend too, and a deadline.
-            queue.push(op::read(&reader, vec![0; 1], At::Cursor)).unwrap();
+            queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             let begin = Instant::now();
             assert_eq!(queue.reap_until(1, begin + 30 * MS).unwrap().count(), 0);

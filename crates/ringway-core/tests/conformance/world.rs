@@ -1,7 +1,9 @@
-//! What a case is given: the backend that it runs on, places for its files, and a queue that checks its own books.
+//! What a case is given: the backend that it runs on, places for its files, and a queue that checks
+//! its own books.
 
 use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, BuildError, Completion, FaultPlan, File, OpenOptions, Operation, Options, Queue,
+    AlignedBuffer, BackendKind, Buffer, BuildError, Completion, FaultPlan, File, OpenOptions,
+    Operation, Options, Queue,
 };
 use std::collections::BTreeMap;
 use std::env;
@@ -12,8 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Reasons for which a case may be skipped where `CI` is set; any other one fails there.
-const EXPECTED_SKIPS: &[&str] =
-    &["only root may mount", "only root may set a sysctl", "only root may make a PID namespace", "processors"];
+const EXPECTED_SKIPS: &[&str] = &[
+    "only root may mount",
+    "only root may set a sysctl",
+    "only root may make a PID namespace",
+    "processors",
+];
 
 /// Says why something is not tested.
 pub fn skip(why: &str) {
@@ -27,9 +33,11 @@ pub struct World {
     pub kind: BackendKind,
     /// Through the backend that injects faults, with a plan that injects none.
     pub faulty: bool,
-    /// Bytes of lockable memory are so few that closed rings, which give theirs back late, must be waited for.
+    /// Bytes of lockable memory are so few that closed rings, which give theirs back late, must be
+    /// waited for.
     pub little_memory: bool,
-    /// On a real disk, relative to the working directory: an ordinary user may not be able to walk down to it.
+    /// On a real disk, relative to the working directory: an ordinary user may not be able to walk
+    /// down to it.
     pub disk: PathBuf,
     /// In memory.
     pub shm: PathBuf,
@@ -52,7 +60,9 @@ impl World {
             match options.build() {
                 Ok(queue) => return Checked(queue),
                 Err(BuildError::Refused(refusal))
-                    if self.little_memory && refusal.errno == libc::ENOMEM && Instant::now() < patience =>
+                    if self.little_memory
+                        && refusal.errno == libc::ENOMEM
+                        && Instant::now() < patience =>
                 {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -61,7 +71,8 @@ impl World {
         }
     }
 
-    /// A new file of this length in every way that files are opened: on disk and in memory, buffered and direct.
+    /// A new file of this length in every way that files are opened: on disk and in memory,
+    /// buffered and direct.
     pub fn files(&self, name: &str, content: &[u8]) -> Vec<File> {
         let mut files = Vec::new();
         for dir in [&self.disk, &self.shm] {
@@ -99,7 +110,8 @@ impl World {
     }
 }
 
-/// A queue whose counters are looked at after every step: pushed = delivered + orphaned + in flight.
+/// A queue whose counters are looked at after every step: pushed = delivered + orphaned + in
+/// flight.
 pub struct Checked(Queue);
 
 impl Checked {
@@ -109,13 +121,18 @@ impl Checked {
 
     pub fn check(&self) {
         let counts = self.0.stats().counts;
-        assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight, "{counts:?}");
+        assert_eq!(
+            counts.pushed,
+            counts.delivered + counts.orphaned + counts.in_flight,
+            "{counts:?}"
+        );
         assert_eq!(counts.in_flight, self.0.in_flight() as u64);
     }
 
     /// The queue itself, to go where this one cannot.
     pub fn into_queue(self) -> Queue {
-        // SAFETY: the queue is read out once, and the wrapper, which only looks at it when dropped, is forgotten.
+        // SAFETY: the queue is read out once, and the wrapper, which only looks at it when dropped,
+        // is forgotten.
         let queue = unsafe { std::ptr::read(&raw const self.0) };
         std::mem::forget(self);
         queue

@@ -2,12 +2,14 @@
 //! ([`write_atomic`]) or piece by piece ([`AtomicFile`]).
 
 use super::File;
-use super::outcome::invalid;
+use super::op_result::invalid;
 use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
 use crate::{Engine, Writer};
 use ringway_core::{File as CoreFile, Home, op};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat};
+use rustix::fs::{
+    Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,18 +18,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// Replaces a file's content, or makes the file, so that at any moment, and after a power cut, it has
-/// either the old content or the new: a new file is written and synced, takes the old one's name, and
-/// the directory is synced.
+/// Replaces a file's content, or makes the file, so that at any moment, and after a power cut, it
+/// has either the old content or the new: a new file is written and synced, takes the old one's
+/// name, and the directory is synced.
 ///
-/// An error and a dropped future leave nothing but the old file. The new one has no name until it is
-/// complete (`O_TMPFILE`), so that a crash leaves nothing either; only one between its last two steps,
-/// or where the file system has no files without a name, leaves `.NAME.RANDOM.tmp`, which is in nobody's
-/// way.
+/// An error and a dropped future leave nothing but the old file. The new one has no name until it
+/// is complete (`O_TMPFILE`), so that a crash leaves nothing either; only one between its last two
+/// steps, or where the file system has no files without a name, leaves `.NAME.RANDOM.tmp`, which is
+/// in nobody's way.
 ///
 /// The new file has the old one's permissions for reading, writing and executing, or those that the
-/// umask leaves of 0o666; not its owner, further names, or set-user-ID bits. A symbolic link is replaced
-/// itself.
+/// umask leaves of 0o666; not its owner, further names, or set-user-ID bits. A symbolic link is
+/// replaced itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -39,17 +41,21 @@ use std::path::Path;
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: InvalidInput for a path that names no file, or something else than one (a device, a FIFO);
-/// IsADirectory; those of `open(2)` (the directory has to be readable, to be synced), `write(2)`,
-/// `fsync(2)`, `rename(2)`. The old content is kept then, unless only the last step, syncing the
-/// directory, failed. Dropped, the old content is kept too, or the new is there.
+/// Errors: InvalidInput for a path that names no file, or something else than one (a device, a
+/// FIFO); IsADirectory; those of `open(2)` (the directory has to be readable, to be synced),
+/// `write(2)`, `fsync(2)`, `rename(2)`. The old content is kept then, unless only the last step,
+/// syncing the directory, failed. Dropped, the old content is kept too, or the new is there.
 pub async fn write_atomic(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
     Engine::global()?.fs().write_atomic(path, content).await
 }
 
 impl Fs<'_> {
     /// [`write_atomic`] on this engine.
-    pub async fn write_atomic(self, path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+    pub async fn write_atomic(
+        self,
+        path: impl AsRef<Path>,
+        content: impl IoBuffer,
+    ) -> io::Result<()> {
         let replacement = Replacement::create(self, path.as_ref()).await?;
         replacement.file.write_all_at(content, 0).await.0?;
         replacement.commit().await
@@ -216,7 +222,9 @@ async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
     let look = op::statx_at(dir.core(), name, 0);
     match stat(dir.engine(), look).await {
         Ok(old) if old.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(old) if !old.is_file() => Err(invalid("an atomic write: there is something else than a file")),
+        Ok(old) if !old.is_file() => {
+            Err(invalid("an atomic write: there is something else than a file"))
+        }
         Ok(old) => Ok(Some(old.mode() & 0o777)),
         // Nothing, or a link that leads nowhere.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -250,10 +258,11 @@ impl New {
         }
     }
 
-    /// A file without a name, where there are such files. The error of one that cannot be made is left
-    /// to the attempt to make one with a name.
+    /// A file without a name, where there are such files. The error of one that cannot be made is
+    /// left to the attempt to make one with a name.
     pub(super) fn unnamed(dir: CoreFile, mode: Option<u32>) -> io::Result<Option<Self>> {
-        let Ok(file) = openat(&dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from) else {
+        let Ok(file) = openat(&dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from)
+        else {
             return Ok(None);
         };
         // Without /proc it could not be given a name.
@@ -265,7 +274,8 @@ impl New {
 
     /// A file with a name for the meantime.
     pub(super) fn named(dir: CoreFile, near: &OsStr, mode: Option<u32>) -> io::Result<Self> {
-        let create = |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
+        let create =
+            |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
         let (name, file) = with_random_name(near, create)?;
         Self { dir, file: file.into(), home: Home::here(), name: Some(name) }.with_mode(mode)
     }
@@ -283,7 +293,9 @@ impl New {
         let meantime = match self.name.take() {
             Some(meantime) => meantime,
             None => {
-                let link = |name: &OsStr| linkat(CWD, path_of(&self.file), &self.dir, name, AtFlags::SYMLINK_FOLLOW);
+                let link = |name: &OsStr| {
+                    linkat(CWD, path_of(&self.file), &self.dir, name, AtFlags::SYMLINK_FOLLOW)
+                };
                 match link(name) {
                     // A link cannot replace: that takes a name to rename from.
                     Err(Errno::EXIST) => with_random_name(name, link)?.0,
@@ -319,7 +331,10 @@ fn path_of(file: &CoreFile) -> String {
 }
 
 /// Makes something under a name that nobody can foresee and nobody has.
-fn with_random_name<T>(near: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno>) -> io::Result<(OsString, T)> {
+fn with_random_name<T>(
+    near: &OsStr,
+    make: impl Fn(&OsStr) -> Result<T, Errno>,
+) -> io::Result<(OsString, T)> {
     // Names have at most 255 bytes.
     let near = match near.to_str() {
         Some(text) => &near.as_bytes()[..text.floor_char_boundary(NEAR)],
@@ -329,7 +344,8 @@ fn with_random_name<T>(near: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno>) 
     loop {
         // Its keys come from getrandom(2).
         let number = RandomState::new().build_hasher().finish();
-        let name = OsString::from_vec([b".", near, format!(".{number:016x}.tmp").as_bytes()].concat());
+        let name =
+            OsString::from_vec([b".", near, format!(".{number:016x}.tmp").as_bytes()].concat());
         match make(&name) {
             Err(Errno::EXIST) if tries.next().is_some() => {}
             made => return Ok((name, made?)),

@@ -1,6 +1,6 @@
 //! Copying files.
 
-use super::outcome::invalid;
+use super::op_result::invalid;
 use super::path::{Fs, stat};
 use super::{File, OpenOptions};
 use crate::{Buffer, Engine};
@@ -19,10 +19,10 @@ const COPY: u64 = 1 << 20;
 
 /// Copies a file's content and permissions; how many bytes. An existing file is overwritten.
 ///
-/// The kernel copies (`copy_file_range(2)`, which shares the data where the file system can);
-/// where it does not, what is missing is read and written. The source is read up to its end, wherever
-/// that is by then. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the
-/// source can be read and that the target is another file.
+/// The kernel copies (`copy_file_range(2)`, which shares the data where the file system can); where
+/// it does not, what is missing is read and written. The source is read up to its end, wherever
+/// that is by then. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that
+/// the source can be read and that the target is another file.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -34,8 +34,8 @@ const COPY: u64 = 1 << 20;
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: InvalidInput for a source that is no regular file, and, where std empties the file, for a
-/// target that is the source under the same or another name; those of `open(2)`, `fchmod(2)`,
+/// Errors: InvalidInput for a source that is no regular file, and, where std empties the file, for
+/// a target that is the source under the same or another name; those of `open(2)`, `fchmod(2)`,
 /// `read(2)`, `write(2)`, after which a part may have been copied. Dropped, likewise.
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     Engine::global()?.fs().copy(from, to).await
@@ -95,7 +95,8 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
         let (mut read_at, mut write_at) = (done, done);
         let copied = engine.call(move || {
             match copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), CALL) {
-                // The kernel, or the file system, does not do it: between these two files, or at all.
+                // The kernel, or the file system, does not do it: between these two files, or at
+                // all.
                 Err(
                     Errno::NOSYS
                     | Errno::XDEV

@@ -117,8 +117,8 @@ impl DirBuilder {
         Self { recursive: false, mode: 0o777, engine: None }
     }
 
-    /// Those above it that are missing are made too, with the same permissions, and one that is there
-    /// is no error.
+    /// Those above it that are missing are made too, with the same permissions, and one that is
+    /// there is no error.
     pub fn recursive(&mut self, yes: bool) -> &mut Self {
         self.recursive = yes;
         self
@@ -138,7 +138,8 @@ impl DirBuilder {
 
     /// Makes it.
     ///
-    /// Errors: those of `mkdir(2)`; what was made so far is left, as it is when the future is dropped.
+    /// Errors: those of `mkdir(2)`; what was made so far is left, as it is when the future is
+    /// dropped.
     pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let engine = match &self.engine {
@@ -181,7 +182,8 @@ async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
 
 /// Whether a directory could not be made because it exists.
 async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
-    error.kind() == io::ErrorKind::AlreadyExists && engine.fs().metadata(path).await.is_ok_and(|found| found.is_dir())
+    error.kind() == io::ErrorKind::AlreadyExists
+        && engine.fs().metadata(path).await.is_ok_and(|found| found.is_dir())
 }
 
 /// Removes a directory with everything below it; a symbolic link is removed itself. Links are not
@@ -198,9 +200,9 @@ async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `open(2)`, `getdents64(2)`, `unlinkat(2)`: the first, with the rest left. EMFILE
-/// where directories are nested deeper than there are descriptors. Dropped once it has begun, it goes
-/// on to its end.
+/// Errors: those of `open(2)`, `getdents64(2)`, `unlinkat(2)`: the first, with the rest left.
+/// EMFILE where directories are nested deeper than there are descriptors. Dropped once it has
+/// begun, it goes on to its end.
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().remove_dir_all(path).await
 }
@@ -246,7 +248,9 @@ fn remove_all(path: &Path) -> io::Result<()> {
         match below {
             Ok(below) => levels.push(below),
             // (Of a symbolic link, older kernels say ELOOP.)
-            Err(Errno::NOTDIR | Errno::LOOP) => gone_is_fine(unlinkat(dir, name, AtFlags::empty()))?,
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                gone_is_fine(unlinkat(dir, name, AtFlags::empty()))?
+            }
             Err(error) => gone_is_fine(Err(error))?,
         }
     }

@@ -1,9 +1,9 @@
 //! An open file, and what is done with it besides reading and writing.
 
-use super::outcome::{invalid, metadata, nothing};
-use super::{OpenOptions, outcome};
+use super::op_result::{invalid, metadata, nothing};
+use super::{OpenOptions, op_result};
 use crate::Engine;
-use crate::engine::{Flight, Lane, Outcome, Turn};
+use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
 use ringway_core::{CacheHint, File as CoreFile, Operation};
@@ -17,11 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// An open file. Clones share it, and any number of operations may be on their way at once, from any task and any runtime.
+/// An open file. Clones share it, and any number of operations may be on their way at once, from
+/// any task and any runtime.
 ///
-/// An operation on its way holds the file, so the descriptor stays what it is until the last of them is over; it is closed, with a
-/// blocking call that does not wait for the device, when the last clone and the last operation have gone. [`close`](Self::close)
-/// tells of errors.
+/// An operation on its way holds the file, so the descriptor stays what it is until the last of
+/// them is over; it is closed, with a blocking call that does not wait for the device, when the
+/// last clone and the last operation have gone. [`close`](Self::close) tells of errors.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,10 +49,18 @@ struct Inner {
 
 impl File {
     pub(super) fn new(core: CoreFile, engine: Engine) -> Self {
-        Self { inner: Arc::new(Inner { core, cache: CacheHint::default(), no_dsync: AtomicBool::new(false), engine }) }
+        Self {
+            inner: Arc::new(Inner {
+                core,
+                cache: CacheHint::default(),
+                no_dsync: AtomicBool::new(false),
+                engine,
+            }),
+        }
     }
 
-    /// Opens a file for reading, with the global engine. For anything else there is [`OpenOptions`].
+    /// Opens a file for reading, with the global engine. For anything else there is
+    /// [`OpenOptions`].
     ///
     /// Errors: those of `open(2)`; those of [`Engine::global`].
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -67,7 +76,8 @@ impl File {
 
     /// Makes a file for reading and writing; it must not exist before (EEXIST).
     ///
-    /// Errors: as for [`open`](Self::open). Dropped, nothing is left open, though the file may have been made.
+    /// Errors: as for [`open`](Self::open). Dropped, nothing is left open, though the file may have
+    /// been made.
     pub async fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).create_new(true).open(path).await
     }
@@ -77,7 +87,8 @@ impl File {
         OpenOptions::new()
     }
 
-    /// A file that was opened elsewhere, on the global engine. Its flags (`O_DIRECT`, `O_APPEND`) are kept.
+    /// A file that was opened elsewhere, on the global engine. Its flags (`O_DIRECT`, `O_APPEND`)
+    /// are kept.
     ///
     /// Errors: those of [`Engine::global`].
     pub fn from_std(file: std::fs::File) -> io::Result<Self> {
@@ -99,16 +110,16 @@ impl File {
         self.inner.core.is_direct()
     }
 
-    /// What a direct write must be aligned to (`statx(2)`, 6.1, or the device's block size). The first call may
-    /// block for a system call.
+    /// What a direct write must be aligned to (`statx(2)`, 6.1, or the device's block size). The
+    /// first call may block for a system call.
     pub fn alignment(&self) -> DirectIo {
         self.inner.core.direct_io()
     }
 
     /// Writes what was written, and what is needed to find it again, to the device: `fsync(2)`.
     ///
-    /// Errors: those of `fsync(2)`. An error is told once, to one of those who ask (that is the kernel's rule): after it,
-    /// what was written before may be lost.
+    /// Errors: those of `fsync(2)`. An error is told once, to one of those who ask (that is the
+    /// kernel's rule): after it, what was written before may be lost.
     pub async fn sync_all(&self) -> io::Result<()> {
         nothing(self.run_in(Lane::Sync, op::fsync(self.core())).await)
     }
@@ -118,10 +129,13 @@ impl File {
         nothing(self.run_in(Lane::Sync, op::fdatasync(self.core())).await)
     }
 
-    /// Writes a range of what was written to the device and waits for it: `sync_file_range(2)`. It promises nothing for a
-    /// power cut: neither what finds the data nor the device's own cache is written.
+    /// Writes a range of what was written to the device and waits for it: `sync_file_range(2)`. It
+    /// promises nothing for a power cut: neither what finds the data nor the device's own cache is
+    /// written.
     pub async fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
-        nothing(self.run_in(Lane::Sync, op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL)).await)
+        nothing(
+            self.run_in(Lane::Sync, op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL)).await,
+        )
     }
 
     /// Cuts it or lengthens it with zeroes: `ftruncate(2)`.
@@ -129,14 +143,16 @@ impl File {
         nothing(self.run(op::ftruncate(self.core(), len)).await)
     }
 
-    /// Reserves space for a range, and lengthens the file if it ends before: `fallocate(2)`. What was there is kept.
+    /// Reserves space for a range, and lengthens the file if it ends before: `fallocate(2)`. What
+    /// was there is kept.
     ///
     /// Errors: ENOSPC; EOPNOTSUPP where the file system cannot.
     pub async fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         nothing(self.run(op::fallocate(self.core(), 0, offset, len)).await)
     }
 
-    /// Tells the kernel how a range will be used: `posix_fadvise(2)`. A length of 0 means up to the end.
+    /// Tells the kernel how a range will be used: `posix_fadvise(2)`. A length of 0 means up to the
+    /// end.
     pub async fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
         nothing(self.run(op::fadvise(self.core(), offset, len, advice)).await)
     }
@@ -179,10 +195,13 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot express. Dropped, they may be changed
-    /// all the same.
+    /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot express.
+    /// Dropped, they may be changed all the same.
     pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
-        let times = Timestamps { last_access: timespec(times.accessed)?, last_modification: timespec(times.modified)? };
+        let times = Timestamps {
+            last_access: timespec(times.accessed)?,
+            last_modification: timespec(times.modified)?,
+        };
         self.call(move |file| Ok(futimens(file, &times)?)).await
     }
 
@@ -191,16 +210,17 @@ impl File {
         self.set_times(FileTimes::new().set_modified(time)).await
     }
 
-    /// Another descriptor of the open file (`dup(2)`), which shares its position and its locks. A clone is cheaper; this is for
-    /// a descriptor to give away. Does not block.
+    /// Another descriptor of the open file (`dup(2)`), which shares its position and its locks. A
+    /// clone is cheaper; this is for a descriptor to give away. Does not block.
     ///
     /// Errors: EMFILE.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self::with_engine(self.as_fd().try_clone_to_owned()?, self.engine()))
     }
 
-    /// Locks it for this open file alone, if nobody has locked it: `flock(2)`. The lock is advisory, belongs to the open file
-    /// with all clones, and goes with the last of them, or with [`unlock`](Self::unlock).
+    /// Locks it for this open file alone, if nobody has locked it: `flock(2)`. The lock is
+    /// advisory, belongs to the open file with all clones, and goes with the last of them, or with
+    /// [`unlock`](Self::unlock).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -215,8 +235,8 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: [`TryLockError::WouldBlock`] when somebody else has locked it; those of `flock(2)`. Dropped, it may be locked all the
-    /// same.
+    /// Errors: [`TryLockError::WouldBlock`] when somebody else has locked it; those of `flock(2)`.
+    /// Dropped, it may be locked all the same.
     pub async fn try_lock(&self) -> Result<(), TryLockError> {
         self.flock(FlockOperation::NonBlockingLockExclusive).await
     }
@@ -239,16 +259,24 @@ impl File {
         })
     }
 
-    /// Closes it, if no clone of it is left, and tells of the errors that only close tells of (on network file systems, mostly).
-    /// It does not sync.
+    /// Closes it, if no clone of it is left, and tells of the errors that only close tells of (on
+    /// network file systems, mostly). It does not sync.
     ///
-    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of them), also operations of futures
-    /// and streams that were dropped, such as reads ahead beyond the end: [`into_std`](Self::into_std) waits for those.
-    /// Those of `close(2)`, after which it is closed all the same.
+    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of
+    /// them), also operations of futures and streams that were dropped, such as reads ahead beyond
+    /// the end: [`into_std`](Self::into_std) waits for those. Those of `close(2)`, after which it
+    /// is closed all the same.
     pub async fn close(self) -> io::Result<()> {
         let busy = || invalid("close: clones of the file, or operations on it, are left");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
-        match outcome::nothing(Flight::new(&inner.engine.inner, Turn::Now(Lane::Call), op::close(inner.core)).await) {
+        match op_result::nothing(
+            OpFuture::new(
+                &inner.engine.inner,
+                Schedule::Immediate(Lane::Call),
+                op::close(inner.core),
+            )
+            .await,
+        ) {
             Err(error) if error.raw_os_error() == Some(EBUSY) => Err(busy()),
             result => result,
         }
@@ -257,8 +285,8 @@ impl File {
     /// The standard library's file, if nobody else holds this one; otherwise the file as it is.
     /// Does not block, and nothing is changed: position, flags and locks are what they were.
     ///
-    /// Clones hold it, and so do streams, logs, and operations whose futures were dropped, until the
-    /// kernel has let go of them: [`into_std`](Self::into_std) waits for those.
+    /// Clones hold it, and so do streams, logs, and operations whose futures were dropped, until
+    /// the kernel has let go of them: [`into_std`](Self::into_std) waits for those.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -272,7 +300,8 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn try_into_std(self) -> Result<std::fs::File, Self> {
-        let Inner { core, engine, .. } = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
+        let Inner { core, engine, .. } =
+            Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
         core.into_fd().map(Into::into).map_err(|core| Self::new(core, engine))
     }
 
@@ -280,9 +309,9 @@ impl File {
     /// blocking, for those whose futures were dropped, so that none of them reads, writes or moves
     /// the position later. One that cannot be cancelled and never ends makes this wait for ever.
     ///
-    /// Errors: InvalidInput while there are clones, streams or logs of it; ESHUTDOWN when the engine's
-    /// backend has failed, and ECHILD in a fork, while operations hold it. After an error, and
-    /// dropped, it is closed with its last holder.
+    /// Errors: InvalidInput while there are clones, streams or logs of it; ESHUTDOWN when the
+    /// engine's backend has failed, and ECHILD in a fork, while operations hold it. After an error,
+    /// and dropped, it is closed with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
         let left = |_| invalid("into_std: clones or streams of the file are left");
         let Inner { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
@@ -293,7 +322,10 @@ impl File {
                 Err(held) => held,
             };
             // An operation that nobody waits for tells nobody when it ends.
-            nothing(Flight::new(&engine.inner, Turn::Now(Lane::Call), op::timeout(pause)).await)?;
+            nothing(
+                OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), op::timeout(pause))
+                    .await,
+            )?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -321,8 +353,8 @@ impl File {
     }
 
     /// How transfers take their turn: those of a pipe or a terminal may take for ever.
-    pub(super) fn turn(&self) -> Turn {
-        if self.is_storage() { Turn::Paced } else { Turn::Now(Lane::Wait) }
+    pub(super) fn schedule(&self) -> Schedule {
+        if self.is_storage() { Schedule::Paced } else { Schedule::Immediate(Lane::Wait) }
     }
 
     /// A blocking call with the file, on a thread.
@@ -334,12 +366,12 @@ impl File {
         self.engine().call(move || work(&core)).await
     }
 
-    async fn run(&self, operation: Operation) -> Outcome {
+    async fn run(&self, operation: Operation) -> OpResult {
         self.run_in(Lane::Call, operation).await
     }
 
-    async fn run_in(&self, lane: Lane, operation: Operation) -> Outcome {
-        Flight::new(&self.inner.engine.inner, Turn::Now(lane), operation).await
+    async fn run_in(&self, lane: Lane, operation: Operation) -> OpResult {
+        OpFuture::new(&self.inner.engine.inner, Schedule::Immediate(lane), operation).await
     }
 }
 
@@ -384,7 +416,10 @@ fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
             let seconds = 0i64.checked_sub_unsigned(before.as_secs());
             match before.subsec_nanos() {
                 0 => (seconds, 0),
-                nanoseconds => (seconds.and_then(|seconds| seconds.checked_sub(1)), 1_000_000_000 - nanoseconds),
+                nanoseconds => (
+                    seconds.and_then(|seconds| seconds.checked_sub(1)),
+                    1_000_000_000 - nanoseconds,
+                ),
             }
         }
     };

@@ -1,9 +1,9 @@
 //! How a file is opened.
 
-use super::outcome::opened;
-use super::{File, outcome};
+use super::op_result::opened;
+use super::{File, op_result};
 use crate::Engine;
-use crate::engine::{Flight, Lane, Turn};
+use crate::engine::{Lane, OpFuture, Schedule};
 use ringway_core::op;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -123,8 +123,8 @@ impl OpenOptions {
         self
     }
 
-    /// Direct I/O (`O_DIRECT`): past the page cache. Reads may have any offset and length; writes must be aligned
-    /// ([`File::alignment`]).
+    /// Direct I/O (`O_DIRECT`): past the page cache. Reads may have any offset and length; writes
+    /// must be aligned ([`File::alignment`]).
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.inner.direct(yes);
         self
@@ -168,19 +168,22 @@ impl OpenOptions {
         self
     }
 
-    /// A path that does not begin at the root begins at this directory, rather than at the working directory.
+    /// A path that does not begin at the root begins at this directory, rather than at the working
+    /// directory.
     pub fn in_dir(&mut self, dir: &File) -> &mut Self {
         self.dir = Some(dir.clone());
         self
     }
 
-    /// The engine that carries the file's operations; otherwise that of the directory, or the global one.
+    /// The engine that carries the file's operations; otherwise that of the directory, or the
+    /// global one.
     pub fn engine(&mut self, engine: &Engine) -> &mut Self {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Opens it. Opening a FIFO waits for its other end; but for reading, io_uring opens it at once.
+    /// Opens it. Opening a FIFO waits for its other end; but for reading, io_uring opens it at
+    /// once.
     ///
     /// Errors: those of `openat2(2)`; Unsupported where that is not there and
     /// [`resolve`](Self::resolve) takes it; InvalidInput for contradictions and for a path with a
@@ -192,14 +195,15 @@ impl OpenOptions {
             (None, None) => Engine::global()?.clone(),
         };
         let path = path.as_ref();
-        // That of a FIFO may wait for ever: those have half of the room at most, and then the room of what waits.
-        let waits = engine.inner.is_crowded(Lane::Open) && self.is_fifo(&engine, path).await;
+        // That of a FIFO may wait for ever: those have half of the room at most, and then the room
+        // of what waits.
+        let waits = engine.inner.is_half_used(Lane::Open) && self.is_fifo(&engine, path).await;
         let lane = if waits { Lane::Wait } else { Lane::Open };
         let operation = match &self.dir {
             Some(dir) => op::open_at(dir.core(), path, &self.inner),
             None => op::open(path, &self.inner),
         };
-        let file = opened(Flight::new(&engine.inner, Turn::Now(lane), operation).await);
+        let file = opened(OpFuture::new(&engine.inner, Schedule::Immediate(lane), operation).await);
         let file = file.map_err(|error| self.explain(error))?;
         Ok(File::new(file, engine))
     }
@@ -208,15 +212,25 @@ impl OpenOptions {
     /// [`resolve`](Self::resolve) needs.
     fn explain(&self, error: io::Error) -> io::Error {
         let is_refused = || {
-            let opened = openat2(CWD, c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
+            let opened = openat2(
+                CWD,
+                c"/",
+                OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+                ResolveFlags::empty(),
+            );
             matches!(opened, Err(Errno::NOSYS | Errno::PERM))
         };
         let errno = Errno::from_io_error(&error);
-        if self.resolve == Resolve::default() || !matches!(errno, Some(Errno::NOSYS | Errno::PERM)) || !is_refused() {
+        if self.resolve == Resolve::default()
+            || !matches!(errno, Some(Errno::NOSYS | Errno::PERM))
+            || !is_refused()
+        {
             return error;
         }
-        let text =
-            format!("OpenOptions::resolve needs openat2(2): kernel 5.6, and a seccomp filter that allows it ({error})");
+        let text = format!(
+            "OpenOptions::resolve needs openat2(2): kernel 5.6, and a seccomp filter that allows it ({error})"
+        );
         io::Error::new(io::ErrorKind::Unsupported, text)
     }
 
@@ -226,7 +240,9 @@ impl OpenOptions {
             Some(dir) => op::statx_at(dir.core(), path, 0),
             None => op::statx(path),
         };
-        let found = outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), look).await);
+        let found = op_result::metadata(
+            OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), look).await,
+        );
         found.is_ok_and(|found| FileType::from_raw_mode(found.mode()) == FileType::Fifo)
     }
 }
@@ -239,6 +255,8 @@ impl Engine {
 
     /// Runs an operation that is on no open file.
     pub(super) async fn run(&self, operation: ringway_core::Operation) -> io::Result<()> {
-        outcome::nothing(Flight::new(&self.inner, Turn::Now(Lane::Call), operation).await)
+        op_result::nothing(
+            OpFuture::new(&self.inner, Schedule::Immediate(Lane::Call), operation).await,
+        )
     }
 }

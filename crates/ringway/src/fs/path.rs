@@ -1,10 +1,10 @@
 //! What is done with paths: the functions of [`std::fs`], without blocking, on the global engine
 //! and, as methods of [`Fs`], on another one.
 
-use super::{OpenOptions, outcome};
+use super::{OpenOptions, op_result};
 use crate::Engine;
 use crate::buffer::IoBuffer;
-use crate::engine::{Flight, Lane, Turn};
+use crate::engine::{Lane, OpFuture, Schedule};
 use ringway_core::Operation;
 use ringway_core::op::{self, Metadata};
 use std::fs::Permissions;
@@ -45,7 +45,8 @@ impl Fs<'_> {
     /// [`read`](super::read()) on this engine.
     pub async fn read(self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let file = self.engine.open(path).await?;
-        let len = usize::try_from(file.metadata().await?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let len = usize::try_from(file.metadata().await?.len())
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
         file.read_whole(len).await
     }
 
@@ -58,7 +59,8 @@ impl Fs<'_> {
     /// [`write`](super::write()) on this engine.
     pub async fn write(self, path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).engine(self.engine).open(path).await?;
+        let file =
+            options.write(true).create(true).truncate(true).engine(self.engine).open(path).await?;
         file.write_all_at(content, 0).await.0
     }
 
@@ -124,7 +126,11 @@ impl Fs<'_> {
     }
 
     /// [`set_permissions`] on this engine.
-    pub async fn set_permissions(self, path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    pub async fn set_permissions(
+        self,
+        path: impl AsRef<Path>,
+        permissions: Permissions,
+    ) -> io::Result<()> {
         let path = path.as_ref().to_owned();
         self.engine.call(move || std::fs::set_permissions(path, permissions)).await
     }
@@ -152,8 +158,9 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     Engine::global()?.fs().read_to_string(path).await
 }
 
-/// Makes a file with this content, or replaces the content of one. When it fails, or is dropped, the file may have a part of
-/// it: for all or nothing there is [`write_atomic`](super::write_atomic).
+/// Makes a file with this content, or replaces the content of one. When it fails, or is dropped,
+/// the file may have a part of it: for all or nothing there is
+/// [`write_atomic`](super::write_atomic).
 ///
 /// Errors: those of `open(2)` and `write(2)`.
 pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
@@ -197,7 +204,8 @@ pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Re
 
 /// Length, type, permissions, times of what a path leads to: `statx(2)`.
 ///
-/// Errors: those of `statx(2)`: NotFound, PermissionDenied for a directory on the way that may not be searched ...
+/// Errors: those of `statx(2)`: NotFound, PermissionDenied for a directory on the way that may not
+/// be searched ...
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     Engine::global()?.fs().metadata(path).await
 }
@@ -215,7 +223,9 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 }
 
 pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Metadata> {
-    outcome::metadata(Flight::new(&engine.inner, Turn::Now(Lane::Call), operation).await)
+    op_result::metadata(
+        OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), operation).await,
+    )
 }
 
 /// Whether a path leads to something; false for a dangling symbolic link.

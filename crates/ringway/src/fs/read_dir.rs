@@ -40,7 +40,12 @@ impl Fs<'_> {
     pub async fn read_dir(self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
         let root = path.as_ref().to_owned();
         let dir = self.open_dir(&root).await?;
-        Ok(ReadDir { shared: Arc::new(Shared { dir, root }), entries: VecDeque::new(), reading: None, over: false })
+        Ok(ReadDir {
+            shared: Arc::new(Shared { dir, root }),
+            entries: VecDeque::new(),
+            reading: None,
+            over: false,
+        })
     }
 }
 
@@ -76,8 +81,8 @@ const BATCH: usize = 32 << 10;
 impl ReadDir {
     /// The next entry; `None` behind the last.
     ///
-    /// Entries that are made or removed meanwhile may come or not. Dropped, the future loses no entry:
-    /// the next call gives the one that this would have given.
+    /// Entries that are made or removed meanwhile may come or not. Dropped, the future loses no
+    /// entry: the next call gives the one that this would have given.
     ///
     /// Errors: those of `getdents64(2)`; after one there are no more entries.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
@@ -164,8 +169,8 @@ impl DirEntry {
         self.found.ino
     }
 
-    /// What kind of file it is; symbolic links are not followed. Most file systems have said it with
-    /// the name; where not, this is [`metadata`](Self::metadata).
+    /// What kind of file it is; symbolic links are not followed. Most file systems have said it
+    /// with the name; where not, this is [`metadata`](Self::metadata).
     ///
     /// Errors: as for [`metadata`](Self::metadata).
     pub async fn file_type(&self) -> io::Result<FileType> {
@@ -175,8 +180,8 @@ impl DirEntry {
         }
     }
 
-    /// Its metadata; symbolic links are not followed. It is looked up in the directory that was read,
-    /// even if that has been moved.
+    /// Its metadata; symbolic links are not followed. It is looked up in the directory that was
+    /// read, even if that has been moved.
     ///
     /// Errors: those of `statx(2)`: NotFound when it has been removed.
     pub async fn metadata(&self) -> io::Result<Metadata> {

@@ -1,19 +1,20 @@
 //! Reading into the spare capacity of a buffer, which is not initialised first.
 
 use super::File;
-use super::outcome::{invalid, spare_transfer};
+use super::op_result::{invalid, spare_transfer};
 use crate::align::check_memory;
 use crate::buffer::{SpareBuffer, spare_given_back};
-use crate::engine::{STEP, go_on, go_on_in_memory};
+use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory};
 use ringway_core::SpareCapacity;
-use ringway_core::op::{self, At};
+use ringway_core::op::{self, Position};
 use std::future::poll_fn;
 use std::io;
 
 impl File {
-    /// Reads at an offset (or at the file's own position, [`At::Cursor`]) into the spare capacity of `buffer`, and returns it: its
-    /// length has grown by what was read. How many bytes that is: fewer than there is room for at the end of the file, and 0
-    /// beyond. Memory that nobody has read into is neither zeroed nor shown.
+    /// Reads at an offset (or at the file's own position, [`Position::Current`]) into the spare
+    /// capacity of `buffer`, and returns it: its length has grown by what was read. How many bytes
+    /// that is: fewer than there is room for at the end of the file, and 0 beyond. Memory that
+    /// nobody has read into is neither zeroed nor shown.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -24,11 +25,16 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// With direct I/O neither the offset nor the memory need be aligned, as for [`read_at`](Self::read_at).
+    /// With direct I/O neither the offset nor the memory need be aligned, as for
+    /// [`read_at`](Self::read_at).
     ///
-    /// Errors: as for [`read_at`](Self::read_at); the buffer then has the length that it had. Dropped, the read is cancelled, and the
-    /// buffer is freed when the kernel has let go of it.
-    pub async fn read_buf_at<B: SpareBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<usize>, B) {
+    /// Errors: as for [`read_at`](Self::read_at); the buffer then has the length that it had.
+    /// Dropped, the read is cancelled, and the buffer is freed when the kernel has let go of it.
+    pub async fn read_buf_at<B: SpareBuffer>(
+        &self,
+        buffer: B,
+        at: impl Into<Position>,
+    ) -> (io::Result<usize>, B) {
         let (result, spare) = self.read_spare(buffer.into(), at.into(), false).await;
         (result, spare_given_back(spare))
     }
@@ -36,7 +42,11 @@ impl File {
     /// As [`read_buf_at`](Self::read_buf_at), and fills the spare capacity.
     ///
     /// Errors: UnexpectedEof where the file ends before; the buffer has grown by what was there.
-    pub async fn read_buf_exact_at<B: SpareBuffer>(&self, buffer: B, at: impl Into<At>) -> (io::Result<()>, B) {
+    pub async fn read_buf_exact_at<B: SpareBuffer>(
+        &self,
+        buffer: B,
+        at: impl Into<Position>,
+    ) -> (io::Result<()>, B) {
         let spare = buffer.into();
         let len = spare.len();
         let (result, spare) = self.read_spare(spare, at.into(), true).await;
@@ -50,10 +60,10 @@ impl File {
     pub(super) async fn read_spare(
         &self,
         mut spare: SpareCapacity,
-        at: At,
+        at: Position,
         exact: bool,
     ) -> (io::Result<usize>, SpareCapacity) {
-        if let At::Offset(offset) = at {
+        if let Position::Offset(offset) = at {
             let (len, address) = (spare.len() as u64, spare.as_ptr().addr() as u64);
             if self.is_direct() && check_memory(&self.alignment(), offset, len, address).is_err() {
                 // Boxed, so that it does not make every read's future larger.
@@ -65,20 +75,23 @@ impl File {
         }
         let len = spare.len();
         let read = op::read_spare(self.core(), spare, at);
-        spare_transfer(self.fly(if exact { read.exact() } else { read }, len).await)
+        spare_transfer(self.submit(if exact { read.exact() } else { read }, len).await)
     }
 
-    /// Reads out of the page cache, up to the end of the file; `None`, and nothing read, when it is not all there.
+    /// Reads out of the page cache, up to the end of the file; `None`, and nothing read, when it is
+    /// not all there.
     async fn read_spare_cached(&self, spare: &mut SpareCapacity, offset: u64) -> Option<usize> {
         if spare.is_empty() || !self.tries_cache() {
             return None;
         }
         let mut read = 0;
         while !spare.is_empty() {
-            let step = spare.len().min(STEP);
+            let step = spare.len().min(COPY_STEP);
             // Before the read, so that a task that gives way does not hold what it has read.
-            poll_fn(|cx| go_on(cx, step)).await;
-            let Some(more) = self.core().read_spare_now(spare, step, offset.saturating_add(read as u64)) else {
+            poll_fn(|cx| poll_proceed(cx, step)).await;
+            let Some(more) =
+                self.core().read_spare_now(spare, step, offset.saturating_add(read as u64))
+            else {
                 spare.take_back(read);
                 self.cache().miss();
                 return None;
@@ -92,15 +105,20 @@ impl File {
         Some(read)
     }
 
-    /// A direct read of what is not aligned: the enclosing range into the pool's memory, and a copy.
-    async fn read_spare_around(&self, mut spare: SpareCapacity, offset: u64) -> (io::Result<usize>, SpareCapacity) {
+    /// A direct read of what is not aligned: the enclosing range into the pool's memory, and a
+    /// copy.
+    async fn read_spare_around(
+        &self,
+        mut spare: SpareCapacity,
+        offset: u64,
+    ) -> (io::Result<usize>, SpareCapacity) {
         let result = match offset.checked_add(spare.len() as u64) {
             Some(end) => self.read(offset..end).await,
             None => Err(invalid("an offset over i64::MAX")),
         };
         let Ok(block) = result else { return (result.map(|block| block.len()), spare) };
-        for step in block.chunks(STEP) {
-            poll_fn(|cx| go_on_in_memory(cx, step.len())).await;
+        for step in block.chunks(COPY_STEP) {
+            poll_fn(|cx| poll_proceed_in_memory(cx, step.len())).await;
             spare.append(step);
         }
         (Ok(block.len()), spare)

@@ -19,25 +19,27 @@ use std::time::{Duration, Instant};
 const OLD: &[u8] = b"the old content";
 /// A number of pieces.
 const LEN: usize = 3 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An engine on each backend that this machine supports.
 fn engines(plan: Option<FaultPlan>) -> impl Iterator<Item = Engine> {
-    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads].into_iter().filter_map(move |kind| {
-        let builder = Engine::builder().shards(1).backend(kind);
-        let builder = match &plan {
-            Some(plan) => builder.faults(plan.clone()),
-            None => builder,
-        };
-        builder.build().inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
-    })
+    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads].into_iter().filter_map(
+        move |kind| {
+            let builder = Engine::builder().shards(1).backend(kind);
+            let builder = match &plan {
+                Some(plan) => builder.faults(plan.clone()),
+                None => builder,
+            };
+            builder.build().inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
+        },
+    )
 }
 
 /// Waits until nothing is in flight: what was dropped has come to its end.
 fn settle(engine: &Engine) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {
-        assert!(begun.elapsed() < PATIENCE, "something is in flight for ever");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "something is in flight for ever");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -80,7 +82,8 @@ async fn replace(form: Form, engine: &Engine, path: &Path, new: Vec<u8>) -> io::
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     names.into_iter().map(|name| name.into_string().unwrap()).collect()
 }
@@ -107,10 +110,15 @@ fn an_atomic_write_that_is_dropped_leaves_nothing() {
     for engine in engines(None).chain(engines(Some(plan))) {
         let dir = tempfile::tempdir().unwrap();
         let (mut kept, mut replaced) = (0, 0);
-        for (polls, form) in (0..60).chain([5_000]).flat_map(|polls| FORMS.map(|form| (polls, form))) {
+        for (polls, form) in
+            (0..60).chain([5_000]).flat_map(|polls| FORMS.map(|form| (polls, form)))
+        {
             old(dir.path());
             let new = vec![polls as u8; LEN];
-            let done = poll_and_drop(replace(form, &engine, &dir.path().join("settings"), new.clone()), polls);
+            let done = poll_and_drop(
+                replace(form, &engine, &dir.path().join("settings"), new.clone()),
+                polls,
+            );
             settle(&engine);
             match check(dir.path(), &new) {
                 true => replaced += 1,
@@ -133,7 +141,8 @@ fn an_atomic_write_that_fails_leaves_nothing() {
             let dir = tempfile::tempdir().unwrap();
             old(dir.path());
             let new = vec![1; LEN];
-            let result = block_on(replace(form, &engine, &dir.path().join("settings"), new.clone()));
+            let result =
+                block_on(replace(form, &engine, &dir.path().join("settings"), new.clone()));
             settle(&engine);
             let replaced = check(dir.path(), &new);
             match result {
@@ -145,38 +154,43 @@ fn an_atomic_write_that_fails_leaves_nothing() {
     assert!(failures > 20, "{failures} failures");
 }
 
-/// Each step fails in turn. What is to be tried again is; an error is the answer, and leaves the old content unless it is
-/// that of the last step, which syncs the directory.
+/// Each step fails in turn. What is to be tried again is; an error is the answer, and leaves the
+/// old content unless it is that of the last step, which syncs the directory.
 #[test]
 fn each_step_of_an_atomic_write_fails() {
-    let failed = [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN, libc::ECANCELED].map(|errno| {
-        let mut results = Vec::new();
-        for (step, form) in (0..24).flat_map(|step| FORMS.map(|form| (step, form))) {
-            for engine in engines(Some(FaultPlan::new(0).fail(FaultStep::Job(step), errno))) {
-                let dir = tempfile::tempdir().unwrap();
-                old(dir.path());
-                let new = vec![1; LEN];
-                let result = block_on(replace(form, &engine, &dir.path().join("settings"), new.clone()));
-                settle(&engine);
-                let replaced = check(dir.path(), &new);
-                match &result {
-                    Ok(()) => assert!(replaced),
-                    Err(error) => assert_eq!(error.raw_os_error(), Some(errno), "{error}"),
+    let failed =
+        [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN, libc::ECANCELED].map(|errno| {
+            let mut results = Vec::new();
+            for (step, form) in (0..24).flat_map(|step| FORMS.map(|form| (step, form))) {
+                for engine in engines(Some(FaultPlan::new(0).fail(FaultStep::Job(step), errno))) {
+                    let dir = tempfile::tempdir().unwrap();
+                    old(dir.path());
+                    let new = vec![1; LEN];
+                    let result =
+                        block_on(replace(form, &engine, &dir.path().join("settings"), new.clone()));
+                    settle(&engine);
+                    let replaced = check(dir.path(), &new);
+                    match &result {
+                        Ok(()) => assert!(replaced),
+                        Err(error) => assert_eq!(error.raw_os_error(), Some(errno), "{error}"),
+                    }
+                    results.push((engine.backend(), form as u8, step, replaced, result.is_err()));
                 }
-                results.push((engine.backend(), form as u8, step, replaced, result.is_err()));
             }
-        }
-        let kinds = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
-        for (kind, form) in kinds.into_iter().flat_map(|kind| FORMS.map(|form| (kind, form as u8))) {
-            let of_kind = results.iter().filter(|(of, in_form, ..)| (*of, *in_form) == (kind, form));
-            let errors: Vec<_> = of_kind.filter(|(.., failed)| *failed).collect();
-            if let Some((last, before)) = errors.split_last() {
-                assert!(last.3, "{kind}, {form}: the last step syncs the directory");
-                assert!(before.iter().all(|(.., replaced, _)| !replaced), "{kind}: {before:?}");
+            let kinds = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+            for (kind, form) in
+                kinds.into_iter().flat_map(|kind| FORMS.map(|form| (kind, form as u8)))
+            {
+                let of_kind =
+                    results.iter().filter(|(of, in_form, ..)| (*of, *in_form) == (kind, form));
+                let errors: Vec<_> = of_kind.filter(|(.., failed)| *failed).collect();
+                if let Some((last, before)) = errors.split_last() {
+                    assert!(last.3, "{kind}, {form}: the last step syncs the directory");
+                    assert!(before.iter().all(|(.., replaced, _)| !replaced), "{kind}: {before:?}");
+                }
             }
-        }
-        results.into_iter().filter(|(.., failed)| *failed).count()
-    });
+            results.into_iter().filter(|(.., failed)| *failed).count()
+        });
     assert!(failed[0] > 4 && failed[0] == failed[1], "{failed:?}");
     assert_eq!(failed[2..], [0; 3], "these are tried again");
 }
@@ -190,7 +204,10 @@ fn each_step_of_an_atomic_write_is_never_answered() {
             let dir = tempfile::tempdir().unwrap();
             old(dir.path());
             let new = vec![1; LEN];
-            let done = poll_and_drop(replace(form, &engine, &dir.path().join("settings"), new.clone()), 300);
+            let done = poll_and_drop(
+                replace(form, &engine, &dir.path().join("settings"), new.clone()),
+                300,
+            );
             dropped += usize::from(done.is_none());
             settle(&engine);
             check(dir.path(), &new);
@@ -216,14 +233,18 @@ fn a_new_file_with_a_name_goes_or_gets_the_right_one() -> io::Result<()> {
     New::named(open()?, settings, Some(0o604))?.take_name(settings)?;
     assert!(check(dir.path(), b""), "an empty one has taken its place");
     old(dir.path());
-    let unnamed = New::unnamed(open()?, Some(0o604))?.expect("the target directory's file system has O_TMPFILE");
+    let unnamed = New::unnamed(open()?, Some(0o604))?
+        .expect("the target directory's file system has O_TMPFILE");
     assert_eq!(names(dir.path()), ["settings"]);
     unnamed.take_name(settings)?;
     assert!(check(dir.path(), b""));
     // A directory cannot be replaced: neither kind of new file is left.
     fs::create_dir(dir.path().join("taken"))?;
     for new in [New::named(open()?, settings, None)?, New::unnamed(open()?, None)?.unwrap()] {
-        assert_eq!(new.take_name(OsStr::new("taken")).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(
+            new.take_name(OsStr::new("taken")).unwrap_err().kind(),
+            io::ErrorKind::IsADirectory
+        );
         assert_eq!(names(dir.path()), ["settings", "taken"]);
     }
     // Names have at most 255 bytes, of whatever kind.
@@ -232,12 +253,14 @@ fn a_new_file_with_a_name_goes_or_gets_the_right_one() -> io::Result<()> {
     Ok(())
 }
 
-/// Names of before, as a program leaves that ran under the same process number, are in nobody's way.
+/// Names of before, as a program leaves that ran under the same process number, are in nobody's
+/// way.
 #[test]
 fn names_cannot_be_foreseen() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let open = || fs::File::open(dir.path()).map(ringway_core::File::from);
-    let many: Vec<New> = (0..100).map(|_| New::named(open()?, OsStr::new("x"), None)).collect::<io::Result<_>>()?;
+    let many: Vec<New> =
+        (0..100).map(|_| New::named(open()?, OsStr::new("x"), None)).collect::<io::Result<_>>()?;
     assert_eq!(names(dir.path()).len(), many.len());
     Ok(())
 }
@@ -256,7 +279,11 @@ fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
             let done = poll_and_drop(engine.fs().copy(&from, &to), polls);
             settle(&engine);
             let copied = fs::read(&to).unwrap();
-            assert!(copied == OLD || content.starts_with(&copied), "{polls} polls: {} bytes", copied.len());
+            assert!(
+                copied == OLD || content.starts_with(&copied),
+                "{polls} polls: {} bytes",
+                copied.len()
+            );
             if let Some(Ok(bytes)) = done {
                 assert_eq!((bytes, copied.len()), (content.len() as u64, content.len()));
                 whole += 1;

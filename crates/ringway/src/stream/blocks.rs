@@ -50,7 +50,10 @@ impl Blocks {
 impl Stream for Blocks {
     type Item = io::Result<Block>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Block>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Block>>> {
         if self.is_over {
             return Poll::Ready(None);
         }

@@ -10,7 +10,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 impl AsyncRead for Reader {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         Reader::poll_read(&mut self, cx, buf)
     }
 }
@@ -26,7 +30,11 @@ impl AsyncBufRead for Reader {
 }
 
 impl AsyncSeek for Reader {
-    fn poll_seek(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
+    fn poll_seek(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
         // A seek that is on its way is this one, or one whose future has been dropped.
         if self.seeking() != Some(to) {
             self.start_seek(to)?;
@@ -39,7 +47,11 @@ impl AsyncSeek for Reader {
 macro_rules! written {
     ($type:ty, |$this:ident| $writer:expr) => {
         impl AsyncWrite for $type {
-            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
                 let $this = self.get_mut();
                 Writer::poll_write($writer, cx, buf)
             }
@@ -65,10 +77,14 @@ macro_rules! written {
         }
 
         impl AsyncSeek for $type {
-            fn poll_seek(self: Pin<&mut Self>, cx: &mut Context<'_>, to: SeekFrom) -> Poll<io::Result<u64>> {
+            fn poll_seek(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                to: SeekFrom,
+            ) -> Poll<io::Result<u64>> {
                 let $this = self.get_mut();
                 let writer: &mut Writer = $writer;
-                writer.go_on_seeking(to)?;
+                writer.ensure_seek(to)?;
                 Writer::poll_seek(writer, cx)
             }
         }

@@ -8,7 +8,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 impl AsyncRead for Reader {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         // Nothing is read for no room.
         if buf.remaining() > 0 {
             let bytes = ready!(self.poll_piece(cx, buf.remaining()))?;
@@ -44,7 +48,11 @@ impl AsyncSeek for Reader {
 macro_rules! written {
     ($type:ty, |$this:ident| $writer:expr) => {
         impl AsyncWrite for $type {
-            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
                 let $this = self.get_mut();
                 Writer::poll_write($writer, cx, buf)
             }

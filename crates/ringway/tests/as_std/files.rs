@@ -27,7 +27,9 @@ fn a_copy_that_cannot_be_made_leaves_its_target() -> io::Result<()> {
     fifo(&at("fifo"));
     symlink("target", at("link"))?;
     std::fs::hard_link(at("target"), at("other name"))?;
-    for source in [at("dir"), at("fifo"), "/dev/zero".into(), at("target"), at("link"), at("other name")] {
+    for source in
+        [at("dir"), at("fifo"), "/dev/zero".into(), at("target"), at("link"), at("other name")]
+    {
         let copied = wait(fs::copy(&source, at("target")));
         assert_eq!(kind(copied), Some(io::ErrorKind::InvalidInput), "{source:?}");
         assert_eq!(std::fs::read(at("target"))?, b"precious", "{source:?}");
@@ -192,7 +194,9 @@ fn times_and_permissions() -> io::Result<()> {
         let file = File::create_new(&path).await?;
         let epoch = SystemTime::UNIX_EPOCH;
         let before = epoch - Duration::new(1_000_000, 999_999_999);
-        for time in [epoch, before, epoch + Duration::new(1_700_000_000, 1), epoch - Duration::from_secs(5)] {
+        for time in
+            [epoch, before, epoch + Duration::new(1_700_000_000, 1), epoch - Duration::from_secs(5)]
+        {
             file.set_modified(time).await?;
             let found = file.metadata().await?;
             assert_eq!(found.modified()?, time);
@@ -253,8 +257,9 @@ fn descriptors_of_one_file_share_its_position() -> io::Result<()> {
     std::fs::write(&path, b"abcdef")?;
     wait(async {
         let file = File::open(&path).await?;
-        let mut other = std::fs::File::from(std::os::fd::AsFd::as_fd(&file.try_clone()?).try_clone_to_owned()?);
-        let (read, bytes) = file.read_at(vec![0; 3], ringway::At::Cursor).await;
+        let mut other =
+            std::fs::File::from(std::os::fd::AsFd::as_fd(&file.try_clone()?).try_clone_to_owned()?);
+        let (read, bytes) = file.read_at(vec![0; 3], ringway::Position::Current).await;
         assert_eq!((read?, &bytes[..]), (3, &b"abc"[..]));
         let mut rest = String::new();
         other.read_to_string(&mut rest)?;

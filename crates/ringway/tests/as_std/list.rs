@@ -56,8 +56,14 @@ fn methods() {
         drop(DirBuilder::new().create(path));
     };
     // What std has in traits of its own for Unix.
-    let _ = |path: &Path| (drop(ringway::fs::symlink(path, path)), drop(std::os::unix::fs::symlink(path, path)));
-    let _ = (ringway::fs::OpenOptions::mode, ringway::fs::OpenOptions::custom_flags, ringway::fs::DirBuilder::mode);
+    let _ = |path: &Path| {
+        (drop(ringway::fs::symlink(path, path)), drop(std::os::unix::fs::symlink(path, path)))
+    };
+    let _ = (
+        ringway::fs::OpenOptions::mode,
+        ringway::fs::OpenOptions::custom_flags,
+        ringway::fs::DirBuilder::mode,
+    );
     let _ = ringway::fs::DirEntry::ino;
     let kinds = [
         ringway::fs::FileType::is_fifo,
@@ -65,7 +71,10 @@ fn methods() {
         ringway::fs::FileType::is_block_device,
         ringway::fs::FileType::is_char_device,
     ];
-    assert_eq!(kinds.map(|is| is(&ringway::fs::FileType::from_mode(libc::S_IFSOCK))), [false, true, false, false]);
+    assert_eq!(
+        kinds.map(|is| is(&ringway::fs::FileType::from_mode(libc::S_IFSOCK))),
+        [false, true, false, false]
+    );
     fn has_numbers<T: std::os::unix::fs::MetadataExt>() {}
     has_numbers::<ringway::fs::Metadata>();
 }

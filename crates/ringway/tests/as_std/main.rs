@@ -1,6 +1,6 @@
-//! The functions that take paths answer as those of `std::fs` do: each is called with paths of every
-//! shape in one directory, std's in its twin, and the results, the errors and the trees that are left
-//! are compared.
+//! The functions that take paths answer as those of `std::fs` do: each is called with paths of
+//! every shape in one directory, std's in its twin, and the results, the errors and the trees that
+//! are left are compared.
 
 #[path = "../../../ringway-core/tests/common/mod.rs"]
 #[allow(dead_code, reason = "the other suites use the rest")]
@@ -21,7 +21,12 @@ use twins::{Answer, Twins, answer, shapes};
 macro_rules! compare {
     ($twins:expr, $name:literal, $ours:expr, $std:expr) => {
         for shape in shapes() {
-            $twins.compare($name, &shape, |path| Answer::from(wait($ours(path))), |path| Answer::from($std(path)));
+            $twins.compare(
+                $name,
+                &shape,
+                |path| Answer::from(wait($ours(path))),
+                |path| Answer::from($std(path)),
+            );
         }
     };
 }
@@ -39,7 +44,9 @@ fn on_each_backend() {
         println!("skipped: RINGWAY_BACKEND has chosen one");
         return;
     }
-    for kind in [ringway::BackendKind::Uring, ringway::BackendKind::Kaio, ringway::BackendKind::Threads] {
+    for kind in
+        [ringway::BackendKind::Uring, ringway::BackendKind::Kaio, ringway::BackendKind::Threads]
+    {
         if let Err(error) = ringway::Engine::builder().backend(kind).shards(1).build() {
             println!("skipped: {kind}: {error}");
             continue;
@@ -48,7 +55,12 @@ fn on_each_backend() {
         command.args(["--skip", "on_each_backend"]).env("RINGWAY_BACKEND", kind.to_string());
         let output = command.output().unwrap();
         println!("{}", String::from_utf8_lossy(&output.stdout));
-        assert!(output.status.success(), "{kind}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{kind}: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -57,7 +69,12 @@ fn one_path() {
     let twins = Twins::new();
     compare!(twins, "read", fs::read, std::fs::read::<&Path>);
     compare!(twins, "read_to_string", fs::read_to_string, std::fs::read_to_string::<&Path>);
-    compare!(twins, "write", |path| fs::write(path, b"new".to_vec()), |path: &Path| std::fs::write(path, b"new"));
+    compare!(
+        twins,
+        "write",
+        |path| fs::write(path, b"new".to_vec()),
+        |path: &Path| std::fs::write(path, b"new")
+    );
     compare!(twins, "remove_file", fs::remove_file, std::fs::remove_file::<&Path>);
     compare!(twins, "remove_dir", fs::remove_dir, std::fs::remove_dir::<&Path>);
     compare!(twins, "create_dir", fs::create_dir, std::fs::create_dir::<&Path>);
@@ -71,7 +88,9 @@ fn one_path() {
     compare!(
         twins,
         "symlink_metadata",
-        async |path: &Path| fs::symlink_metadata(path).await.map(|found| (found.mode(), found.is_dir())),
+        async |path: &Path| fs::symlink_metadata(path)
+            .await
+            .map(|found| (found.mode(), found.is_dir())),
         |path: &Path| std::fs::symlink_metadata(path).map(answer)
     );
     compare!(twins, "exists", fs::exists, std::fs::exists::<&Path>);
@@ -98,12 +117,18 @@ fn one_path() {
         |path: &Path| std::fs::DirBuilder::new().mode(0o750).recursive(true).create(path)
     );
     compare!(twins, "read_dir", entries, std_entries);
-    compare!(twins, "File::open", async |path: &Path| fs::File::open(path).await.map(drop), |path: &Path| {
-        std::fs::File::open(path).map(drop)
-    });
-    compare!(twins, "File::create", async |path: &Path| fs::File::create(path).await.map(drop), |path: &Path| {
-        std::fs::File::create(path).map(drop)
-    });
+    compare!(
+        twins,
+        "File::open",
+        async |path: &Path| fs::File::open(path).await.map(drop),
+        |path: &Path| { std::fs::File::open(path).map(drop) }
+    );
+    compare!(
+        twins,
+        "File::create",
+        async |path: &Path| fs::File::create(path).await.map(drop),
+        |path: &Path| { std::fs::File::create(path).map(drop) }
+    );
     compare!(
         twins,
         "File::create_new",
@@ -112,7 +137,8 @@ fn one_path() {
     );
 }
 
-/// Every way to open a file that one can ask for, on what is there, what is not, and what is no file.
+/// Every way to open a file that one can ask for, on what is there, what is not, and what is no
+/// file.
 #[test]
 fn ways_to_open() {
     let twins = Twins::new();
@@ -126,7 +152,11 @@ fn ways_to_open() {
                         ($options:expr) => {{
                             let mut options = $options;
                             options.read(yes(0)).write(yes(1)).append(yes(2));
-                            options.truncate(yes(3)).create(yes(4)).create_new(yes(5)).custom_flags(flags);
+                            options
+                                .truncate(yes(3))
+                                .create(yes(4))
+                                .create_new(yes(5))
+                                .custom_flags(flags);
                             if let Some(mode) = mode {
                                 options.mode(mode);
                             }
@@ -136,7 +166,9 @@ fn ways_to_open() {
                     twins.compare(
                         &format!("open {way:b} {mode:?} {flags:o}"),
                         &shape.into(),
-                        |path| Answer::from(wait(set!(fs::OpenOptions::new()).open(path)).map(drop)),
+                        |path| {
+                            Answer::from(wait(set!(fs::OpenOptions::new()).open(path)).map(drop))
+                        },
                         |path| Answer::from(set!(std::fs::OpenOptions::new()).open(path).map(drop)),
                     );
                 }
@@ -174,21 +206,31 @@ fn std_entries(path: &Path) -> io::Result<Vec<String>> {
 #[test]
 fn two_paths() {
     let twins = Twins::new();
-    // (io_uring takes both paths in before it looks at either: of two errors it may answer the other one.)
-    let others = shapes().into_iter().filter(|shape| (1..libc::PATH_MAX as usize).contains(&shape.len()));
+    // (io_uring takes both paths in before it looks at either: of two errors it may answer the
+    // other one.)
+    let others =
+        shapes().into_iter().filter(|shape| (1..libc::PATH_MAX as usize).contains(&shape.len()));
     for other in others.step_by(3) {
         let other = &other;
         let at = |path: &Path| twins::beside(path, other);
-        compare!(twins, "rename", async |path: &Path| fs::rename(path, at(path)).await, |path: &Path| std::fs::rename(
-            path,
-            at(path)
-        ));
-        compare!(twins, "hard_link", async |path: &Path| fs::hard_link(path, at(path)).await, |path: &Path| {
-            std::fs::hard_link(path, at(path))
-        });
-        compare!(twins, "symlink", async |path: &Path| fs::symlink(path, at(path)).await, |path: &Path| {
-            std::os::unix::fs::symlink(path, at(path))
-        });
+        compare!(
+            twins,
+            "rename",
+            async |path: &Path| fs::rename(path, at(path)).await,
+            |path: &Path| std::fs::rename(path, at(path))
+        );
+        compare!(
+            twins,
+            "hard_link",
+            async |path: &Path| fs::hard_link(path, at(path)).await,
+            |path: &Path| { std::fs::hard_link(path, at(path)) }
+        );
+        compare!(
+            twins,
+            "symlink",
+            async |path: &Path| fs::symlink(path, at(path)).await,
+            |path: &Path| { std::os::unix::fs::symlink(path, at(path)) }
+        );
     }
 }
 

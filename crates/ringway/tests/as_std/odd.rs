@@ -32,7 +32,16 @@ fn check() {
                 )*
             };
         }
-        same!(metadata, symlink_metadata, read, exists, read_link, canonicalize, create_dir, create_dir_all);
+        same!(
+            metadata,
+            symlink_metadata,
+            read,
+            exists,
+            read_link,
+            canonicalize,
+            create_dir,
+            create_dir_all
+        );
         same!(remove_file, remove_dir, remove_dir_all);
         let ours = Answer::from(wait(entries(path)));
         assert_eq!(ours, Answer::from(std_entries(path)), "read_dir({path:?})");

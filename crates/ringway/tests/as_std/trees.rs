@@ -16,7 +16,10 @@ const MANY: usize = 2_000;
 fn a_large_directory_is_read_whole_even_with_futures_dropped() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     for number in 0..MANY {
-        std::fs::write(dir.path().join(format!("a name of some length, so that few fit {number}")), b"")?;
+        std::fs::write(
+            dir.path().join(format!("a name of some length, so that few fit {number}")),
+            b"",
+        )?;
     }
     // A batch may be there with the first poll: until some were not.
     let mut dropped = 0;
@@ -27,7 +30,9 @@ fn a_large_directory_is_read_whole_even_with_futures_dropped() -> io::Result<()>
             // The first poll finds an entry, or sends for a batch; in any case its future goes.
             match pin!(entries.next_entry()).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(next) => match next? {
-                    Some(entry) => assert!(found.insert(entry.file_name()), "{entry:?} comes twice"),
+                    Some(entry) => {
+                        assert!(found.insert(entry.file_name()), "{entry:?} comes twice")
+                    }
                     None => break,
                 },
                 Poll::Pending => {
@@ -113,6 +118,9 @@ fn links_are_not_followed_even_if_they_appear_meanwhile() -> io::Result<()> {
     assert!(precious.iter().all(|file| file.exists()), "what a link leads to was removed");
     std::os::unix::fs::symlink(&elsewhere, dir.path().join("link"))?;
     wait(fs::remove_dir_all(dir.path().join("link")))?;
-    assert!(!dir.path().join("link").is_symlink() && precious[0].exists(), "a link is removed itself");
+    assert!(
+        !dir.path().join("link").is_symlink() && precious[0].exists(),
+        "a link is removed itself"
+    );
     Ok(())
 }

@@ -56,7 +56,8 @@ impl<T: Debug> From<io::Result<T>> for Answer {
     fn from(result: io::Result<T>) -> Self {
         Self(match result {
             Ok(value) => Ok(format!("{value:?}")),
-            // What never reached the kernel has no errno with one of them, and EINVAL with the other.
+            // What never reached the kernel has no errno with one of them, and EINVAL with the
+            // other.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err((error.kind(), None)),
             Err(error) => Err((error.kind(), error.raw_os_error())),
         })
@@ -141,8 +142,9 @@ pub fn shapes() -> Vec<Shape> {
 
 /// The other path of a function with two, in the same twin and with the same kind of beginning.
 pub fn beside(path: &Path, shape: &Shape) -> PathBuf {
-    let twin =
-        path.ancestors().find(|above| above.file_name().is_some_and(|name| name.as_bytes().starts_with(b"twin-")));
+    let twin = path
+        .ancestors()
+        .find(|above| above.file_name().is_some_and(|name| name.as_bytes().starts_with(b"twin-")));
     twin.map_or_else(|| PathBuf::from(OsStr::from_bytes(shape)), |twin| join(twin, shape))
 }
 
@@ -184,11 +186,18 @@ impl Twins {
         found
     }
 
-    pub fn compare(&self, name: &str, shape: &Shape, ours: impl Fn(&Path) -> Answer, std: impl Fn(&Path) -> Answer) {
+    pub fn compare(
+        &self,
+        name: &str,
+        shape: &Shape,
+        ours: impl Fn(&Path) -> Answer,
+        std: impl Fn(&Path) -> Answer,
+    ) {
         self.compare_unless(name, shape, ours, std, |_, _| false);
     }
 
-    /// `allowed` is asked about a difference, before anything has been done, with std's path and our answer.
+    /// `allowed` is asked about a difference, before anything has been done, with std's path and
+    /// our answer.
     pub fn compare_unless(
         &self,
         name: &str,
@@ -208,12 +217,19 @@ impl Twins {
         let ours = ours(&path);
         let our_tree = self.look(&twin);
         if allowed(&path, &ours) {
-            assert_eq!(our_tree, self.fresh, "{name}({text:.200?}) was refused, and changed something");
+            assert_eq!(
+                our_tree, self.fresh,
+                "{name}({text:.200?}) was refused, and changed something"
+            );
             return;
         }
         let std = std(&path);
         assert_eq!(ours, std, "{name}({text:.200?}): ours, std's");
-        assert_eq!(our_tree, self.look(&twin), "{name}({text:.200?}): what is left by ours, by std's");
+        assert_eq!(
+            our_tree,
+            self.look(&twin),
+            "{name}({text:.200?}): what is left by ours, by std's"
+        );
     }
 }
 

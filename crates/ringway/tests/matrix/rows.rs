@@ -1,12 +1,13 @@
-//! Every public function and method of the crate that does I/O, once as a call that works: the rows of the matrix.
-//! Each checks what it was answered, so that an `Ok` means that the work was done.
+//! Every public function and method of the crate that does I/O, once as a call that works: the rows
+//! of the matrix. Each checks what it was answered, so that an `Ok` means that the work was done.
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use ringway::fs::{
-    self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve, TryLockError,
+    self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve,
+    TryLockError,
 };
-use ringway::{Advice, AlignedBuffer, At, BackendKind, Engine, LogWriter, Merge};
+use ringway::{Advice, AlignedBuffer, BackendKind, Coalesce, Engine, LogWriter, Position};
 use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -92,8 +93,14 @@ impl World {
         std::fs::write(at("full/of/things"), b"thing").unwrap();
         std::os::unix::fs::symlink("text", at("link")).unwrap();
         let flags = if direct { libc::O_DIRECT } else { 0 };
-        let open =
-            |flags| std::fs::File::options().read(true).write(true).custom_flags(flags).open(at("file")).unwrap();
+        let open = |flags| {
+            std::fs::File::options()
+                .read(true)
+                .write(true)
+                .custom_flags(flags)
+                .open(at("file"))
+                .unwrap()
+        };
         let on_engine = || File::with_engine(open(flags).into(), engine);
         let (reader, writer) = io::pipe().unwrap();
         let (our_reader, our_writer) = io::pipe().unwrap();
@@ -138,7 +145,8 @@ impl World {
         entry.ok_or_else(|| wrong("no entry"))
     }
 
-    /// Whether there is a file of this length. It is not opened: perhaps there is no descriptor for that.
+    /// Whether there is a file of this length. It is not opened: perhaps there is no descriptor for
+    /// that.
     fn unopened(&self, name: &str, len: usize) -> io::Result<()> {
         check(std::fs::symlink_metadata(self.at(name))?.len() == len as u64, "another length")
     }
@@ -310,7 +318,7 @@ fn transfers() -> Vec<Row> {
             blocks.iter().zip(&expected).try_for_each(|(block, expected)| same(block, expected))
         }
         "File::read_ranges_each" o, |w| {
-            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], &Merge::never()).await?;
+            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], &Coalesce::never()).await?;
             let expected = [pattern(5, 45), pattern(20_000, 1)];
             check(blocks.len() == 2, "not a result for each")?;
             blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))
@@ -325,7 +333,7 @@ fn transfers() -> Vec<Row> {
         }
         "RangeStream::next" o, |w| {
             let ranges = [5..50, 4090..5000, 20_000..20_001, 9..9, 6..60];
-            let mut stream = w.file.read_ranges_stream(ranges.clone()).depth(2).merge(Merge::never());
+            let mut stream = w.file.read_ranges_stream(ranges.clone()).depth(2).coalesce(Coalesce::never());
             let mut seen = [false; 5];
             while let Some(read) = stream.next().await {
                 check(read.range == ranges[read.index], "another range")?;
@@ -341,7 +349,7 @@ fn transfers() -> Vec<Row> {
             same(&buffer[..read], &pattern(PAGE as u64, read))
         }
         "File::read_at, at the cursor" o, |w| {
-            let (read, buffer) = w.file.read_at(room(), At::Cursor).await;
+            let (read, buffer) = w.file.read_at(room(), Position::Current).await;
             let read = back(read, buffer.len())?;
             check(read > 0, "the end of the file")?;
             same(&buffer[..read], &pattern(0, read))
@@ -349,7 +357,7 @@ fn transfers() -> Vec<Row> {
         "File::read_at, of a pipe" o, |w| {
             let (reader, mut writer) = w.take(|once| &mut once.pipe).unwrap();
             io::Write::write_all(&mut writer, b"text")?;
-            let (read, buffer) = reader.read_at(room(), At::Cursor).await;
+            let (read, buffer) = reader.read_at(room(), Position::Current).await;
             let read = back(read, buffer.len())?;
             same(&buffer[..read], b"text")
         }
@@ -359,14 +367,14 @@ fn transfers() -> Vec<Row> {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 io::Write::write_all(&mut writer, b"late")
             });
-            let (read, buffer) = reader.read_at(room(), At::Cursor).await;
+            let (read, buffer) = reader.read_at(room(), Position::Current).await;
             let read = back(read, buffer.len())?;
             late.join().unwrap()?;
             same(&buffer[..read], b"late")
         }
         "File::write_at, of a pipe" o, |w| {
             let (writer, mut reader) = w.take(|once| &mut once.to_test).unwrap();
-            let (written, buffer) = writer.write_at(room(), At::Cursor).await;
+            let (written, buffer) = writer.write_at(room(), Position::Current).await;
             drop(writer);
             let written = back(written, buffer.len())?;
             let mut found = Vec::new();
@@ -406,7 +414,7 @@ fn transfers() -> Vec<Row> {
         }
         "File::write_at, at the cursor" grow, |w| {
             rustix::fs::seek(&w.file, rustix::fs::SeekFrom::Start(FAR))?;
-            let (written, buffer) = w.file.write_at(buffer(&new_bytes()), At::Cursor).await;
+            let (written, buffer) = w.file.write_at(buffer(&new_bytes()), Position::Current).await;
             let written = back(written, buffer.len())?;
             check(written > 0, "nothing was written")?;
             w.has(FAR, &buffer[..written])

@@ -1,5 +1,6 @@
-//! The situations that are a process's own: limits, signals, forks, drops, full disks. Each runs in a process for each
-//! backend, and in it each call with a buffered and, where that differs, with a direct file.
+//! The situations that are a process's own: limits, signals, forks, drops, full disks. Each runs in
+//! a process for each backend, and in it each call with a buffered and, where that differs, with a
+//! direct file.
 
 use crate::common::{in_child, is_root};
 use crate::rows::{self, Does, Row, World};
@@ -50,10 +51,14 @@ impl Table {
     /// Runs `body` for each backend in a process of its own, in which the global engine has it.
     fn each(situation: &'static str, body: impl Fn(&mut Table)) {
         for kind in KINDS {
-            if std::env::var("RINGWAY_BACKEND").is_ok_and(|chosen| chosen != kind.to_string()) || !is_granted(kind) {
+            if std::env::var("RINGWAY_BACKEND").is_ok_and(|chosen| chosen != kind.to_string())
+                || !is_granted(kind)
+            {
                 continue;
             }
-            let prepare = |command: &mut std::process::Command| _ = command.env("RINGWAY_BACKEND", kind.to_string());
+            let prepare = |command: &mut std::process::Command| {
+                _ = command.env("RINGWAY_BACKEND", kind.to_string())
+            };
             in_child(&format!("situations::{situation}"), prepare, || {
                 let mut table = Table { situation, kind, cells: 0, wrong: Vec::new() };
                 body(&mut table);
@@ -76,7 +81,8 @@ impl Table {
         for direct in [false, true] {
             let rows = if direct { rows::files() } else { crate::all().collect() };
             for row in rows {
-                let _watch = Watchdog::new(&format!("{}, {}: {}", self.situation, self.kind, row.name));
+                let _watch =
+                    Watchdog::new(&format!("{}, {}: {}", self.situation, self.kind, row.name));
                 let dir = tempfile::tempdir_in(disk).unwrap();
                 let before = descriptors();
                 let world = World::new(&engine, self.kind, dir.path(), direct);
@@ -93,14 +99,20 @@ impl Table {
     fn answer(&mut self, row: &Row, answer: &io::Result<()>, wanted: &[Want]) {
         let is = match answer {
             Ok(()) => wanted.contains(&Want::Success),
-            Err(error) => match (error.raw_os_error(), error.get_ref().and_then(|inner| inner.downcast_ref())) {
-                (Some(errno), _) => wanted.contains(&Want::Errno(errno)),
-                (None, Some(Status(status))) => wanted.contains(&Want::Killed(libc::WTERMSIG(*status))),
-                (None, None) => false,
-            },
+            Err(error) => {
+                match (error.raw_os_error(), error.get_ref().and_then(|inner| inner.downcast_ref()))
+                {
+                    (Some(errno), _) => wanted.contains(&Want::Errno(errno)),
+                    (None, Some(Status(status))) => {
+                        wanted.contains(&Want::Killed(libc::WTERMSIG(*status)))
+                    }
+                    (None, None) => false,
+                }
+            }
         };
         let text = answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
-        let line = format!("{:46} {:28} {:8} {text}", row.name, self.situation, self.kind.to_string());
+        let line =
+            format!("{:46} {:28} {:8} {text}", row.name, self.situation, self.kind.to_string());
         println!("{line}");
         self.cells += 1;
         if !is {
@@ -111,7 +123,10 @@ impl Table {
 
 /// Has the engines open what they open at the first need.
 fn warm_up(engine: &Engine, kind: BackendKind, disk: &Path) {
-    for row in rows::files().iter().filter(|row| row.name.ends_with("pipe") || row.name == "File::set_permissions") {
+    for row in rows::files()
+        .iter()
+        .filter(|row| row.name.ends_with("pipe") || row.name == "File::set_permissions")
+    {
         let dir = tempfile::tempdir_in(disk).unwrap();
         let world = World::new(engine, kind, dir.path(), false);
         block_on(list(&world)).unwrap();
@@ -135,7 +150,8 @@ async fn list(world: &World) -> io::Result<()> {
 fn descriptors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     // That of the list itself has gone meanwhile.
-    let mut open: Vec<_> = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect();
+    let mut open: Vec<_> =
+        entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect();
     open.sort();
     open
 }
@@ -172,8 +188,8 @@ fn ordinary() {
     });
 }
 
-/// The handle of the engine and all other handles of the file go while a call is on its way: it ends as ever, and then
-/// the engine goes.
+/// The handle of the engine and all other handles of the file go while a call is on its way: it
+/// ends as ever, and then the engine goes.
 #[test]
 fn engine_dropped() {
     Table::each("engine_dropped", |table| {
@@ -206,7 +222,9 @@ fn cancelled() {
                 let mut call = (row.call)(world);
                 let mut answer = None;
                 for poll in 0..polls {
-                    if let Poll::Ready(done) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    if let Poll::Ready(done) =
+                        call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+                    {
                         answer = Some(done);
                         break;
                     }
@@ -235,8 +253,8 @@ fn descriptor_limit() {
     // As poll(2) wants it, which takes no more descriptors than may be open.
     const LIMIT: u64 = 4;
     Table::each("descriptor_limit", |table| {
-        // The numbers below the limit are taken for good, before anything is open that may be closed meanwhile. (The engine
-        // of the row before may be about to close one.)
+        // The numbers below the limit are taken for good, before anything is open that may be
+        // closed meanwhile. (The engine of the row before may be about to close one.)
         let mut taken: Vec<std::fs::File> = Vec::new();
         for _ in 0..1000 {
             let file = std::fs::File::open("/dev/null").unwrap();
@@ -283,9 +301,15 @@ fn disk_full() {
 fn full_disk(table: &mut Table) {
     let at = tempfile::tempdir_in(disk()).unwrap();
     let path = std::ffi::CString::new(at.path().to_str().unwrap()).unwrap();
-    // SAFETY: the strings are alive for the length of the calls. Nobody else sees the mount: it goes with this process.
+    // SAFETY: the strings are alive for the length of the calls. Nobody else sees the mount: it
+    // goes with this process.
     unsafe {
-        assert_eq!(libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS), 0, "{}", io::Error::last_os_error());
+        assert_eq!(
+            libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS),
+            0,
+            "{}",
+            io::Error::last_os_error()
+        );
         let none = std::ptr::null();
         let private = libc::MS_REC | libc::MS_PRIVATE;
         assert_eq!(libc::mount(none, c"/".as_ptr(), none, private, std::ptr::null()), 0);
@@ -304,8 +328,8 @@ fn full_disk(table: &mut Table) {
     });
 }
 
-/// With SIGXFSZ as it is by default, such a write is the end of the process, as it is with the standard library, or
-/// EFBIG where it is not the caller's thread that writes.
+/// With SIGXFSZ as it is by default, such a write is the end of the process, as it is with the
+/// standard library, or EFBIG where it is not the caller's thread that writes.
 #[test]
 fn file_size_limit_with_its_signal() {
     Table::each("file_size_limit_with_its_signal", |table| {
@@ -352,7 +376,8 @@ extern "C" fn count(_: libc::c_int) {
 #[test]
 fn interrupted() {
     Table::each("interrupted", |table| {
-        // SAFETY: all zeroes are a valid action, and the handler only counts, which a handler may do.
+        // SAFETY: all zeroes are a valid action, and the handler only counts, which a handler may
+        // do.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = count as *const () as usize;
@@ -386,17 +411,22 @@ fn interrupted() {
     });
 }
 
-/// Each call in a forked child: it is answered at once, and nothing happens to the parent's files and engines.
+/// Each call in a forked child: it is answered at once, and nothing happens to the parent's files
+/// and engines.
 #[test]
 fn forked() {
     Table::each("forked", |table| {
         table.rows(&disk(), |table, row, world| {
             let before = world.engine.stats().counts;
-            let answer =
-                in_fork(|| match (row.call)(world.clone()).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            let answer = in_fork(|| {
+                match (row.call)(world.clone())
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                {
                     Poll::Ready(answer) => answer,
                     Poll::Pending => Err(io::Error::other("it waits for the parent's engine")),
-                });
+                }
+            });
             let operation = row.does.has(Does::OPERATION);
             let wanted = if operation { Want::Errno(libc::ECHILD) } else { Want::Success };
             table.answer(&row, &answer, &[wanted]);
@@ -432,7 +462,8 @@ fn in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child that hangs.
+        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
+        // that hangs.
         unsafe { libc::alarm(20) };
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         let text = match answer {
@@ -441,7 +472,8 @@ fn in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
             Err(_) => "-1 it panics".to_owned(),
         };
         let _ = io::Write::write_all(&mut &writer, text.as_bytes());
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
+        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
+        // written out.
         unsafe { libc::_exit(0) }
     }
     drop(writer);

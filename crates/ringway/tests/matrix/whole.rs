@@ -1,10 +1,12 @@
-//! No public function is left out of the matrix: those that the sources declare are looked for among the rows.
+//! No public function is left out of the matrix: those that the sources declare are looked for
+//! among the rows.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What does no I/O and gives no way to it but through a row: data, and what is asked for before a call.
+/// What does no I/O and gives no way to it but through a row: data, and what is asked for before a
+/// call.
 const NO_IO: &[&str] = &[
     "AtomicFile::chunk",
     "AtomicFile::write_behind",
@@ -38,10 +40,10 @@ const NO_IO: &[&str] = &[
     "Latency::mean",
     "Latency::quantile",
     "LogWriter::max_group",
-    "Merge::amplification",
-    "Merge::gap",
-    "Merge::largest",
-    "Merge::never",
+    "Coalesce::amplification",
+    "Coalesce::gap",
+    "Coalesce::largest",
+    "Coalesce::never",
     "OpenOptions::append",
     "OpenOptions::create",
     "OpenOptions::create_new",
@@ -77,8 +79,11 @@ fn every_public_function_is_in_a_row() {
     let rows: BTreeSet<String> =
         crate::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
     // A function of `fs` is the method of `Fs`, on the global engine.
-    let of_global = |name: &str| name.strip_prefix("Fs::").is_some_and(|name| rows.contains(&format!("fs::{name}")));
-    let known = |name: &String| rows.contains(name) || NO_IO.contains(&name.as_str()) || of_global(name);
+    let of_global = |name: &str| {
+        name.strip_prefix("Fs::").is_some_and(|name| rows.contains(&format!("fs::{name}")))
+    };
+    let known =
+        |name: &String| rows.contains(name) || NO_IO.contains(&name.as_str()) || of_global(name);
     let missing: Vec<_> = declared.iter().filter(|name| !known(name)).collect();
     assert!(missing.is_empty(), "in no row: {missing:?}");
     let all = rows.iter().map(String::as_str).chain(NO_IO.iter().copied());
@@ -88,13 +93,18 @@ fn every_public_function_is_in_a_row() {
 
 /// The names that `pub use` exports.
 fn exported(src: &Path) -> BTreeSet<String> {
-    let text = [src.join("lib.rs"), src.join("fs.rs")].map(|path| fs::read_to_string(path).unwrap()).concat();
-    let uses = text.split("pub use ").skip(1).map(|rest| rest.split(';').next().unwrap_or_default());
-    let words = uses.flat_map(|list| list.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
+    let text = [src.join("lib.rs"), src.join("fs.rs")]
+        .map(|path| fs::read_to_string(path).unwrap())
+        .concat();
+    let uses =
+        text.split("pub use ").skip(1).map(|rest| rest.split(';').next().unwrap_or_default());
+    let words =
+        uses.flat_map(|list| list.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
     words.map(str::to_owned).collect()
 }
 
-/// The functions and methods below a folder that a program can name, as `Type::method` and `fs::function`.
+/// The functions and methods below a folder that a program can name, as `Type::method` and
+/// `fs::function`.
 fn declarations(dir: &Path, exported: &BTreeSet<String>, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

@@ -12,8 +12,9 @@ pub fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// For each backend that is granted here: an engine as it is, one that carries cached reads too, so that there is
-/// something to read ahead, and one on which everything that may is late, cut short and tried again.
+/// For each backend that is granted here: an engine as it is, one that carries cached reads too, so
+/// that there is something to read ahead, and one on which everything that may is late, cut short
+/// and tried again.
 pub fn engines() -> &'static [Engine] {
     static ENGINES: OnceLock<Vec<Engine>> = OnceLock::new();
     ENGINES.get_or_init(|| {
@@ -21,8 +22,11 @@ pub fn engines() -> &'static [Engine] {
         let mut engines = Vec::new();
         for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
             let builder = Engine::builder().backend(kind).shards(1);
-            let builders =
-                [builder.clone(), builder.clone().try_cached(false), builder.faults(trouble.clone()).try_cached(false)];
+            let builders = [
+                builder.clone(),
+                builder.clone().try_cached(false),
+                builder.faults(trouble.clone()).try_cached(false),
+            ];
             for builder in builders {
                 match builder.build() {
                     Ok(engine) => engines.push(engine),
@@ -34,11 +38,18 @@ pub fn engines() -> &'static [Engine] {
     })
 }
 
-/// An engine on which so many of a thousand operations fail, and no read is answered out of the page cache. Of threads:
-/// what a backend hands to threads beside it, as kaio does with buffered I/O, no plan makes fail.
+/// An engine on which so many of a thousand operations fail, and no read is answered out of the
+/// page cache. Of threads: what a backend hands to threads beside it, as kaio does with buffered
+/// I/O, no plan makes fail.
 pub fn failing(per_thousand: u16) -> Engine {
     let plan = FaultPlan::new(5).errors(per_thousand);
-    Engine::builder().backend(BackendKind::Threads).faults(plan).try_cached(false).shards(1).build().unwrap()
+    Engine::builder()
+        .backend(BackendKind::Threads)
+        .faults(plan)
+        .try_cached(false)
+        .shards(1)
+        .build()
+        .unwrap()
 }
 
 /// A folder with a file of this content, known to the device, so that it may be read directly.
@@ -50,8 +61,8 @@ pub fn sample(content: &[u8]) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The file, for reading and writing, carried by this engine. (Opened by the standard library, which no plan makes
-/// fail.)
+/// The file, for reading and writing, carried by this engine. (Opened by the standard library,
+/// which no plan makes fail.)
 pub fn open(engine: &Engine, path: &Path, direct: bool) -> File {
     let mut options = std::fs::OpenOptions::new();
     if direct {
@@ -74,7 +85,11 @@ pub fn settles(engine: &Engine) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         let counts = engine.stats().counts;
-        assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight, "{counts:?}");
+        assert_eq!(
+            counts.pushed,
+            counts.delivered + counts.orphaned + counts.in_flight,
+            "{counts:?}"
+        );
         if counts.in_flight == 0 {
             return;
         }

@@ -1,4 +1,5 @@
-//! Streams that are dropped in the middle: everything is cancelled and answered, and a writer says what is lost.
+//! Streams that are dropped in the middle: everything is cancelled and answered, and a writer says
+//! what is lost.
 
 use crate::common::{content, engines, open, sample, settles};
 use std::process::Command;
@@ -29,7 +30,8 @@ async fn a_writer_may_be_dropped_at_any_point() {
     for engine in engines() {
         for direct in [false, true] {
             for chunks in 1..5 {
-                let mut writer = open(engine, &path, direct).writer().chunk(16 << 10).write_behind(2);
+                let mut writer =
+                    open(engine, &path, direct).writer().chunk(16 << 10).write_behind(2);
                 {
                     let bytes = vec![1; chunks * (16 << 10) - 5];
                     let mut write = Box::pin(writer.write_all(&bytes));
@@ -63,7 +65,10 @@ fn drop_a_writer() {
 fn a_writer_says_what_is_lost() {
     let said = |how| {
         let arguments = ["--exact", "drops::drop_a_writer", "--ignored", "--nocapture"];
-        let child = Command::new(std::env::current_exe().unwrap()).args(arguments).env("RINGWAY_DROP", how).output();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(arguments)
+            .env("RINGWAY_DROP", how)
+            .output();
         String::from_utf8_lossy(&child.unwrap().stderr).contains("dropped with 5 bytes not written")
     };
     assert_eq!(said("dropped"), cfg!(debug_assertions));

@@ -26,7 +26,10 @@ fn a_full_disk_is_told_once() {
     match child {
         Ok(child) if child.status.success() => {}
         Ok(child) if !String::from_utf8_lossy(&child.stdout).contains("running 1 test") => {
-            println!("skipped: no file system of its own: {}", String::from_utf8_lossy(&child.stderr).trim());
+            println!(
+                "skipped: no file system of its own: {}",
+                String::from_utf8_lossy(&child.stderr).trim()
+            );
         }
         Ok(child) => panic!("{}", String::from_utf8_lossy(&child.stdout)),
         Err(error) => println!("skipped: unshare: {error}"),
@@ -51,7 +54,8 @@ async fn fill(dir: &Path) {
         let written = writer.written() as usize;
         assert!((256 << 10..=512 << 10).contains(&written), "{written}");
         assert!(std::fs::read(&path).unwrap().starts_with(&content[..written]));
-        // Those that were on their way with it failed as well. They are not told of, but written, now that they can be.
+        // Those that were on their way with it failed as well. They are not told of, but written,
+        // now that they can be.
         std::fs::remove_file(&ballast).unwrap();
         let at = writer.position() as usize;
         writer.write_all(&content[at..]).await.unwrap();

@@ -1,11 +1,11 @@
-//! Ranges as a stream: each is answered once with its bytes, the number of reads in flight is kept up and bounded, and errors
-//! and drops concern nobody else.
+//! Ranges as a stream: each is answered once with its bytes, the number of reads in flight is kept
+//! up and bounded, and errors and drops concern nobody else.
 
 use crate::common::{content, engines, failing, open, sample, settles};
 use futures::StreamExt;
 use futures::executor::block_on;
 use proptest::prelude::*;
-use ringway::{BackendKind, Block, Engine, Merge, Reaping};
+use ringway::{BackendKind, Block, Coalesce, Engine, Reaping};
 use std::io;
 use std::ops::Range;
 use std::pin::pin;
@@ -23,7 +23,7 @@ fn of(content: &[u8], range: &Range<u64>) -> Vec<u8> {
 #[derive(Clone, Debug)]
 struct Case {
     ranges: Vec<Range<u64>>,
-    merge: Merge,
+    coalesce: Coalesce,
     depth: usize,
     max_bytes: usize,
 }
@@ -31,23 +31,25 @@ struct Case {
 fn cases() -> impl Strategy<Value = Case> {
     let len = prop_oneof![Just(0u64), 1u64..5000, 0u64..100_000];
     let range = (0u64..LEN as u64 + 10_000, len).prop_map(|(start, len)| start..start + len);
-    let merge = prop_oneof![Just(Merge::never()), Just(Merge::default())];
+    let coalesce = prop_oneof![Just(Coalesce::never()), Just(Coalesce::default())];
     let max_bytes = prop_oneof![Just(0), Just(20_000), Just(1 << 30)];
-    (proptest::collection::vec(range, 0..60), merge, 1usize..40, max_bytes)
-        .prop_map(|(ranges, merge, depth, max_bytes)| Case { ranges, merge, depth, max_bytes })
+    (proptest::collection::vec(range, 0..60), coalesce, 1usize..40, max_bytes).prop_map(
+        |(ranges, coalesce, depth, max_bytes)| Case { ranges, coalesce, depth, max_bytes },
+    )
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Any ranges, on each backend, as they are and with operations that are late, short and tried again.
+    /// Any ranges, on each backend, as they are and with operations that are late, short and tried
+    /// again.
     #[test]
     fn each_range_is_answered_once_with_its_bytes(case in cases(), direct: bool) {
         let content = content(LEN);
         let (_dir, path) = sample(&content);
         for engine in engines() {
             let stream = open(engine, &path, direct).read_ranges_stream(case.ranges.clone());
-            let stream = stream.merge(case.merge).depth(case.depth).max_bytes(case.max_bytes);
+            let stream = stream.coalesce(case.coalesce).depth(case.depth).max_bytes(case.max_bytes);
             let mut seen = vec![false; case.ranges.len()];
             for read in block_on(stream.collect::<Vec<_>>()) {
                 prop_assert_eq!(&read.range, &case.ranges[read.index]);
@@ -61,23 +63,30 @@ proptest! {
 }
 
 /// Calls back with the stream's engine and how many ranges have been yielded, after each of them.
-fn by_hand(depth: usize, max_bytes: usize, len: u64, count: u64, mut look: impl FnMut(&Engine, u64)) {
+fn by_hand(
+    depth: usize,
+    max_bytes: usize,
+    len: u64,
+    count: u64,
+    mut look: impl FnMut(&Engine, u64),
+) {
     let content = content(LEN);
     let (_dir, path) = sample(&content);
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
-        let engine = match Engine::builder().backend(kind).shards(1).reaping(Reaping::ByHand).build() {
-            Ok(engine) => engine,
-            Err(error) => {
-                println!("skipped: {kind}: {error}");
-                continue;
-            }
-        };
+        let engine =
+            match Engine::builder().backend(kind).shards(1).reaping(Reaping::Manual).build() {
+                Ok(engine) => engine,
+                Err(error) => {
+                    println!("skipped: {kind}: {error}");
+                    continue;
+                }
+            };
         let ranges = (0..count).map(|at| {
             let start = at * 7 % 32 * 4096;
             start..start + len
         });
         let stream = open(&engine, &path, true).read_ranges_stream(ranges);
-        let mut stream = pin!(stream.depth(depth).max_bytes(max_bytes).merge(Merge::never()));
+        let mut stream = pin!(stream.depth(depth).max_bytes(max_bytes).coalesce(Coalesce::never()));
         let (mut yielded, end) = (0, Instant::now() + Duration::from_secs(60));
         loop {
             match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
@@ -99,13 +108,14 @@ fn by_hand(depth: usize, max_bytes: usize, len: u64, count: u64, mut look: impl 
 fn the_depth_is_kept_up_from_window_to_window() {
     const DEPTH: u64 = 8;
     const COUNT: u64 = 1500;
-    // Ranges that are equal and planned together share a read. So no more are planned together than are different.
+    // Ranges that are equal and planned together share a read. So no more are planned together than
+    // are different.
     let different = |at: u64| at * 4096..at * 4096 + 512;
     let content = content(4096 * COUNT as usize);
     let (_dir, path) = sample(&content);
-    let engine = Engine::builder().shards(1).reaping(Reaping::ByHand).build().unwrap();
+    let engine = Engine::builder().shards(1).reaping(Reaping::Manual).build().unwrap();
     let mut stream = open(&engine, &path, true).read_ranges_stream((0..COUNT).map(different));
-    stream = stream.depth(DEPTH as usize).merge(Merge::never());
+    stream = stream.depth(DEPTH as usize).coalesce(Coalesce::never());
     let end = Instant::now() + Duration::from_secs(60);
     let mut yielded = 0;
     while yielded < COUNT {
@@ -127,7 +137,9 @@ fn the_depth_is_kept_up_from_window_to_window() {
 fn memory_is_bounded() {
     let most = |depth, max_bytes, len| {
         let mut most = 0;
-        by_hand(depth, max_bytes, len, 40, |engine, _| most = most.max(engine.stats().counts.in_flight));
+        by_hand(depth, max_bytes, len, 40, |engine, _| {
+            most = most.max(engine.stats().counts.in_flight)
+        });
         most
     };
     assert!(most(16, 1 << 30, 65_536) <= 16);
@@ -169,7 +181,9 @@ fn each_range_has_its_own_error() {
     ranges.extend([backwards, 0..u64::MAX, 5..5]);
     let file = open(&failing(300), &path, false);
     let mut results: Vec<Option<io::Result<Block>>> = ranges.iter().map(|_| None).collect();
-    for read in block_on(file.read_ranges_stream(ranges.clone()).merge(Merge::never()).collect::<Vec<_>>()) {
+    for read in block_on(
+        file.read_ranges_stream(ranges.clone()).coalesce(Coalesce::never()).collect::<Vec<_>>(),
+    ) {
         assert!(results[read.index].replace(read.result).is_none());
     }
     let results: Vec<_> = results.into_iter().map(Option::unwrap).collect();
@@ -215,13 +229,18 @@ async fn a_stream_goes_from_task_to_task() {
     let (_dir, path) = sample(&content);
     for engine in engines() {
         let ranges = (0..300u64).map(|at| at * 1000..at * 1000 + 1000);
-        let mut stream = open(engine, &path, true).read_ranges_stream(ranges).depth(8).merge(Merge::never());
+        let mut stream = open(engine, &path, true)
+            .read_ranges_stream(ranges)
+            .depth(8)
+            .coalesce(Coalesce::never());
         let mut seen = 0;
         loop {
             {
                 // Somebody who does not come back.
                 let mut next = pin!(stream.next());
-                if let Poll::Ready(read) = next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                if let Poll::Ready(read) =
+                    next.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+                {
                     if read.is_none() {
                         break;
                     }
@@ -232,7 +251,10 @@ async fn a_stream_goes_from_task_to_task() {
                 let read = stream.next().await;
                 (stream, read)
             });
-            let (back, read) = tokio::time::timeout(Duration::from_secs(60), task).await.expect("it hangs").unwrap();
+            let (back, read) = tokio::time::timeout(Duration::from_secs(60), task)
+                .await
+                .expect("it hangs")
+                .unwrap();
             stream = back;
             let Some(read) = read else { break };
             assert!(read.result.unwrap() == of(&content, &read.range));

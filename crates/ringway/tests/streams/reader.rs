@@ -60,7 +60,14 @@ async fn ranges_end_where_they_say() -> io::Result<()> {
             assert!(read(file.reader().range(700..9_001)).await? == all[700..9_001]);
             assert!(read(file.reader().range(9_000..=20_000)).await? == all[9_000..]);
             let backwards = std::ops::Range { start: 5, end: 3 };
-            for empty in [0..0, 700..700, backwards, 10_000..10_001, 1 << 40..1 << 41, u64::MAX - 1..u64::MAX] {
+            for empty in [
+                0..0,
+                700..700,
+                backwards,
+                10_000..10_001,
+                1 << 40..1 << 41,
+                u64::MAX - 1..u64::MAX,
+            ] {
                 assert_eq!(read(file.reader().range(empty.clone())).await?, b"", "{empty:?}");
             }
         }
@@ -117,7 +124,10 @@ async fn each_error_is_told_once_and_nothing_is_skipped() -> io::Result<()> {
         settles(&engine);
         // Of those that succeeded, 98 were for bytes and one for the end; ahead there may be more.
         let answered = engine.stats().counts.delivered;
-        assert!(errors > 10 && (ahead > 0 || answered == 99 + errors), "{errors} errors, {answered} answers");
+        assert!(
+            errors > 10 && (ahead > 0 || answered == 99 + errors),
+            "{errors} errors, {answered} answers"
+        );
     }
     Ok(())
 }
@@ -141,7 +151,8 @@ async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
     let content = content(1 << 20);
     let (_dir, path) = sample(&content);
     // Threads answer later, so that there is something to read ahead.
-    let engine = Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
+    let engine =
+        Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
     let mut reader = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4);
     assert_eq!(reader.next_block().await?.unwrap().len(), 64 << 10);
     assert_eq!(reader.fill_buf().await?.len(), 64 << 10);
@@ -154,7 +165,10 @@ async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
     // Into the fourth, which was read ahead: the one before it goes, and others follow.
     reader.seek_to(200_000);
     assert!(reader.fill_buf().await? == &content[200_000..256 << 10]);
-    assert!(engine.stats().counts.pushed <= 8, "the chunk that is read and the four behind it, each once");
+    assert!(
+        engine.stats().counts.pushed <= 8,
+        "the chunk that is read and the four behind it, each once"
+    );
     // Outside: all go.
     reader.seek_to(10);
     assert!(reader.fill_buf().await? == &content[10..64 << 10]);
@@ -184,7 +198,10 @@ async fn a_pipe_is_refused() -> io::Result<()> {
     let reader = File::with_engine(from.into(), &engines()[0]);
     assert_eq!(reader.reader().next_block().await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
     let writer = File::with_engine(into.into(), &engines()[0]);
-    assert_eq!(writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
+    assert_eq!(
+        writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(),
+        Some(libc::ESPIPE)
+    );
     Ok(())
 }
 
@@ -195,7 +212,8 @@ async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
     for engine in engines() {
         for direct in [false, true] {
             for ahead in [0, 3] {
-                let mut blocks = open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
+                let mut blocks =
+                    open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
                 let mut read = Vec::new();
                 while let Some(block) = blocks.try_next().await? {
                     assert!(block.len() <= 4096);
@@ -204,10 +222,13 @@ async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
                 assert!(read == content && blocks.is_terminated());
                 assert!(blocks.next().await.is_none());
                 // Dropped in the middle, with some on their way.
-                let mut blocks = open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
+                let mut blocks =
+                    open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
                 assert_eq!(blocks.try_next().await?.unwrap(), &content[..4096]);
                 let next = blocks.next();
-                assert!(futures::poll!(std::pin::pin!(next)).is_pending() || !blocks.is_terminated());
+                assert!(
+                    futures::poll!(std::pin::pin!(next)).is_pending() || !blocks.is_terminated()
+                );
             }
         }
         settles(engine);
@@ -222,7 +243,8 @@ async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
     let (_dir, path) = sample(&content);
     for ahead in [0, 3] {
         let engine = failing(300);
-        let mut blocks = open(&engine, &path, false).reader().chunk(4096).read_ahead(ahead).blocks();
+        let mut blocks =
+            open(&engine, &path, false).reader().chunk(4096).read_ahead(ahead).blocks();
         let (mut read, mut errors) = (Vec::new(), 0);
         loop {
             match blocks.next().await {
@@ -250,7 +272,8 @@ async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
 #[tokio::test]
 async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
     let (_dir, path) = sample(&content(1 << 20));
-    let plan = (0..5).fold(FaultPlan::new(0), |plan, read| plan.late(FaultStep::Job(read), Late::Forever));
+    let plan =
+        (0..5).fold(FaultPlan::new(0), |plan, read| plan.late(FaultStep::Job(read), Late::Forever));
     let builder = Engine::builder().backend(ringway::BackendKind::Threads).shards(1);
     let engine = builder.faults(plan).try_cached(false).build()?;
     let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
@@ -266,7 +289,8 @@ async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
 async fn a_reader_goes_on_with_what_its_stream_has_read_ahead() -> io::Result<()> {
     let content = content(1 << 20);
     let (_dir, path) = sample(&content);
-    let engine = Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
+    let engine =
+        Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
     let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
     let mut read = blocks.try_next().await?.unwrap().to_vec();
     let mut reader = blocks.into_reader();

@@ -68,7 +68,12 @@ fn write_model(model: &mut io::Cursor<Vec<u8>>, bytes: &[u8]) -> io::Result<()> 
 }
 
 /// The same step of a writer and of bytes in memory.
-async fn put(writer: &mut ringway::Writer, model: &mut io::Cursor<Vec<u8>>, step: &Put, mark: u8) -> io::Result<()> {
+async fn put(
+    writer: &mut ringway::Writer,
+    model: &mut io::Cursor<Vec<u8>>,
+    step: &Put,
+    mark: u8,
+) -> io::Result<()> {
     match step {
         Put::All(len) => {
             let bytes: Vec<u8> = content(*len).iter().map(|byte| byte ^ mark).collect();
@@ -76,7 +81,8 @@ async fn put(writer: &mut ringway::Writer, model: &mut io::Cursor<Vec<u8>>, step
             write_model(model, &bytes)?;
         }
         Put::Some(lens) => {
-            let parts: Vec<Vec<u8>> = lens.iter().map(|len| vec![mark ^ *len as u8; *len]).collect();
+            let parts: Vec<Vec<u8>> =
+                lens.iter().map(|len| vec![mark ^ *len as u8; *len]).collect();
             let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
             let taken = writer.write_vectored(&slices).await?;
             let bytes = parts.concat();
@@ -115,15 +121,22 @@ fn chunks() -> impl Strategy<Value = usize> {
 /// Runs a future on tokio, or where there is no runtime.
 fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
     match on_tokio {
-        true => {
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
-        }
+        true => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(future),
         false => futures::executor::block_on(future),
     }
 }
 
 /// The same step of a file's bytes in memory, which ends where the range does.
-async fn agree(reader: &mut ringway::Reader, model: &mut io::Cursor<&[u8]>, step: &Step) -> io::Result<()> {
+async fn agree(
+    reader: &mut ringway::Reader,
+    model: &mut io::Cursor<&[u8]>,
+    step: &Step,
+) -> io::Result<()> {
     let before = model.position();
     let rest = model.get_ref().get(before as usize..).unwrap_or_default();
     match step {
@@ -144,7 +157,10 @@ async fn agree(reader: &mut ringway::Reader, model: &mut io::Cursor<&[u8]>, step
         },
         Step::Consume(share) => {
             let bytes = reader.fill_buf().await?;
-            assert!(rest.starts_with(bytes) && bytes.is_empty() == rest.is_empty(), "{step:?} at {before}");
+            assert!(
+                rest.starts_with(bytes) && bytes.is_empty() == rest.is_empty(),
+                "{step:?} at {before}"
+            );
             let used = bytes.len() * share / 100;
             reader.consume(used);
             model.set_position(before + used as u64);

@@ -1,4 +1,5 @@
-//! Reads into spare capacity: the buffer grows by what was read, and by nothing else, whatever goes wrong.
+//! Reads into spare capacity: the buffer grows by what was read, and by nothing else, whatever goes
+//! wrong.
 
 use crate::common::{content, engines, failing, open, sample, settles};
 use bytes::BytesMut;
@@ -117,7 +118,8 @@ fn a_read_may_be_dropped_at_any_point() {
 fn what_was_not_read_is_zero() {
     let (_dir, path) = sample(&content(LEN));
     let engine = Engine::builder().backend(BackendKind::Null).try_cached(false).build().unwrap();
-    let (result, buffer) = block_on(open(&engine, &path, false).read_buf_at(Vec::with_capacity(4096), 0));
+    let (result, buffer) =
+        block_on(open(&engine, &path, false).read_buf_at(Vec::with_capacity(4096), 0));
     assert_eq!(result.unwrap(), 4096);
     assert_eq!(buffer, [0; 4096]);
 }

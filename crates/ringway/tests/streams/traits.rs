@@ -33,7 +33,10 @@ async fn tokio_copies() -> io::Result<()> {
             // Some bytes in the middle again, slice by slice.
             let mut writer = open(engine, &into, false).writer();
             assert!(tokio::io::AsyncWrite::is_write_vectored(&writer));
-            assert_eq!(tokio::io::AsyncSeekExt::seek(&mut writer, SeekFrom::End(-700_000)).await?, 3);
+            assert_eq!(
+                tokio::io::AsyncSeekExt::seek(&mut writer, SeekFrom::End(-700_000)).await?,
+                3
+            );
             let slices = [IoSlice::new(b"one"), IoSlice::new(b"two")];
             assert_eq!(tokio::io::AsyncWriteExt::write_vectored(&mut writer, &slices).await?, 6);
             assert_eq!(tokio::io::AsyncSeekExt::stream_position(&mut writer).await?, 9);
@@ -41,7 +44,10 @@ async fn tokio_copies() -> io::Result<()> {
             assert!(std::fs::read(&into)? == [&content[..3], b"onetwo", &content[9..]].concat());
             let mut reader = open(engine, &from, direct).reader();
             let mut last = [0; 3];
-            assert_eq!(tokio::io::AsyncSeekExt::seek(&mut reader, SeekFrom::End(-3)).await?, 700_000);
+            assert_eq!(
+                tokio::io::AsyncSeekExt::seek(&mut reader, SeekFrom::End(-3)).await?,
+                700_000
+            );
             tokio::io::AsyncReadExt::read_exact(&mut reader, &mut last).await?;
             assert_eq!(last, content[700_000..]);
         }
@@ -96,7 +102,10 @@ async fn an_atomic_file_is_a_writer() -> io::Result<()> {
         AsyncWriteExt::close(&mut file).await?;
         assert_eq!(std::fs::read(&path)?, b"old");
         file.commit().await?;
-        assert!(std::fs::read(&path)? == [&content[..1], b"tokio", &content[6..299_996], b"futures"].concat());
+        assert!(
+            std::fs::read(&path)?
+                == [&content[..1], b"tokio", &content[6..299_996], b"futures"].concat()
+        );
         // And one that is not committed.
         let mut file = engine.fs().create_atomic(&path).await?;
         tokio::io::copy(&mut &b"new"[..], &mut file).await?;

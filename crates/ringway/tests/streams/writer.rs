@@ -12,27 +12,35 @@ async fn what_is_written_is_there() -> io::Result<()> {
         for direct in [false, true] {
             for (chunk, behind) in [(4096, 1), (5000, 3), (1 << 20, 4)] {
                 let (_dir, path) = sample(b"");
-                let mut writer = open(engine, &path, direct).writer().chunk(chunk).write_behind(behind);
+                let mut writer =
+                    open(engine, &path, direct).writer().chunk(chunk).write_behind(behind);
                 for piece in content.chunks(30_000) {
                     writer.write_all(piece).await?;
                 }
                 assert_eq!(writer.position(), content.len() as u64);
                 writer.flush().await?;
                 assert_eq!(writer.written(), content.len() as u64);
-                assert!(std::fs::read(&path)? == content, "{engine:?}, direct {direct}, chunk {chunk}");
+                assert!(
+                    std::fs::read(&path)? == content,
+                    "{engine:?}, direct {direct}, chunk {chunk}"
+                );
                 writer.write_all(&content[..700]).await?;
                 AsyncWriteExt::shutdown(&mut writer).await?;
                 writer.write_all(&content[..5]).await?;
                 writer.sync_data().await?;
                 let expected = [&content, &content[..700], &content[..5]].concat();
-                assert!(std::fs::read(&path)? == expected, "{engine:?}, direct {direct}, chunk {chunk}");
+                assert!(
+                    std::fs::read(&path)? == expected,
+                    "{engine:?}, direct {direct}, chunk {chunk}"
+                );
             }
         }
     }
     Ok(())
 }
 
-/// Every operation fails: each call that tries is told of it once, and without a try nobody is told anything.
+/// Every operation fails: each call that tries is told of it once, and without a try nobody is told
+/// anything.
 #[tokio::test]
 async fn each_error_is_told_once() -> io::Result<()> {
     let (_dir, path) = sample(b"");
@@ -47,12 +55,19 @@ async fn each_error_is_told_once() -> io::Result<()> {
         assert!((1000..=1000 * (behind as u64 + 1)).contains(&taken), "{taken}");
         for _ in 0..5 {
             let before = pushed();
-            assert!(matches!(writer.flush().await.unwrap_err().raw_os_error(), Some(libc::EIO | libc::ENOSPC)));
+            assert!(matches!(
+                writer.flush().await.unwrap_err().raw_os_error(),
+                Some(libc::EIO | libc::ENOSPC)
+            ));
             assert!(pushed() > before, "told again without a try");
             let before = pushed();
             assert!(writer.write_all(&[2]).await.is_err(), "there is no room for it");
             assert!(pushed() > before, "told again without a try");
-            assert_eq!((writer.written(), writer.position()), (0, taken), "a call that fails takes nothing in");
+            assert_eq!(
+                (writer.written(), writer.position()),
+                (0, taken),
+                "a call that fails takes nothing in"
+            );
         }
         writer.abandon();
         settles(&engine);
@@ -226,7 +241,10 @@ async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
                     match writer.seek(to).await {
                         Ok(position) => break assert_eq!(position, at as u64),
                         Err(error) => {
-                            assert!(matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)), "{error}");
+                            assert!(
+                                matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
+                                "{error}"
+                            );
                             assert_eq!(writer.position(), before);
                             errors += 1;
                         }
@@ -255,7 +273,12 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
     let kind = async |writer: &mut ringway::Writer, to| writer.seek(to).await.unwrap_err().kind();
     for engine in engines() {
         let mut writer = open(engine, &path, false).writer();
-        for to in [SeekFrom::Current(-1), SeekFrom::End(-5001), SeekFrom::Start(1 << 63), SeekFrom::Current(i64::MIN)] {
+        for to in [
+            SeekFrom::Current(-1),
+            SeekFrom::End(-5001),
+            SeekFrom::Start(1 << 63),
+            SeekFrom::Current(i64::MIN),
+        ] {
             assert_eq!(kind(&mut writer, to).await, io::ErrorKind::InvalidInput, "{to:?}");
             assert_eq!(writer.position(), 0);
         }
@@ -308,7 +331,9 @@ async fn a_gap_reads_as_zeroes() -> io::Result<()> {
 #[tokio::test]
 async fn slices_are_taken_in_together() -> io::Result<()> {
     let content = content(50_000);
-    for (engine, fails) in engines().iter().map(|engine| (engine, false)).chain([(&failing(200), true)]) {
+    for (engine, fails) in
+        engines().iter().map(|engine| (engine, false)).chain([(&failing(200), true)])
+    {
         for (chunk, size) in [(1000, 7), (1000, 3000), (4096, 100), (1 << 20, 999)] {
             let (_dir, path) = sample(b"");
             let mut writer = open(engine, &path, false).writer().chunk(chunk).write_behind(2);
@@ -318,8 +343,12 @@ async fn slices_are_taken_in_together() -> io::Result<()> {
             let mut at = 0;
             let mut together = 0;
             while at < content.len() {
-                let slices: Vec<_> =
-                    content[at..].chunks(size).take(20).map(IoSlice::new).flat_map(|slice| [empty, slice]).collect();
+                let slices: Vec<_> = content[at..]
+                    .chunks(size)
+                    .take(20)
+                    .map(IoSlice::new)
+                    .flat_map(|slice| [empty, slice])
+                    .collect();
                 match writer.write_vectored(&slices).await {
                     Ok(taken) => {
                         assert!(taken > 0);

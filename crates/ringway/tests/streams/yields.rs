@@ -1,4 +1,5 @@
-//! Giving way: whoever copies what is in the page cache lets other tasks run about every 256 KiB, whichever way it is asked.
+//! Giving way: whoever copies what is in the page cache lets other tasks run about every 256 KiB,
+//! whichever way it is asked.
 
 use super::common::{content, engines, open, sample};
 use ringway::Engine;
@@ -90,8 +91,10 @@ fn loops_give_way() {
             check(
                 &format!("RangeStream::next by {chunk}"),
                 polls(async |progress: Progress| {
-                    let ranges = (0..LEN / chunk).map(|at| (at * chunk) as u64..((at + 1) * chunk) as u64);
-                    let mut stream = file.read_ranges_stream(ranges).merge(ringway::Merge::never());
+                    let ranges =
+                        (0..LEN / chunk).map(|at| (at * chunk) as u64..((at + 1) * chunk) as u64);
+                    let mut stream =
+                        file.read_ranges_stream(ranges).coalesce(ringway::Coalesce::never());
                     while let Some(read) = stream.next().await {
                         progress.set(progress.get() + read.result.unwrap().len());
                     }
@@ -161,7 +164,10 @@ fn loops_give_way() {
                 }
             });
             // One that is longer than a step counts at its end.
-            assert!(most <= MOST.max(len) && polls >= LEN / MOST, "read_at of {len}: {most} bytes, {polls} polls");
+            assert!(
+                most <= MOST.max(len) && polls >= LEN / MOST,
+                "read_at of {len}: {most} bytes, {polls} polls"
+            );
         }
     }
 }
@@ -185,8 +191,10 @@ fn one_call_gives_way() {
         assert!(read.is_ok() && bytes == content[1..]);
         enough("read_exact_at", times);
         for len in [100, 10_000, 100_000] {
-            let ranges: Vec<_> = (0..LEN / len).map(|at| (at * len) as u64..(at * len + len) as u64).collect();
-            let (parts, times, _) = polls(async |_| file.read_ranges_each(&ranges, &ringway::Merge::never()).await);
+            let ranges: Vec<_> =
+                (0..LEN / len).map(|at| (at * len) as u64..(at * len + len) as u64).collect();
+            let (parts, times, _) =
+                polls(async |_| file.read_ranges_each(&ranges, &ringway::Coalesce::never()).await);
             assert!(
                 parts
                     .unwrap()
@@ -209,7 +217,8 @@ fn one_call_gives_way() {
             ranges
         });
         assert!(ranges == 100_000 && times > 20, "ranges of nothing: {times} polls");
-        let (read, times, _) = polls(async |_| file.read_ranges_stream(std::iter::once(0..LEN as u64)).next().await);
+        let (read, times, _) =
+            polls(async |_| file.read_ranges_stream(std::iter::once(0..LEN as u64)).next().await);
         assert!(read.unwrap().result.unwrap() == content);
         enough("a stream of one long range", times);
         let (taken, times, _) = polls(async |_| {
@@ -241,7 +250,8 @@ fn one_call_gives_way() {
     assert!(std::fs::read(dir.path().join("copy")).unwrap() == content);
 }
 
-/// On tokio a task that gives way lets timers and I/O be looked at too, as `yield_now` does: not only other tasks.
+/// On tokio a task that gives way lets timers and I/O be looked at too, as `yield_now` does: not
+/// only other tasks.
 #[test]
 fn timers_run_beside_a_stream() {
     let content = content(1 << 20);
@@ -269,7 +279,10 @@ fn timers_run_beside_a_stream() {
                 sleep.await;
                 let end = passes.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
-                assert!(passes.load(Ordering::Relaxed) - end <= 4, "the stream went on for ever in one poll");
+                assert!(
+                    passes.load(Ordering::Relaxed) - end <= 4,
+                    "the stream went on for ever in one poll"
+                );
                 ran += u64::from(end > begun);
             }
             assert!(ran > 0, "the stream did not run");
@@ -310,14 +323,19 @@ fn tokios_budget_is_heeded() {
     }
 }
 
-/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being polled.
+/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being
+/// polled.
 #[test]
 fn a_long_range_gives_way_outside_of_workers() {
     let content = content(LEN);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let task = async {
             let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
             let mut next = pin!(stream.next());

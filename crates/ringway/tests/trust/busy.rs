@@ -1,13 +1,15 @@
-//! A worker that computes delays nobody else: what another thread waits for is found by a thread that is awake.
+//! A worker that computes delays nobody else: what another thread waits for is found by a thread
+//! that is awake.
 //!
-//! Proven by order: the worker computes until the reader has its result, and the reader's limit is one that only a hang reaches.
+//! Proven by order: the worker computes until the reader has its result, and the reader's limit is
+//! one that only a hang reaches.
 
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
 use crate::world::{MS, direct, granted, pattern, put, scratch};
 use futures::future::poll_immediate;
 use ringway::fs::File;
-use ringway::{AlignedBuffer, At, BackendKind, Engine, Reaping};
+use ringway::{AlignedBuffer, BackendKind, Engine, Position, Reaping};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,7 +44,11 @@ fn each(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
         let dir = scratch();
         let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
         let file = direct(&engine, dir.path(), 16);
-        test(kind, file, Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+        test(
+            kind,
+            file,
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+        );
     }
 }
 
@@ -51,7 +57,8 @@ fn each(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
 fn a_read_in_block_on() {
     each("a_read_in_block_on", |kind, file, runtime| {
         for number in 0..ROUNDS {
-            let (done, computing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+            let (done, computing) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
             let workers: Vec<_> = (0..2)
                 .map(|_| {
                     let (done, computing) = (done.clone(), computing.clone());
@@ -62,21 +69,25 @@ fn a_read_in_block_on() {
                 })
                 .collect();
             while computing.load(Ordering::Acquire) < 2 {
-                // A worker may have taken both tasks with no other worker notified: a further task notifies one, which
-                // steals the second.
+                // A worker may have taken both tasks with no other worker notified: a further task
+                // notifies one, which steals the second.
                 runtime.spawn(async {});
                 std::thread::sleep(MS);
             }
             runtime.block_on(read_one(&file, number));
             done.store(true, Ordering::Release);
             for worker in workers {
-                assert!(runtime.block_on(worker).unwrap(), "{kind}: a worker computed in vain in round {number}");
+                assert!(
+                    runtime.block_on(worker).unwrap(),
+                    "{kind}: a worker computed in vain in round {number}"
+                );
             }
         }
     });
 }
 
-/// A task waits, and a worker, which may be the one with tokio's driver, computes when what it waits for comes.
+/// A task waits, and a worker, which may be the one with tokio's driver, computes when what it
+/// waits for comes.
 #[test]
 fn a_read_in_a_task() {
     each("a_read_in_a_task", |kind, file, runtime| {
@@ -89,7 +100,7 @@ fn a_read_in_a_task() {
             let reader = {
                 let done = done.clone();
                 runtime.spawn(async move {
-                    let mut read = Box::pin(end.read_at(vec![0; 1], At::Cursor));
+                    let mut read = Box::pin(end.read_at(vec![0; 1], Position::Current));
                     assert!(poll_immediate(&mut read).await.is_none());
                     submitted.send(()).unwrap();
                     assert_eq!(read.await.0.unwrap(), 1);
@@ -106,7 +117,10 @@ fn a_read_in_a_task() {
             };
             is_computing.recv().unwrap();
             put(&writer, b"x");
-            assert!(runtime.block_on(computing).unwrap(), "{kind}: a worker computed in vain in round {number}");
+            assert!(
+                runtime.block_on(computing).unwrap(),
+                "{kind}: a worker computed in vain in round {number}"
+            );
             runtime.block_on(reader).unwrap();
         }
     });
@@ -134,13 +148,17 @@ fn a_read_that_the_busy_worker_submitted() {
                 }
             });
             done.store(true, Ordering::Release);
-            assert!(runtime.block_on(worker).unwrap(), "{kind}: the worker computed in vain in round {number}");
+            assert!(
+                runtime.block_on(worker).unwrap(),
+                "{kind}: the worker computed in vain in round {number}"
+            );
         }
     });
 }
 
-/// Beside a worker that computes 20 ms at a time, most reads are over before another thread has slept twice for a millisecond.
-/// (What reads take, and `spawn_blocking` in the same runtime, is printed for who compares.)
+/// Beside a worker that computes 20 ms at a time, most reads are over before another thread has
+/// slept twice for a millisecond. (What reads take, and `spawn_blocking` in the same runtime, is
+/// printed for who compares.)
 #[test]
 fn reads_beside_a_busy_worker_are_in_time() {
     each("reads_beside_a_busy_worker_are_in_time", |kind, file, runtime| {
@@ -182,8 +200,15 @@ fn reads_beside_a_busy_worker_are_in_time() {
         runtime.block_on(worker).unwrap();
         reads.sort();
         blocking.sort();
-        println!("{kind}: p50 of reads {:?}, of spawn_blocking {:?}", reads[ROUNDS], blocking[ROUNDS]);
-        assert!(in_time >= ROUNDS, "{kind}: {in_time} of {} reads were in time: {reads:?}", 2 * ROUNDS);
+        println!(
+            "{kind}: p50 of reads {:?}, of spawn_blocking {:?}",
+            reads[ROUNDS], blocking[ROUNDS]
+        );
+        assert!(
+            in_time >= ROUNDS,
+            "{kind}: {in_time} of {} reads were in time: {reads:?}",
+            2 * ROUNDS
+        );
     });
 }
 
@@ -192,9 +217,13 @@ fn reads_beside_a_busy_worker_are_in_time() {
 fn a_read_in_another_runtime() {
     for reaping in [Reaping::Automatic, Reaping::Thread] {
         for kind in granted() {
-            let _watch = Watchdog::lasting(&format!("{kind} a_read_in_another_runtime"), Duration::from_secs(120));
+            let _watch = Watchdog::lasting(
+                &format!("{kind} a_read_in_another_runtime"),
+                Duration::from_secs(120),
+            );
             let dir = scratch();
-            let engine = Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
+            let engine =
+                Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
             let file = direct(&engine, dir.path(), 16);
             let done = Arc::new(AtomicBool::new(false));
             let (submitted, has_submitted) = std::sync::mpsc::channel();

@@ -1,13 +1,16 @@
-//! What the compiler sees to: no borrowed buffer gets in, none that is not `Send`, and every future and every type is `Send`.
+//! What the compiler sees to: no borrowed buffer gets in, none that is not `Send`, and every future
+//! and every type is `Send`.
 //!
-//! That something does *not* compile is said as a trait that a type does not have: that holds for the right reason, whatever the
-//! compiler's words for it are. (The documentation of the crate has the same as a program that does not compile.)
+//! That something does *not* compile is said as a trait that a type does not have: that holds for
+//! the right reason, whatever the compiler's words for it are. (The documentation of the crate has
+//! the same as a program that does not compile.)
 
 use bytes::{Bytes, BytesMut};
 use ringway::fs::{self, File, OpenOptions};
 use ringway::{
-    Advice, AlignedBuffer, At, Block, Buffer, CustomBuffer, Engine, EngineBuilder, Explanation, IoBuffer, LogWriter,
-    Merge, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
+    Advice, AlignedBuffer, Block, Buffer, Coalesce, CustomBuffer, Engine, EngineBuilder,
+    Explanation, IoBuffer, LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity,
+    Stats,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,14 +64,14 @@ fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions, log: &Lo
     is_send(options.open("path"));
     is_send(file.read(0..1));
     is_send(file.read_ranges(&[0..1, 2..3]));
-    is_send(file.read_ranges_each(&[0..1, 2..3], &Merge::default()));
+    is_send(file.read_ranges_each(&[0..1, 2..3], &Coalesce::default()));
     is_send(file.read_exact(0..1));
     is_send(file.read_ranges_stream([0..1, 2..3]).next());
     is_send(file.read_buf_at(Vec::new(), 0));
     is_send(file.read_buf_exact_at(BytesMut::new(), 0));
     is_send(log.append(vec![0]));
     is_send(file.read_at(vec![0], 0));
-    is_send(file.read_at(Buffer::from(vec![0]), At::Cursor));
+    is_send(file.read_at(Buffer::from(vec![0]), Position::Current));
     is_send(file.read_exact_at(BytesMut::new(), 0));
     is_send(file.write_at(Bytes::new(), 0));
     is_send(file.write_all_at(AlignedBuffer::new(1, 1), 0));

@@ -3,10 +3,12 @@
 use crate::executor::{Executor, Work};
 use crate::guarded::{PAGE, Pages};
 use crate::watchdog::Watchdog;
-use crate::world::{MS, World, direct, fifo, give_way, has_reader, is_cloexec, is_granted, pattern, put, until};
+use crate::world::{
+    MS, World, direct, fifo, give_way, has_reader, is_cloexec, is_granted, pattern, put, until,
+};
 use futures::future::{join, join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
-use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder, FaultPlan, Merge, Reaping};
+use ringway::{AlignedBuffer, BackendKind, Coalesce, EngineBuilder, FaultPlan, Position, Reaping};
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -130,9 +132,11 @@ async fn seven_a_backend_that_fails_later(world: World) {
     everyone_is_answered(&world).await;
 }
 
-/// Tasks on an engine whose backend fails meanwhile: what waits for ever is answered too, and what comes later.
+/// Tasks on an engine whose backend fails meanwhile: what waits for ever is answered too, and what
+/// comes later.
 async fn everyone_is_answered(world: &World) {
-    let answers = |errno: Option<i32>| matches!(errno, None | Some(libc::ECANCELED | libc::ESHUTDOWN));
+    let answers =
+        |errno: Option<i32>| matches!(errno, None | Some(libc::ECANCELED | libc::ESHUTDOWN));
     let file = direct(&world.engine, world.dir.path(), 16);
     let tasks: Vec<_> = (0..40u64)
         .map(|number| {
@@ -146,7 +150,8 @@ async fn everyone_is_answered(world: &World) {
                     }
                     read
                 };
-                let (read, waits) = join(reads, pipe.read_at(vec![0u8; 64], At::Cursor)).await;
+                let (read, waits) =
+                    join(reads, pipe.read_at(vec![0u8; 64], Position::Current)).await;
                 let closure = file.metadata().await;
                 drop(writer);
                 let errnos = [errno_of(&read.0), errno_of(&waits.0), errno_of(&closure)];
@@ -174,7 +179,8 @@ async fn one_dropped_transfers_keep_their_memory(world: World) {
     let pages = Pages::default();
     let file = world.file("memory", &vec![0x5a; 256 * PAGE], true).await;
     for round in 0..40u64 {
-        let reads = (0..8).map(|read| file.read_at(pages.lend(), (round * 8 + read) % 256 * PAGE as u64));
+        let reads =
+            (0..8).map(|read| file.read_at(pages.lend(), (round * 8 + read) % 256 * PAGE as u64));
         let mut reads: Vec<_> = reads.map(|read| Box::pin(maybe_done(read))).collect();
         for read in &mut reads {
             _ = poll_immediate(read).await;
@@ -197,29 +203,31 @@ async fn one_dropped_transfers_keep_their_memory(world: World) {
     assert_eq!((out, inspected), (0, 320), "every buffer was freed, in the end");
 }
 
-/// The descriptor of a dropped file is that file's until its operations are over; so a write never goes to another file.
-/// A device cannot be called off: it writes after the future of a direct read has gone. By then the pool has given its
-/// memory to others, of whom none may be written to.
+/// The descriptor of a dropped file is that file's until its operations are over; so a write never
+/// goes to another file. A device cannot be called off: it writes after the future of a direct read
+/// has gone. By then the pool has given its memory to others, of whom none may be written to.
 async fn one_a_dropped_pooled_read_leaves_others_memory_alone(world: World) {
     let late = drop_pooled_reads(&world).await;
     assert!(late > 0, "no read was on its way when its future went");
 }
 
-/// The same with answers that are late, and memory of an arena, which has only so many blocks: each comes back once.
+/// The same with answers that are late, and memory of an arena, which has only so many blocks: each
+/// comes back once.
 async fn one_a_dropped_pooled_read_comes_back_late(world: World) {
     drop_pooled_reads(&world).await;
 }
 
-/// Drops reads that have begun, takes memory of the same size for cached data, and looks at that when the device is done. How many
-/// reads were on their way when that memory was taken.
+/// Drops reads that have begun, takes memory of the same size for cached data, and looks at that
+/// when the device is done. How many reads were on their way when that memory was taken.
 async fn drop_pooled_reads(world: &World) -> usize {
     const LEN: u64 = 4 * PAGE as u64;
     let device = world.file("device", &vec![0x3c; 256 * PAGE], true).await;
     let cached = world.file("cached", &vec![0x5a; 16 * PAGE], false).await;
     let mut late = 0;
     for number in 0..1000 {
-        let reads =
-            (0..2).map(|read| Box::pin(device.read((number + read) % 64 * LEN..((number + read) % 64 + 1) * LEN)));
+        let reads = (0..2).map(|read| {
+            Box::pin(device.read((number + read) % 64 * LEN..((number + read) % 64 + 1) * LEN))
+        });
         let mut reads: Vec<_> = reads.collect();
         for read in &mut reads {
             _ = poll_immediate(read).await;
@@ -252,8 +260,9 @@ async fn one_dropped_files_stay_open_for_the_kernel(world: World) {
         let written = poll_and_drop(file.write_at(filled(&[7; PAGE]), 0)).await;
         drop(file);
         // These take the number of the descriptor, if it is free.
-        let others: Vec<_> =
-            (0..4).map(|_| std::fs::File::options().write(true).open(world.path("innocent")).unwrap()).collect();
+        let others: Vec<_> = (0..4)
+            .map(|_| std::fs::File::options().write(true).open(world.path("innocent")).unwrap())
+            .collect();
         world.quiet().await;
         drop(others);
         let content = std::fs::read(world.path(&name)).unwrap();
@@ -266,18 +275,22 @@ async fn three_a_dropped_read_takes_nothing(world: World) {
     let (reader, writer) = world.pipe();
     let before = world.counts();
     for _ in 0..20 {
-        assert!(poll_and_drop(reader.read_at(vec![0; 100], At::Cursor)).await.is_none());
+        assert!(poll_and_drop(reader.read_at(vec![0; 100], Position::Current)).await.is_none());
         let parts = vec![vec![0; 10], vec![0; 10]];
-        assert!(poll_and_drop(reader.read_vectored_at(parts, At::Cursor)).await.is_none());
+        assert!(poll_and_drop(reader.read_vectored_at(parts, Position::Current)).await.is_none());
     }
     world.quiet().await;
     let after = world.counts();
     assert_eq!((after.pushed - before.pushed, after.orphaned - before.orphaned), (40, 40));
     put(&writer, b"text");
-    let (read, buffer) = reader.read_at(vec![0; 100], At::Cursor).await;
-    assert_eq!((read.unwrap(), &buffer[..4]), (4, &b"text"[..]), "none of the dropped ones took it");
+    let (read, buffer) = reader.read_at(vec![0; 100], Position::Current).await;
+    assert_eq!(
+        (read.unwrap(), &buffer[..4]),
+        (4, &b"text"[..]),
+        "none of the dropped ones took it"
+    );
     // A future that was never polled has asked for nothing.
-    drop(reader.read_at(vec![0; 100], At::Cursor));
+    drop(reader.read_at(vec![0; 100], Position::Current));
     assert_eq!(world.counts().pushed, after.pushed + 1);
 }
 
@@ -285,10 +298,14 @@ async fn three_a_dropped_open_leaves_nothing_open(world: World) {
     let path = world.path("fifo");
     fifo(&path);
     let options = OpenOptions::new().read(true).engine(&world.engine).clone();
-    // It waits for a writer, and is given up. A thread that is in open(2) cannot be called back: there the writer must come.
-    // (io_uring opens it at once, without a writer: see `an_open_of_a_fifo_waits_for_its_other_end`.)
+    // It waits for a writer, and is given up. A thread that is in open(2) cannot be called back:
+    // there the writer must come. (io_uring opens it at once, without a writer: see
+    // `an_open_of_a_fifo_waits_for_its_other_end`.)
     let opened = poll_and_drop(options.open(&path)).await;
-    assert!(opened.is_none() || world.kind == BackendKind::Uring, "nobody writes to it yet: {opened:?}");
+    assert!(
+        opened.is_none() || world.kind == BackendKind::Uring,
+        "nobody writes to it yet: {opened:?}"
+    );
     drop(opened);
     until("the open to be over", || {
         has_reader(&path);
@@ -296,7 +313,8 @@ async fn three_a_dropped_open_leaves_nothing_open(world: World) {
         world.counts().in_flight == 0
     })
     .await;
-    until("what an open that nobody waited for has opened to be closed", || !has_reader(&path)).await;
+    until("what an open that nobody waited for has opened to be closed", || !has_reader(&path))
+        .await;
     // At once or not, what is given up is closed: a writer never finds a reader.
     let nonblocking = options.clone().custom_flags(libc::O_NONBLOCK).clone();
     for _ in 0..50 {
@@ -314,7 +332,7 @@ async fn three_dropping_at_any_poll(world: World) {
         let work = async {
             let other = world.engine.open(world.path("any")).await?;
             let ranges: Vec<_> = (0..20).map(|at| at * 9000..at * 9000 + 100).collect();
-            let parts = file.read_ranges_each(&ranges, &Merge::never()).await?;
+            let parts = file.read_ranges_each(&ranges, &Coalesce::never()).await?;
             for (part, range) in parts.into_iter().zip(&ranges) {
                 assert_eq!(part?[..], pattern(range.start, 100));
             }
@@ -323,7 +341,7 @@ async fn three_dropping_at_any_poll(world: World) {
             assert_eq!(buffer, pattern(3, 5000));
             other.sync_all().await?;
             other.close().await?;
-            reader.read_at(vec![0; 1], At::Cursor).await.0
+            reader.read_at(vec![0; 1], Position::Current).await.0
         };
         let mut work = pin!(work);
         for _ in 0..polls {
@@ -336,7 +354,8 @@ async fn three_dropping_at_any_poll(world: World) {
     world.quiet().await;
 }
 
-/// Polls an operation once: how many operations were pushed (none if the task had to yield first) and whether it was ready.
+/// Polls an operation once: how many operations were pushed (none if the task had to yield first)
+/// and whether it was ready.
 async fn polled_once<F: Future + Unpin>(world: &World, operation: &mut F) -> (u64, u64) {
     let before = world.counts().pushed;
     let was_ready = u64::from(poll_immediate(operation).await.is_some());
@@ -371,7 +390,8 @@ async fn four_every_push_is_answered_once(world: World) {
         for (at, (read, buffer)) in places.into_iter().zip(join_all(reads).await) {
             assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(at, PAGE)[..]));
         }
-        let (count, was_ready) = polled_once(&world, &mut Box::pin(reader.read_at(vec![0; 1], At::Cursor))).await;
+        let (count, was_ready) =
+            polled_once(&world, &mut Box::pin(reader.read_at(vec![0; 1], Position::Current))).await;
         pushed += count;
         assert_eq!(was_ready, 0, "an empty pipe was read");
     }
@@ -387,9 +407,11 @@ async fn four_a_late_answer_finds_nobody(world: World) {
     let file = world.file("late", &pattern(0, 256 * PAGE), true).await;
     for round in 0..60u64 {
         for number in 0..4 {
-            _ = poll_and_drop(file.read_at(room(PAGE), (round * 5 + number) % 256 * PAGE as u64)).await;
+            _ = poll_and_drop(file.read_at(room(PAGE), (round * 5 + number) % 256 * PAGE as u64))
+                .await;
         }
-        let places: Vec<u64> = (0..4).map(|number| (round * 11 + number * 3) % 250 * PAGE as u64).collect();
+        let places: Vec<u64> =
+            (0..4).map(|number| (round * 11 + number * 3) % 250 * PAGE as u64).collect();
         let reads = places.iter().map(|at| file.read_at(room(2 * PAGE), *at));
         for (at, (read, buffer)) in places.iter().zip(join_all(reads).await) {
             assert_eq!((read.unwrap(), &buffer[..]), (2 * PAGE, &pattern(*at, 2 * PAGE)[..]));
@@ -401,24 +423,36 @@ async fn five_results_are_the_kernels(world: World) {
     for direct in [false, true] {
         let content = pattern(0, 100_000);
         let file = world.file("results", &content, direct).await;
-        for range in [0..10, 10..10, 4090..4100, 99_999..100_001, 100_000..100_010, 1 << 40..(1 << 40) + 5] {
-            let there = &content[content.len().min(range.start as usize)..content.len().min(range.end as usize)];
+        for range in
+            [0..10, 10..10, 4090..4100, 99_999..100_001, 100_000..100_010, 1 << 40..(1 << 40) + 5]
+        {
+            let there = &content
+                [content.len().min(range.start as usize)..content.len().min(range.end as usize)];
             assert_eq!(&file.read(range.clone()).await.unwrap()[..], there, "{range:?}");
-            let (read, buffer) = file.read_at(vec![0; (range.end - range.start) as usize], range.start).await;
+            let (read, buffer) =
+                file.read_at(vec![0; (range.end - range.start) as usize], range.start).await;
             assert_eq!(&buffer[..read.unwrap()], there, "{range:?}");
         }
         let ranges = [70_000..70_100, 5..9, 99_990..200_000, 5..5];
         for (part, range) in file.read_ranges(&ranges).await.unwrap().iter().zip(&ranges) {
-            assert_eq!(&part[..], &content[range.start as usize..content.len().min(range.end as usize)]);
+            assert_eq!(
+                &part[..],
+                &content[range.start as usize..content.len().min(range.end as usize)]
+            );
         }
         let (written, back) = file.write_at(filled(&[9; PAGE]), 2 * PAGE as u64).await;
         assert_eq!((written.unwrap(), &back[..]), (PAGE, &[9; PAGE][..]));
-        let (written, _) =
-            file.write_all_vectored_at(vec![filled(&[1; PAGE]), filled(&[2; PAGE])], 3 * PAGE as u64).await;
+        let (written, _) = file
+            .write_all_vectored_at(vec![filled(&[1; PAGE]), filled(&[2; PAGE])], 3 * PAGE as u64)
+            .await;
         written.unwrap();
-        let (read, parts) = file.read_all_vectored_at(vec![room(PAGE), room(2 * PAGE)], 2 * PAGE as u64).await;
+        let (read, parts) =
+            file.read_all_vectored_at(vec![room(PAGE), room(2 * PAGE)], 2 * PAGE as u64).await;
         assert_eq!(read.unwrap(), 3 * PAGE);
-        assert!(parts[0].iter().all(|byte| *byte == 9) && parts[1][..PAGE].iter().all(|byte| *byte == 1));
+        assert!(
+            parts[0].iter().all(|byte| *byte == 9)
+                && parts[1][..PAGE].iter().all(|byte| *byte == 1)
+        );
         file.sync_data().await.unwrap();
         file.set_len(50_000).await.unwrap();
         file.allocate(0, 60_000).await.unwrap();
@@ -442,20 +476,30 @@ async fn five_errors_are_the_kernels(world: World) {
     assert_eq!((errno(written), &buffer[..]), (libc::EBADF, &b"x"[..]));
     assert_eq!(errno(file.set_len(1).await), libc::EINVAL);
     let (read, buffer) = file.read_exact_at(vec![0; 200], 50).await;
-    assert_eq!((read.unwrap_err().kind(), &buffer[..50]), (ErrorKind::UnexpectedEof, &pattern(50, 50)[..]));
+    assert_eq!(
+        (read.unwrap_err().kind(), &buffer[..50]),
+        (ErrorKind::UnexpectedEof, &pattern(50, 50)[..])
+    );
     let backwards = std::ops::Range { start: 9, end: 3 };
     assert_eq!(file.read(backwards).await.unwrap_err().kind(), ErrorKind::InvalidInput);
     for offset in [u64::MAX, u64::MAX - 1, 1 << 63] {
-        assert_eq!(file.read_at(vec![0; 1], offset).await.0.unwrap_err().kind(), ErrorKind::InvalidInput, "{offset}");
+        assert_eq!(
+            file.read_at(vec![0; 1], offset).await.0.unwrap_err().kind(),
+            ErrorKind::InvalidInput,
+            "{offset}"
+        );
     }
     let (reader, writer) = world.pipe();
     drop(reader);
     let writer = File::with_engine(writer.into(), &world.engine);
-    assert_eq!(errno(writer.write_at(vec![1], At::Cursor).await.0), libc::EPIPE);
+    assert_eq!(errno(writer.write_at(vec![1], Position::Current).await.0), libc::EPIPE);
     let direct = world.file("direct", &pattern(0, 2 * PAGE), true).await;
     let misaligned = direct.write_at(filled(&[0; PAGE]), 1).await.0.unwrap_err();
     assert_eq!(misaligned.kind(), ErrorKind::InvalidInput);
-    assert!(misaligned.to_string().contains("512") || misaligned.to_string().contains("4096"), "{misaligned}");
+    assert!(
+        misaligned.to_string().contains("512") || misaligned.to_string().contains("4096"),
+        "{misaligned}"
+    );
     let clone = direct.clone();
     assert_eq!(direct.close().await.unwrap_err().kind(), ErrorKind::InvalidInput);
     clone.close().await.unwrap();
@@ -471,7 +515,9 @@ async fn five_paths_are_the_kernels(world: World) {
     assert_eq!(fs::copy(&one, &two).await.unwrap(), 3);
     assert_eq!(fs::read_to_string(&two).await.unwrap(), "new");
     fs::rename(&two, world.path("three")).await.unwrap();
-    assert!(!fs::try_exists(&two).await.unwrap() && fs::try_exists(world.path("three")).await.unwrap());
+    assert!(
+        !fs::try_exists(&two).await.unwrap() && fs::try_exists(world.path("three")).await.unwrap()
+    );
     fs::create_dir_all(world.path("a/b/c")).await.unwrap();
     assert_eq!(errno(fs::remove_dir(world.path("a")).await), libc::ENOTEMPTY);
     assert_eq!(errno(fs::remove_file(&two).await), libc::ENOENT);
@@ -480,7 +526,8 @@ async fn five_paths_are_the_kernels(world: World) {
     assert_eq!(fs::symlink_metadata(world.path("link")).await.unwrap().len(), "one".len() as u64);
 }
 
-/// Cut at any place, interrupted and out of order: the forms that say `all` and `exact` move all of it.
+/// Cut at any place, interrupted and out of order: the forms that say `all` and `exact` move all of
+/// it.
 async fn six_short_transfers_are_continued(world: World) {
     let content = pattern(0, 400_000);
     for direct in [false, true] {
@@ -488,7 +535,8 @@ async fn six_short_transfers_are_continued(world: World) {
         let len = content.len() / PAGE * PAGE;
         let chunk = 12 * PAGE;
         let writes = (0..len / chunk).map(|at| at * chunk);
-        let writes = writes.map(|at| file.write_all_at(filled(&content[at..at + chunk]), at as u64));
+        let writes =
+            writes.map(|at| file.write_all_at(filled(&content[at..at + chunk]), at as u64));
         for (written, _) in join_all(writes).await {
             written.unwrap();
         }
@@ -501,7 +549,8 @@ async fn six_short_transfers_are_continued(world: World) {
             assert!(buffer[..] == content[at..at + chunk]);
         }
         assert_eq!(file.read(0..len as u64).await.unwrap()[..], content[..len]);
-        let parts = file.read_ranges_each(&[7..50_000, 60_000..200_001], &Merge::never()).await.unwrap();
+        let parts =
+            file.read_ranges_each(&[7..50_000, 60_000..200_001], &Coalesce::never()).await.unwrap();
         assert!(parts[0].as_ref().unwrap()[..] == content[7..50_000]);
         assert!(parts[1].as_ref().unwrap()[..] == content[60_000..200_001]);
     }
@@ -517,15 +566,19 @@ async fn six_a_trickling_pipe_fills_a_buffer(world: World) {
             std::thread::sleep(MS / 4);
         }
     });
-    let (read, buffer) = reader.read_exact_at(vec![0; 950], At::Cursor).await;
+    let (read, buffer) = reader.read_exact_at(vec![0; 950], Position::Current).await;
     read.unwrap();
     assert_eq!(buffer, pattern(0, 950));
     feeder.join().unwrap();
-    let (read, buffer) = reader.read_exact_at(vec![0; 100], At::Cursor).await;
-    assert_eq!((read.unwrap_err().kind(), &buffer[..50]), (ErrorKind::UnexpectedEof, &pattern(950, 50)[..]));
+    let (read, buffer) = reader.read_exact_at(vec![0; 100], Position::Current).await;
+    assert_eq!(
+        (read.unwrap_err().kind(), &buffer[..50]),
+        (ErrorKind::UnexpectedEof, &pattern(950, 50)[..])
+    );
 }
 
-/// One at a time, each is a wake-up that could be lost; and many at a time, with more to each as another one ends.
+/// One at a time, each is a wake-up that could be lost; and many at a time, with more to each as
+/// another one ends.
 async fn seven_no_wake_up_is_lost(world: World) {
     let file = world.file("wake", &pattern(0, 64 * PAGE), true).await;
     for number in 0..200u64 {
@@ -561,12 +614,18 @@ async fn seven_tasks_wake_each_other(world: World) {
             let writer = File::with_engine(writer.into(), &world.engine);
             world.spawn(async move {
                 if number == 0 {
-                    writer.write_all_at(vec![0], At::Cursor).await.0.unwrap();
+                    writer.write_all_at(vec![0], Position::Current).await.0.unwrap();
                 }
                 for _ in 0..25 {
-                    let (read, buffer) = reader.read_exact_at(vec![0; 1], At::Cursor).await;
+                    let (read, buffer) = reader.read_exact_at(vec![0; 1], Position::Current).await;
                     // The last of all finds that the others have gone.
-                    if read.is_err() || writer.write_all_at(vec![buffer[0] + 1], At::Cursor).await.0.is_err() {
+                    if read.is_err()
+                        || writer
+                            .write_all_at(vec![buffer[0] + 1], Position::Current)
+                            .await
+                            .0
+                            .is_err()
+                    {
                         return 0;
                     }
                 }
@@ -582,7 +641,7 @@ async fn seven_tasks_wake_each_other(world: World) {
 async fn seven_a_future_may_move_to_another_task(world: World) {
     for _ in 0..20 {
         let (reader, writer) = world.pipe();
-        let mut read = Box::pin(async move { reader.read_at(vec![0; 4], At::Cursor).await });
+        let mut read = Box::pin(async move { reader.read_at(vec![0; 4], Position::Current).await });
         assert!(poll_immediate(&mut read).await.is_none());
         let other = world.spawn(read);
         let third = world.spawn(async move {
@@ -598,7 +657,8 @@ async fn seven_a_future_may_move_to_another_task(world: World) {
 async fn eight_room_comes_back_at_the_completion(world: World) {
     let (reader, writer) = world.pipe();
     // Two may wait at a time. These have the room, and the third has not.
-    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+    let mut waiting: Vec<_> =
+        (0..3).map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current))).collect();
     for read in &mut waiting {
         assert!(poll_immediate(read).await.is_none());
     }
@@ -613,12 +673,16 @@ async fn eight_room_comes_back_at_the_completion(world: World) {
     })
     .await;
     put(&writer, b"ab");
-    let mut bytes: Vec<u8> =
-        join_all(waiting).await.into_iter().map(|(read, buffer)| buffer[read.unwrap() - 1]).collect();
+    let mut bytes: Vec<u8> = join_all(waiting)
+        .await
+        .into_iter()
+        .map(|(read, buffer)| buffer[read.unwrap() - 1])
+        .collect();
     bytes.sort();
     assert_eq!(bytes, b"ab");
     // One that is dropped before its turn gives nothing back, for it has nothing.
-    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+    let mut waiting: Vec<_> =
+        (0..3).map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current))).collect();
     for read in &mut waiting {
         assert!(poll_immediate(read).await.is_none());
     }
@@ -658,13 +722,14 @@ async fn ten_descriptors_are_closed_on_exec(world: World) {
     let file = world.file("exec", b"x", false).await;
     assert!(is_cloexec(&file));
     match world.executor.reaping() {
-        Reaping::ByHand => assert!(is_cloexec(world.engine.readable().unwrap())),
+        Reaping::Manual => assert!(is_cloexec(world.engine.readable().unwrap())),
         _ => assert_eq!(errno(world.engine.readable()), libc::EOPNOTSUPP),
     }
 }
 
-/// Contract 5, where the kernel does otherwise: io_uring tries an open without waiting first, and takes that for `O_NONBLOCK`. For
-/// reading it is opened at once there, which is documented; for writing the open waits as elsewhere.
+/// Contract 5, where the kernel does otherwise: io_uring tries an open without waiting first, and
+/// takes that for `O_NONBLOCK`. For reading it is opened at once there, which is documented; for
+/// writing the open waits as elsewhere.
 #[test]
 fn an_open_of_a_fifo_waits_for_its_other_end() {
     for kind in crate::world::granted() {
@@ -676,7 +741,8 @@ fn an_open_of_a_fifo_waits_for_its_other_end() {
                 }
                 let path = world.path(if write { "write" } else { "read" });
                 fifo(&path);
-                let options = OpenOptions::new().read(!write).write(write).engine(&world.engine).clone();
+                let options =
+                    OpenOptions::new().read(!write).write(write).engine(&world.engine).clone();
                 let mut open = Box::pin(options.open(&path));
                 for _ in 0..20 {
                     let early = poll_immediate(&mut open).await;

@@ -1,4 +1,5 @@
-//! A write with the sync behind it: on every backend, with faults in each of its steps, and dropped at any moment.
+//! A write with the sync behind it: on every backend, with faults in each of its steps, and dropped
+//! at any moment.
 
 use crate::executor::Executor;
 use crate::guarded::PAGE;
@@ -7,8 +8,8 @@ use crate::world::{World, granted, pattern, settled};
 use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
 use ringway::fs::File;
-use ringway::{AlignedBuffer, At, BackendKind, EngineBuilder, FaultPlan, Reaping};
-use ringway_core::op::Kind;
+use ringway::{AlignedBuffer, BackendKind, EngineBuilder, FaultPlan, Position, Reaping};
+use ringway_core::op::Opcode;
 use ringway_core::{FaultStep, Late};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,7 +20,8 @@ fn page(mark: u8) -> AlignedBuffer {
     page
 }
 
-/// Whether the faults of a plan reach a write to this file: a buffered one on kaio goes to the threads.
+/// Whether the faults of a plan reach a write to this file: a buffered one on kaio goes to the
+/// threads.
 fn faults_reach(world: &World, file: &File) -> bool {
     let reach = world.kind != BackendKind::Kaio || file.is_direct();
     if !reach {
@@ -37,7 +39,12 @@ fn each(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&W
             let path = world.path("file");
             std::fs::write(&path, pattern(0, 64 * PAGE)).unwrap();
             let flags = if direct { libc::O_DIRECT } else { 0 };
-            let file = std::fs::File::options().read(true).write(true).custom_flags(flags).open(path).unwrap();
+            let file = std::fs::File::options()
+                .read(true)
+                .write(true)
+                .custom_flags(flags)
+                .open(path)
+                .unwrap();
             let file = File::with_engine(file.into(), &world.engine);
             test(&world, file);
             settled(&world.engine);
@@ -60,20 +67,29 @@ fn it_writes_all_of_it() {
         |builder| builder,
         |world, file| {
             block_on(async {
-                // A short one, one of many requests, and several at once, more than there is room for.
+                // A short one, one of many requests, and several at once, more than there is room
+                // for.
                 file.write_durable_at(page(1), 0).await.0.unwrap();
                 let mut long = AlignedBuffer::new(4 << 20, PAGE);
                 long.fill(2);
                 file.write_durable_at(long, 64 * PAGE as u64).await.0.unwrap();
-                let writes = (1..64u64).map(|at| file.write_durable_at(page(at as u8), at * PAGE as u64));
+                let writes =
+                    (1..64u64).map(|at| file.write_durable_at(page(at as u8), at * PAGE as u64));
                 assert!(
-                    join_all(writes).await.into_iter().all(|(result, buffer)| result.is_ok() && buffer.len() == PAGE)
+                    join_all(writes)
+                        .await
+                        .into_iter()
+                        .all(|(result, buffer)| result.is_ok() && buffer.len() == PAGE)
                 );
             });
             let found = content(world);
             assert_eq!(found.len(), 64 * PAGE + (4 << 20));
             assert!(found[..PAGE].iter().all(|byte| *byte == 1));
-            assert!((1..64).all(|at| found[at * PAGE..(at + 1) * PAGE].iter().all(|byte| *byte == at as u8)));
+            assert!(
+                (1..64).all(|at| found[at * PAGE..(at + 1) * PAGE]
+                    .iter()
+                    .all(|byte| *byte == at as u8))
+            );
             assert!(found[64 * PAGE..].iter().all(|byte| *byte == 2));
         },
     );
@@ -87,8 +103,12 @@ fn what_cannot_be_synced_is_not_written() {
         |world, file| {
             let (reader, writer) = io::pipe().unwrap();
             let writer = File::with_engine(writer.into(), &world.engine);
-            let (result, buffer) = block_on(writer.write_durable_at(vec![7; 10], At::Cursor));
-            assert_eq!((result.unwrap_err().kind(), buffer), (io::ErrorKind::InvalidInput, vec![7; 10]));
+            let (result, buffer) =
+                block_on(writer.write_durable_at(vec![7; 10], Position::Current));
+            assert_eq!(
+                (result.unwrap_err().kind(), buffer),
+                (io::ErrorKind::InvalidInput, vec![7; 10])
+            );
             drop((reader, writer));
             if file.is_direct() {
                 let (result, _) = block_on(file.write_durable_at(page(1), 7));
@@ -104,7 +124,7 @@ fn what_cannot_be_synced_is_not_written() {
 fn an_error_of_the_sync_reaches_the_caller() {
     let faults = |builder: EngineBuilder| {
         let plan = FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO);
-        builder.shards(1).faults(plan.fail(FaultStep::Kind(Kind::WriteDsync, 0), libc::EIO))
+        builder.shards(1).faults(plan.fail(FaultStep::Opcode(Opcode::WriteDsync, 0), libc::EIO))
     };
     each("an_error_of_the_sync_reaches_the_caller", faults, |world, file| {
         let (result, buffer) = block_on(file.write_durable_at(page(1), 0));
@@ -115,14 +135,15 @@ fn an_error_of_the_sync_reaches_the_caller() {
     });
 }
 
-/// The write fails, at once or in its rest: its error is the caller's, and the sync, which would succeed, does not begin.
+/// The write fails, at once or in its rest: its error is the caller's, and the sync, which would
+/// succeed, does not begin.
 #[test]
 fn an_error_of_the_write_reaches_the_caller() {
     fn no_dsync(plan: FaultPlan) -> FaultPlan {
-        plan.fail(FaultStep::Kind(Kind::WriteDsync, 0), libc::EOPNOTSUPP)
+        plan.fail(FaultStep::Opcode(Opcode::WriteDsync, 0), libc::EOPNOTSUPP)
     }
     let at_once = |builder: EngineBuilder| {
-        let plan = FaultPlan::new(0).fail(FaultStep::Kind(Kind::Write, 0), libc::ENOSPC);
+        let plan = FaultPlan::new(0).fail(FaultStep::Opcode(Opcode::Write, 0), libc::ENOSPC);
         builder.shards(1).faults(no_dsync(plan.fail(FaultStep::Fdatasync(0), libc::EIO)))
     };
     each("an_error_of_the_write_reaches_the_caller", at_once, |world, file| {
@@ -134,9 +155,10 @@ fn an_error_of_the_write_reaches_the_caller() {
         assert_eq!(errno(block_on(file.write_durable_at(page(1), 0)).0), Some(libc::EIO));
     });
     let in_its_rest = |builder: EngineBuilder| {
-        let plan =
-            FaultPlan::new(0).cut(FaultStep::Kind(Kind::Write, 0)).late(FaultStep::Kind(Kind::Write, 0), Late::Last);
-        let plan = plan.fail(FaultStep::Kind(Kind::Write, 1), libc::ENOSPC);
+        let plan = FaultPlan::new(0)
+            .cut(FaultStep::Opcode(Opcode::Write, 0))
+            .late(FaultStep::Opcode(Opcode::Write, 0), Late::Last);
+        let plan = plan.fail(FaultStep::Opcode(Opcode::Write, 1), libc::ENOSPC);
         builder.shards(1).faults(no_dsync(plan.fail(FaultStep::Fdatasync(0), libc::EIO)))
     };
     each("an_error_of_the_rest_reaches_the_caller", in_its_rest, |world, file| {
@@ -149,15 +171,17 @@ fn an_error_of_the_write_reaches_the_caller() {
     });
 }
 
-/// A short write is continued before the sync begins, and what is refused with `RWF_DSYNC` is done with a sync.
+/// A short write is continued before the sync begins, and what is refused with `RWF_DSYNC` is done
+/// with a sync.
 #[test]
 fn a_short_write_is_continued() {
     let faults = |builder: EngineBuilder| {
-        let mut plan = FaultPlan::new(0).fail(FaultStep::Kind(Kind::WriteDsync, 0), libc::EOPNOTSUPP);
+        let mut plan =
+            FaultPlan::new(0).fail(FaultStep::Opcode(Opcode::WriteDsync, 0), libc::EOPNOTSUPP);
         for write in 0..4 {
             plan = plan
-                .cut(FaultStep::Kind(Kind::Write, write))
-                .late(FaultStep::Kind(Kind::Write, write), Late::Enters(3));
+                .cut(FaultStep::Opcode(Opcode::Write, write))
+                .late(FaultStep::Opcode(Opcode::Write, write), Late::Enters(3));
         }
         builder.shards(1).faults(plan.retryable(200))
     };
@@ -169,12 +193,13 @@ fn a_short_write_is_continued() {
     });
 }
 
-/// Dropped after any number of looks, with a sync that is late: the counts agree, and nothing is left.
+/// Dropped after any number of looks, with a sync that is late: the counts agree, and nothing is
+/// left.
 #[test]
 fn dropped_at_any_moment() {
     let late = |builder: EngineBuilder| {
         let late = |plan: FaultPlan, sync| plan.late(FaultStep::Fdatasync(sync), Late::Enters(2));
-        builder.shards(1).reaping(Reaping::ByHand).faults((0..40).fold(FaultPlan::new(0), late))
+        builder.shards(1).reaping(Reaping::Manual).faults((0..40).fold(FaultPlan::new(0), late))
     };
     each("dropped_at_any_moment", late, |world, file| {
         for looks in 0..20 {

@@ -10,7 +10,11 @@ use std::process::{Command, Stdio};
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(path.exists(), "{} is missing: run all of `cargo test`, or `cargo build --examples`", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: run all of `cargo test`, or `cargo build --examples`",
+        path.display()
+    );
     path
 }
 
@@ -24,8 +28,11 @@ fn own_loop_adds_up() {
     }
     for kind in granted() {
         let _watch = Watchdog::new("own_loop");
-        let output =
-            Command::new(example("own_loop")).env("RINGWAY_BACKEND", kind.name()).args(&paths).output().unwrap();
+        let output = Command::new(example("own_loop"))
+            .env("RINGWAY_BACKEND", kind.name())
+            .args(&paths)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut lines: Vec<String> = output.stdout.lines().map(Result::unwrap).collect();
         lines.sort();
@@ -51,7 +58,12 @@ fn select_timeout_goes_on_after_a_time_out() {
         // Open for both, it lets the example in, and keeps the FIFO from ending before it is to.
         let mut writer = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let mut command = Command::new(example("select_timeout"));
-        let mut child = command.env("RINGWAY_BACKEND", kind.name()).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .env("RINGWAY_BACKEND", kind.name())
+            .arg(&path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         for text in ["hello", "again"] {
             // None of the reads that were given up takes what comes later.

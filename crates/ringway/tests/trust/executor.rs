@@ -1,4 +1,5 @@
-//! The executors that the same cases run on, and what a case needs of one: to run it, and to spawn further tasks.
+//! The executors that the same cases run on, and what a case needs of one: to run it, and to spawn
+//! further tasks.
 
 use futures::channel::oneshot;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -37,24 +38,35 @@ impl Executor {
     /// How an engine for it picks up completions.
     pub fn reaping(self) -> Reaping {
         match self {
-            Self::OwnLoop => Reaping::ByHand,
+            Self::OwnLoop => Reaping::Manual,
             _ => Reaping::Automatic,
         }
     }
 
     /// Runs `work` to its end; `engine` is what a loop of one's own looks at.
-    pub fn run(self, engine: &Engine, spawned: &Spawned, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn run(
+        self,
+        engine: &Engine,
+        spawned: &Spawned,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         match self {
             Self::TokioThreads => {
-                let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+                let runtime =
+                    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
                 // As a task, so that it runs on a worker, and moves among them.
                 if let Err(error) = runtime.block_on(runtime.spawn(work)) {
                     resume_unwind(error.into_panic());
                 }
             }
-            Self::TokioCurrent => Builder::new_current_thread().enable_all().build().unwrap().block_on(work),
+            Self::TokioCurrent => {
+                Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+            }
             Self::TokioLocal => {
-                let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+                let runtime = Builder::new_current_thread()
+                    .enable_all()
+                    .build_local(LocalOptions::default())
+                    .unwrap();
                 runtime.block_on(work);
             }
             Self::Smol => smol::block_on(smol::spawn(work)),
@@ -95,14 +107,19 @@ impl Bell {
 
     /// Waits for a wake-up, or for the engine to have something; true when it was woken.
     pub fn wait(&self, engine: BorrowedFd<'_>) -> bool {
-        let mut fds =
-            [self.0.as_raw_fd(), engine.as_raw_fd()].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let mut fds = [self.0.as_raw_fd(), engine.as_raw_fd()].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
         // SAFETY: two entries, on this stack, for the length of the call.
         let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
         assert!(ready > 0, "{}", std::io::Error::last_os_error());
         if fds[0].revents != 0 {
             let mut rung = [0; 64];
-            while std::io::Read::read(&mut &self.0, &mut rung).is_ok_and(|read| read == rung.len()) {}
+            while std::io::Read::read(&mut &self.0, &mut rung).is_ok_and(|read| read == rung.len())
+            {
+            }
         }
         fds[0].revents != 0
     }
@@ -115,7 +132,8 @@ impl Wake for Bell {
     }
 }
 
-/// Polls what was woken, waits in `poll(2)` for a wake-up or a completion, reaps, and begins again. No other thread helps.
+/// Polls what was woken, waits in `poll(2)` for a wake-up or a completion, reaps, and begins again.
+/// No other thread helps.
 fn own_loop(engine: &Engine, spawned: &Spawned, work: Work) {
     let bell = Bell::new();
     let waker = Waker::from(bell.clone());
@@ -130,7 +148,8 @@ fn own_loop(engine: &Engine, spawned: &Spawned, work: Work) {
     loop {
         // A task that panics takes none of the others with it.
         while let Poll::Ready(Some(())) =
-            catch_unwind(AssertUnwindSafe(|| tasks.poll_next_unpin(&mut cx))).unwrap_or(Poll::Ready(Some(())))
+            catch_unwind(AssertUnwindSafe(|| tasks.poll_next_unpin(&mut cx)))
+                .unwrap_or(Poll::Ready(Some(())))
         {}
         match over.try_recv() {
             Ok(Some(())) => return,

@@ -106,7 +106,7 @@ fn a_forked_child_installs_none_over_its_parents() {
 
 /// How many of many reads an engine enters together.
 fn entered_together(builder: EngineBuilder) -> u64 {
-    let engine = builder.reaping(Reaping::ByHand).try_cached(false).build().unwrap();
+    let engine = builder.reaping(Reaping::Manual).try_cached(false).build().unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(40 << 20).unwrap();
     let file = File::with_engine(file.into(), &engine);

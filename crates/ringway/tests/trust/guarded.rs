@@ -1,8 +1,9 @@
 //! Buffers that tell when the kernel writes to them after they were freed, which no sanitizer sees.
 //!
-//! Their memory is a pool's, and never unmapped. What is let go of is filled with a mark and set apart; a mark that has changed
-//! by the time it is looked at was overwritten after its buffer had been freed. (That this is seen with a program that frees too
-//! early, the core's `contract_one` shows.) What is leaked never comes back, and harms nobody.
+//! Their memory is a pool's, and never unmapped. What is let go of is filled with a mark and set
+//! apart; a mark that has changed by the time it is looked at was overwritten after its buffer had
+//! been freed. (That this is seen with a program that frees too early, the core's `contract_one`
+//! shows.) What is leaked never comes back, and harms nobody.
 
 use ringway::{Buffer, CustomBuffer};
 use std::sync::{Arc, Mutex};
@@ -48,7 +49,8 @@ impl Pages {
         stock.out += 1;
         let address = stock.clean.pop();
         drop(stock);
-        let address = address.unwrap_or_else(|| Box::into_raw(Box::new(Aligned([0; PAGE]))).expose_provenance());
+        let address = address
+            .unwrap_or_else(|| Box::into_raw(Box::new(Aligned([0; PAGE]))).expose_provenance());
         fill(address, 0);
         Buffer::custom(Box::new(Page { address, pages: self.clone() }))
     }
@@ -57,12 +59,14 @@ impl Pages {
     pub fn inspect(&self, age: Duration) {
         let mut stock = self.0.lock().unwrap();
         let freed = std::mem::take(&mut stock.freed);
-        let (old, young): (Vec<_>, Vec<_>) = freed.into_iter().partition(|(_, since)| since.elapsed() >= age);
+        let (old, young): (Vec<_>, Vec<_>) =
+            freed.into_iter().partition(|(_, since)| since.elapsed() >= age);
         stock.freed = young;
         stock.inspected += old.len();
         for (address, _) in old {
             let byte = |at: usize| {
-                // SAFETY: within a page that is never unmapped; what the kernel does is done behind the compiler's back.
+                // SAFETY: within a page that is never unmapped; what the kernel does is done behind
+                // the compiler's back.
                 unsafe { (address as *const u8).add(at).read_volatile() }
             };
             if let Some(at) = (0..PAGE).step_by(64).find(|at| byte(*at) != MARK) {
@@ -88,7 +92,8 @@ impl Drop for Page {
     }
 }
 
-// SAFETY: the page is never unmapped, was initialised when it was lent, and is this value's alone while it lives.
+// SAFETY: the page is never unmapped, was initialised when it was lent, and is this value's alone
+// while it lives.
 unsafe impl CustomBuffer for Page {
     fn as_ptr(&self) -> *const u8 {
         self.address as *const u8

@@ -1,4 +1,5 @@
-//! An idle program makes no system call: what waits to be looked at, and what may wait for ever, wakes no thread.
+//! An idle program makes no system call: what waits to be looked at, and what may wait for ever,
+//! wakes no thread.
 
 use crate::common::in_child;
 use crate::guarded::PAGE;
@@ -8,14 +9,14 @@ use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::File;
 
-use ringway::{AlignedBuffer, At, Engine};
+use ringway::{AlignedBuffer, Engine, Position};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Context switches of all threads of this process, of those that waited and those that were interrupted. The watchdog's are not
-/// counted: it wakes by a clock.
+/// Context switches of all threads of this process, of those that waited and those that were
+/// interrupted. The watchdog's are not counted: it wakes by a clock.
 fn switches() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let of_a_task = |task: std::io::Result<fs::DirEntry>| {
@@ -24,12 +25,17 @@ fn switches() -> u64 {
         if lines.next()?.ends_with("watchdog") {
             return None;
         }
-        lines.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok()).next()
+        lines
+            .filter_map(|line| {
+                line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok()
+            })
+            .next()
     };
     tasks.filter_map(of_a_task).sum()
 }
 
-/// Nothing wakes up for a second, but for what ends after an operation: threads of a pool that go, say.
+/// Nothing wakes up for a second, but for what ends after an operation: threads of a pool that go,
+/// say.
 fn sleeps(what: &str) {
     let mut last = 0;
     // Threads of the pool, and workers of the kernel, end some time after their last operation.
@@ -76,7 +82,7 @@ fn idle(test: &str, runtime: fn() -> Option<Runtime>) {
                     // May wait for ever.
                     let (end, writer) = std::io::pipe().unwrap();
                     let end = File::with_engine(OwnedFd::from(end), &engine);
-                    let mut read = Box::pin(end.read_at(vec![0; 4], At::Cursor));
+                    let mut read = Box::pin(end.read_at(vec![0; 4], Position::Current));
                     block_on(async { assert!(poll_immediate(&mut read).await.is_none()) });
                     sleeps(&format!("{kind}, a read of a pipe"));
                     put(&writer, &pattern(0, 4));
@@ -103,5 +109,7 @@ fn in_a_runtime_that_sleeps() {
 
 #[test]
 fn in_a_runtime_that_nobody_drives() {
-    idle("in_a_runtime_that_nobody_drives", || Some(Builder::new_current_thread().enable_all().build().unwrap()));
+    idle("in_a_runtime_that_nobody_drives", || {
+        Some(Builder::new_current_thread().enable_all().build().unwrap())
+    });
 }

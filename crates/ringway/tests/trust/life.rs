@@ -1,8 +1,9 @@
-//! The life of an operation against a model, from several threads: futures on the null backend, with answers that are late, cut,
-//! failed, asked for again and out of order, are polled by tasks whose wakers change, awaited and dropped in any order.
+//! The life of an operation against a model, from several threads: futures on the null backend,
+//! with answers that are late, cut, failed, asked for again and out of order, are polled by tasks
+//! whose wakers change, awaited and dropped in any order.
 //!
-//! Each has one outcome, and its own buffer comes back as it went; what is dropped is let go of once; the counts add up whenever
-//! one looks. A wake-up that is lost is a hang.
+//! Each has one outcome, and its own buffer comes back as it went; what is dropped is let go of
+//! once; the counts add up whenever one looks. A wake-up that is lost is a hang.
 
 use crate::guarded::{PAGE, Pages};
 use crate::watchdog::Watchdog;
@@ -84,7 +85,9 @@ impl Life {
     fn poll(&self, task: &mut Task) -> bool {
         task.note.is_woken.store(false, Ordering::SeqCst);
         let waker = Waker::from(task.note.clone());
-        let Poll::Ready((result, buffer)) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) else {
+        let Poll::Ready((result, buffer)) =
+            task.future.as_mut().poll(&mut Context::from_waker(&waker))
+        else {
             return false;
         };
         match result {
@@ -94,7 +97,10 @@ impl Life {
                 "nobody asked for that: {error}"
             ),
         }
-        assert!(buffer.as_slice() == content(task.number), "another buffer came back, or one that was changed");
+        assert!(
+            buffer.as_slice() == content(task.number),
+            "another buffer came back, or one that was changed"
+        );
         self.told.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -145,7 +151,13 @@ impl Life {
 fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
     let _watch = Watchdog::new(&format!("life {seed} {plan:?}"));
     let dir = scratch();
-    let engine = Engine::builder().backend(BackendKind::Null).faults(plan).shards(2).in_flight(16).build().unwrap();
+    let engine = Engine::builder()
+        .backend(BackendKind::Null)
+        .faults(plan)
+        .shards(2)
+        .in_flight(16)
+        .build()
+        .unwrap();
     let life = Life {
         file: direct(&engine, dir.path(), 16),
         engine,
@@ -155,7 +167,8 @@ fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
         told: AtomicU64::new(0),
         given_up: AtomicU64::new(0),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let mut rng = Rng::with_seed(seed);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -177,7 +190,9 @@ fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
             .collect();
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         over.store(true, Ordering::Relaxed);
-        ended.into_iter().for_each(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended
+            .into_iter()
+            .for_each(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
     settled(&life.engine);
     let (counts, given_up) = (counts(&life.engine), life.given_up.load(Ordering::Relaxed));
@@ -192,7 +207,8 @@ fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
 fn every_future_has_one_outcome() {
     let rate = || prop_oneof![Just(0u16), 1u16..400];
     let rates = (any::<u64>(), rate(), rate(), rate(), rate(), rate());
-    let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
     let ran = runner.run(&rates, |(seed, short, errors, retryable, delay, reorder)| {
         let plan = FaultPlan::new(seed).short(short).errors(errors).retryable(retryable);
         life(seed, plan.delay(delay, 3).reorder(reorder), errors > 0);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Buffer, CustomBuffer, EngineBuilder, FaultPlan, LogWriter, Reaping};
 use ringway_core::FaultStep;
-use ringway_core::op::Kind;
+use ringway_core::op::Opcode;
 use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,11 @@ fn each(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&W
 }
 
 /// On those backends where faults reach buffered writes and syncs.
-fn each_faulty(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&World, LogWriter)) {
+fn each_faulty(
+    name: &str,
+    change: fn(EngineBuilder) -> EngineBuilder,
+    test: impl Fn(&World, LogWriter),
+) {
     let mut kinds = granted();
     kinds.retain(|kind| *kind != BackendKind::Kaio);
     println!("skipped: kaio: no fault reaches a buffered write, which the threads make");
@@ -58,12 +62,13 @@ fn content(world: &World) -> Vec<u8> {
 }
 
 fn by_hand(builder: EngineBuilder) -> EngineBuilder {
-    builder.shards(1).reaping(Reaping::ByHand)
+    builder.shards(1).reaping(Reaping::Manual)
 }
 
 type Append<'a> = Pin<Box<dyn Future<Output = io::Result<u64>> + Send + 'a>>;
 
-/// An append that has been polled once. (It may be over then, where completions come by themselves.)
+/// An append that has been polled once. (It may be over then, where completions come by
+/// themselves.)
 fn begun(log: &LogWriter, record: Vec<u8>) -> Append<'_> {
     let mut append: Append = Box::pin(log.append(record));
     match poll(&mut append) {
@@ -110,11 +115,15 @@ fn many_tasks_append() {
                         let record = record(task as u8, (task * 31 + number * 17) % 500);
                         offsets.push((log.append(record.clone()).await.unwrap(), record));
                     }
-                    assert!(offsets.windows(2).all(|pair| pair[0].0 <= pair[1].0), "a task's own records out of order");
+                    assert!(
+                        offsets.windows(2).all(|pair| pair[0].0 <= pair[1].0),
+                        "a task's own records out of order"
+                    );
                     offsets
                 })
             });
-            let mut all: Vec<_> = join_all(tasks.collect::<Vec<_>>()).await.into_iter().flatten().collect();
+            let mut all: Vec<_> =
+                join_all(tasks.collect::<Vec<_>>()).await.into_iter().flatten().collect();
             all.sort_by_key(|(offset, record)| (*offset, record.len()));
             let mut end = 0;
             for (offset, record) in &all {
@@ -153,7 +162,8 @@ fn a_group_has_its_most_bytes() {
             assert_eq!(end(world, append).unwrap(), offset);
             offset += len as u64;
         }
-        // The first alone, two, one with a long one behind it, that one with nothing, one of 250, and the last.
+        // The first alone, two, one with a long one behind it, that one with nothing, one of 250,
+        // and the last.
         assert_eq!(world.counts().pushed, 6 * OPERATIONS);
     });
 }
@@ -174,16 +184,20 @@ fn a_record_of_nothing_waits_its_turn() {
 
 #[test]
 fn short_writes_go_on() {
-    let short = |builder: EngineBuilder| builder.faults(FaultPlan::new(3).short(700).retryable(200));
+    let short =
+        |builder: EngineBuilder| builder.faults(FaultPlan::new(3).short(700).retryable(200));
     each("short_writes_go_on", short, |world, log| {
         let records: Vec<_> = (0..40).map(|mark| record(mark, 3000)).collect();
         let offsets = block_on(join_all(records.iter().map(|record| log.append(record.clone()))));
-        assert!(offsets.into_iter().enumerate().all(|(at, offset)| offset.unwrap() == at as u64 * 3000));
+        assert!(
+            offsets.into_iter().enumerate().all(|(at, offset)| offset.unwrap() == at as u64 * 3000)
+        );
         assert!(content(world) == records.concat());
     });
 }
 
-/// An error of a step is that of each record of its group. The log has ended: nothing more is asked of the kernel.
+/// An error of a step is that of each record of its group. The log has ended: nothing more is asked
+/// of the kernel.
 fn an_error_ends_the_log(world: &World, log: &LogWriter, errno: i32) {
     let mut appends: Vec<_> = (0..4).map(|mark| begun(log, record(mark, 100))).collect();
     assert_eq!(end(world, &mut appends[0]).unwrap_err().raw_os_error(), Some(errno));
@@ -200,8 +214,9 @@ fn an_error_ends_the_log(world: &World, log: &LogWriter, errno: i32) {
 
 #[test]
 fn an_error_of_the_sync_ends_the_log() {
-    let faults =
-        |builder: EngineBuilder| by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO));
+    let faults = |builder: EngineBuilder| {
+        by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO))
+    };
     each_faulty("an_error_of_the_sync_ends_the_log", faults, |world, log| {
         an_error_ends_the_log(world, &log, libc::EIO);
     });
@@ -210,7 +225,8 @@ fn an_error_of_the_sync_ends_the_log() {
 #[test]
 fn an_error_of_the_write_ends_the_log() {
     let faults = |builder: EngineBuilder| {
-        by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Kind(Kind::Writev, 0), libc::ENOSPC))
+        by_hand(builder)
+            .faults(FaultPlan::new(0).fail(FaultStep::Opcode(Opcode::Writev, 0), libc::ENOSPC))
     };
     each_faulty("an_error_of_the_write_ends_the_log", faults, |world, log| {
         an_error_ends_the_log(world, &log, libc::ENOSPC);
@@ -219,8 +235,9 @@ fn an_error_of_the_write_ends_the_log() {
 
 #[test]
 fn each_of_a_failed_group_is_told() {
-    let faults =
-        |builder: EngineBuilder| by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(1), libc::EIO));
+    let faults = |builder: EngineBuilder| {
+        by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(1), libc::EIO))
+    };
     each_faulty("each_of_a_failed_group_is_told", faults, |world, log| {
         let mut appends: Vec<_> = (0..4).map(|mark| begun(&log, record(mark, 100))).collect();
         assert_eq!(end(world, &mut appends[0]).unwrap(), 0);
@@ -254,7 +271,8 @@ impl Drop for Nosy {
     }
 }
 
-// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody writes to them.
+// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody
+// writes to them.
 unsafe impl CustomBuffer for Nosy {
     fn as_ptr(&self) -> *const u8 {
         self.1.as_ptr()
@@ -272,8 +290,9 @@ unsafe impl CustomBuffer for Nosy {
 
 #[test]
 fn a_record_may_use_the_log_when_it_is_dropped() {
-    let faults =
-        |builder: EngineBuilder| by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO));
+    let faults = |builder: EngineBuilder| {
+        by_hand(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO))
+    };
     each_faulty("a_record_may_use_the_log_when_it_is_dropped", faults, |world, log| {
         let nosy = || Buffer::custom(Box::new(Nosy(log.clone(), *b"nosy")));
         let mut first = begun(&log, record(1, 10));
@@ -297,10 +316,9 @@ struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 impl Inline {
     fn poll(self: &Arc<Self>) {
         let mut task = self.0.lock().unwrap();
-        if task
-            .as_mut()
-            .is_some_and(|task| task.as_mut().poll(&mut Context::from_waker(&self.clone().into())).is_ready())
-        {
+        if task.as_mut().is_some_and(|task| {
+            task.as_mut().poll(&mut Context::from_waker(&self.clone().into())).is_ready()
+        }) {
             *task = None;
         }
     }
@@ -312,7 +330,8 @@ impl Wake for Inline {
     }
 }
 
-/// The log lets go of its file when it is dropped, also while the engine is still waking the task that drops it.
+/// The log lets go of its file when it is dropped, also while the engine is still waking the task
+/// that drops it.
 #[test]
 fn the_file_is_free_when_the_log_is_dropped() {
     each("the_file_is_free_when_the_log_is_dropped", by_hand, |world, log| {
@@ -350,7 +369,8 @@ fn a_log_dropped_meanwhile_frees_its_file() {
     );
 }
 
-/// Those that wait go on when the one that has moved the log on so far is dropped, at each of its steps.
+/// Those that wait go on when the one that has moved the log on so far is dropped, at each of its
+/// steps.
 #[test]
 fn somebody_else_goes_on() {
     each(
@@ -412,7 +432,8 @@ fn appends_that_are_not_polled_keep_nobody_waiting() {
             let mut left: Vec<_> = (0..4).map(|_| begun(&log, record(2, 10))).collect();
             let woken = Arc::new(Woken::default());
             let mut other: Append = Box::pin(log.append(record(3, 10)));
-            let mut polled = || other.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
+            let mut polled =
+                || other.as_mut().poll(&mut Context::from_waker(&woken.clone().into()));
             assert!(polled().is_pending());
             if round % 2 == 0 {
                 end(world, &mut first).unwrap();
@@ -438,14 +459,19 @@ impl Wake for Woken {
     }
 }
 
-/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being polled.
+/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being
+/// polled.
 #[test]
 fn a_task_without_budget_gives_way() {
     for kind in granted() {
         let _watch = Watchdog::new(&format!("{kind} a_task_without_budget_gives_way"));
         let world = World::new(kind, Executor::TokioThreads, |builder| builder);
         let log = empty_log(&world);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut append = std::pin::pin!(log.append(record(1, 10)));
             let first = poll_fn(|cx| {
@@ -490,7 +516,8 @@ impl Drop for Fragile {
     }
 }
 
-// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody writes to them.
+// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody
+// writes to them.
 unsafe impl CustomBuffer for Fragile {
     fn as_ptr(&self) -> *const u8 {
         self.0.as_ptr()
@@ -527,7 +554,9 @@ fn a_record_that_panics_when_it_is_dropped() {
         for append in &mut others {
             assert_eq!(end(world, append).unwrap_err().kind(), io::ErrorKind::Other);
         }
-        assert!(block_on(log.append(record(9, 9))).unwrap_err().to_string().contains("failed before"));
+        assert!(
+            block_on(log.append(record(9, 9))).unwrap_err().to_string().contains("failed before")
+        );
     });
 }
 
@@ -538,14 +567,23 @@ fn files_that_cannot_be_logs() {
         |builder| builder,
         |world, _| {
             let refused = |file: File, end| {
-                assert_eq!(LogWriter::new(file, end).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+                assert_eq!(
+                    LogWriter::new(file, end).unwrap_err().kind(),
+                    io::ErrorKind::InvalidInput
+                );
             };
             let mut options = OpenOptions::new();
             options.engine(&world.engine);
             block_on(async {
                 refused(options.clone().append(true).open(world.path("log")).await.unwrap(), 0);
-                refused(options.clone().write(true).direct(true).open(world.path("log")).await.unwrap(), 0);
-                refused(options.clone().write(true).open(world.path("log")).await.unwrap(), u64::MAX);
+                refused(
+                    options.clone().write(true).direct(true).open(world.path("log")).await.unwrap(),
+                    0,
+                );
+                refused(
+                    options.clone().write(true).open(world.path("log")).await.unwrap(),
+                    u64::MAX,
+                );
             });
             refused(world.pipe().0, 0);
         },
@@ -574,8 +612,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Appends that begin, are polled and dropped in any order: each that is acknowledged has its record where it was told, in
-    /// the order in which they began, and between them there is nothing but records of dropped ones.
+    /// Appends that begin, are polled and dropped in any order: each that is acknowledged has its
+    /// record where it was told, in the order in which they began, and between them there is
+    /// nothing but records of dropped ones.
     #[test]
     fn any_order_of_polls_and_drops(steps in steps()) {
         let _watch = Watchdog::new("any_order_of_polls_and_drops");

@@ -7,7 +7,7 @@ use crate::world::{MS, counts, direct, granted, pattern, put, scratch, settled, 
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::File;
-use ringway::{AlignedBuffer, At, BackendKind, Buffer, CustomBuffer, Engine};
+use ringway::{AlignedBuffer, BackendKind, Buffer, CustomBuffer, Engine, Position};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,8 +50,14 @@ impl Scene {
     fn goes_on(&self) {
         block_on(async {
             for number in 0..20u64 {
-                let (read, buffer) = self.file.read_at(AlignedBuffer::new(PAGE, PAGE), number % 16 * PAGE as u64).await;
-                assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(number % 16 * PAGE as u64, PAGE)[..]));
+                let (read, buffer) = self
+                    .file
+                    .read_at(AlignedBuffer::new(PAGE, PAGE), number % 16 * PAGE as u64)
+                    .await;
+                assert_eq!(
+                    (read.unwrap(), &buffer[..]),
+                    (PAGE, &pattern(number % 16 * PAGE as u64, PAGE)[..])
+                );
             }
         });
         counts(&self.engine);
@@ -80,13 +86,21 @@ fn a_waker_that_panics() {
     on_each_backend("a_waker_that_panics", |scene| {
         let panics = Arc::new(Panics(AtomicU32::new(0)));
         let fine = Arc::new(Counts(AtomicU32::new(0)));
-        let mut reads: Vec<_> = (0..10).map(|_| Box::pin(scene.reader.read_at(vec![0; 1], At::Cursor))).collect();
+        let mut reads: Vec<_> = (0..10)
+            .map(|_| Box::pin(scene.reader.read_at(vec![0; 1], Position::Current)))
+            .collect();
         for (number, read) in reads.iter_mut().enumerate() {
-            let waker = if number % 2 == 0 { Waker::from(panics.clone()) } else { Waker::from(fine.clone()) };
+            let waker = if number % 2 == 0 {
+                Waker::from(panics.clone())
+            } else {
+                Waker::from(fine.clone())
+            };
             assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         put(&scene.writer, b"0123456789");
-        wait_for("every waker", || panics.0.load(Ordering::SeqCst) == 5 && fine.0.load(Ordering::SeqCst) == 5);
+        wait_for("every waker", || {
+            panics.0.load(Ordering::SeqCst) == 5 && fine.0.load(Ordering::SeqCst) == 5
+        });
         scene.goes_on();
         let mut bytes: Vec<u8> = reads.into_iter().map(|read| block_on(read).1[0]).collect();
         bytes.sort();
@@ -96,12 +110,13 @@ fn a_waker_that_panics() {
     });
 }
 
-/// A waker may own the task that it wakes, and that task the future that keeps the waker. What is dropped with a waker may be a
-/// future of the same engine.
+/// A waker may own the task that it wakes, and that task the future that keeps the waker. What is
+/// dropped with a waker may be a future of the same engine.
 #[test]
 fn a_waker_that_owns_a_future() {
     struct Owns(
-        #[expect(dead_code, reason = "held to be dropped")] Mutex<Option<futures::future::BoxFuture<'static, ()>>>,
+        #[expect(dead_code, reason = "held to be dropped")]
+        Mutex<Option<futures::future::BoxFuture<'static, ()>>>,
     );
     impl Wake for Owns {
         fn wake(self: Arc<Self>) {}
@@ -109,10 +124,10 @@ fn a_waker_that_owns_a_future() {
     let test = |scene: Scene| {
         let (reader, other) = (scene.reader.clone(), scene.reader.clone());
         let mut owned: futures::future::BoxFuture<'static, ()> =
-            Box::pin(async move { drop(other.read_at(vec![0; 1], At::Cursor).await) });
+            Box::pin(async move { drop(other.read_at(vec![0; 1], Position::Current).await) });
         assert!(block_on(poll_immediate(&mut owned)).is_none());
         let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(owned)))));
-        let mut read = Box::pin(reader.read_at(vec![0; 1], At::Cursor));
+        let mut read = Box::pin(reader.read_at(vec![0; 1], Position::Current));
         assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         // The engine has the only one now.
         drop(waker);
@@ -128,13 +143,17 @@ fn a_waker_that_owns_a_future() {
 fn a_task_that_panics_with_its_read_in_flight() {
     on_each_backend("a_task_that_panics_with_its_read_in_flight", |scene| {
         for runtime in [
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap(),
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap(),
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
         ] {
             for _ in 0..10 {
                 let (reader, file) = (scene.reader.clone(), scene.file.clone());
                 let task = runtime.spawn(async move {
-                    let mut wait = Box::pin(reader.read_at(vec![0; 1], At::Cursor));
+                    let mut wait = Box::pin(reader.read_at(vec![0; 1], Position::Current));
                     assert!(poll_immediate(&mut wait).await.is_none());
                     let mut read = Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
                     _ = poll_immediate(&mut read).await;
@@ -147,7 +166,7 @@ fn a_task_that_panics_with_its_read_in_flight() {
         settled(&scene.engine);
         // None of them took anything.
         put(&scene.writer, b"x");
-        assert_eq!(block_on(scene.reader.read_at(vec![0; 1], At::Cursor)).1, b"x");
+        assert_eq!(block_on(scene.reader.read_at(vec![0; 1], Position::Current)).1, b"x");
     });
 }
 
@@ -183,7 +202,7 @@ fn a_buffer_that_panics_when_it_is_dropped() {
     on_each_backend("a_buffer_that_panics_when_it_is_dropped", |scene| {
         for _ in 0..5 {
             let buffer = Buffer::custom(Box::new(Fragile(vec![0; 8].into())));
-            let mut read = Box::pin(scene.reader.read_at(buffer, At::Cursor));
+            let mut read = Box::pin(scene.reader.read_at(buffer, Position::Current));
             assert!(block_on(poll_immediate(&mut read)).is_none());
             // It is dropped with the completion, by whoever picks that up: this thread or another.
             _ = catch_unwind(AssertUnwindSafe(|| drop(read)));
@@ -195,14 +214,15 @@ fn a_buffer_that_panics_when_it_is_dropped() {
     });
 }
 
-/// A thread of the blocking pool dies in the middle of a read; and so does a thread without any runtime.
+/// A thread of the blocking pool dies in the middle of a read; and so does a thread without any
+/// runtime.
 #[test]
 fn a_thread_that_dies() {
     on_each_backend("a_thread_that_dies", |scene| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let reader = scene.reader.clone();
         let dies = move || {
-            let mut read = Box::pin(reader.read_at(vec![0; 1], At::Cursor));
+            let mut read = Box::pin(reader.read_at(vec![0; 1], Position::Current));
             assert!(block_on(poll_immediate(&mut read)).is_none());
             panic!("a thread that dies, as the test wants");
         };
@@ -210,11 +230,12 @@ fn a_thread_that_dies() {
         scene.goes_on();
         std::thread::spawn(dies).join().unwrap_err();
         scene.goes_on();
-        // A thread that only ends: the kernel gives up what it had begun for it, and the engine tries again.
+        // A thread that only ends: the kernel gives up what it had begun for it, and the engine
+        // tries again.
         let reader = scene.reader.clone();
         let mut read = std::thread::spawn(move || {
             let mut read: futures::future::BoxFuture<'static, _> =
-                Box::pin(async move { reader.read_at(vec![0; 1], At::Cursor).await });
+                Box::pin(async move { reader.read_at(vec![0; 1], Position::Current).await });
             assert!(block_on(poll_immediate(&mut read)).is_none());
             read
         })

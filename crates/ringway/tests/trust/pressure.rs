@@ -1,13 +1,16 @@
-//! Too much at once: more operations than there is room for, some that never end, and futures that nobody polls again.
+//! Too much at once: more operations than there is room for, some that never end, and futures that
+//! nobody polls again.
 
 use crate::executor::Executor;
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
-use crate::world::{MS, World, direct, fifo, granted, has_reader, pattern, put, settled, until, wait_for};
+use crate::world::{
+    MS, World, direct, fifo, granted, has_reader, pattern, put, settled, until, wait_for,
+};
 use futures::future::{join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
-use ringway::{AlignedBuffer, At, BackendKind, Engine, EngineBuilder, FaultPlan, Reaping};
-use ringway_core::op::Kind;
+use ringway::{AlignedBuffer, BackendKind, Engine, EngineBuilder, FaultPlan, Position, Reaping};
+use ringway_core::op::Opcode;
 use ringway_core::{FaultStep, Late};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +21,12 @@ fn room() -> AlignedBuffer {
     AlignedBuffer::new(PAGE, PAGE)
 }
 
-fn worlds(name: &str, executor: Executor, engine: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(World)) {
+fn worlds(
+    name: &str,
+    executor: Executor,
+    engine: fn(EngineBuilder) -> EngineBuilder,
+    test: impl Fn(World),
+) {
     for kind in granted() {
         let _watch = Watchdog::new(&format!("{kind} {name}"));
         test(World::new(kind, executor, engine));
@@ -36,8 +44,9 @@ impl Wake for Order {
     }
 }
 
-/// Of a thousand reads with room for four, each has its turn in the order of the first polls. So when one has completed, all before
-/// it have been begun, and no more than three of them can still be on their way.
+/// Of a thousand reads with room for four, each has its turn in the order of the first polls. So
+/// when one has completed, all before it have been begun, and no more than three of them can still
+/// be on their way.
 #[test]
 fn waiting_for_room_is_fair() {
     worlds(
@@ -47,8 +56,9 @@ fn waiting_for_room_is_fair() {
         |world| {
             let file = direct(&world.engine, world.dir.path(), 256);
             let order = Arc::new(Mutex::new(Vec::new()));
-            let mut reads: Vec<_> =
-                (0..1000).map(|number| Box::pin(file.read_at(room(), number as u64 * 7 % 256 * PAGE as u64))).collect();
+            let mut reads: Vec<_> = (0..1000)
+                .map(|number| Box::pin(file.read_at(room(), number as u64 * 7 % 256 * PAGE as u64)))
+                .collect();
             for (number, read) in reads.iter_mut().enumerate() {
                 let waker = Waker::from(Arc::new(Order { number, order: order.clone() }));
                 if read.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -64,7 +74,10 @@ fn waiting_for_room_is_fair() {
             let mut first_missing = 0;
             for (rank, number) in order.iter().enumerate() {
                 let before = (first_missing..*number).filter(|before| !done[*before]).count();
-                assert!(before <= 3, "{number} was number {rank} to complete, with {before} before it on their way");
+                assert!(
+                    before <= 3,
+                    "{number} was number {rank} to complete, with {before} before it on their way"
+                );
                 assert!(!std::mem::replace(&mut done[*number], true), "{number} was woken twice");
                 while first_missing < 1000 && done[first_missing] {
                     first_missing += 1;
@@ -87,14 +100,18 @@ fn what_never_ends_keeps_nothing_from_its_turn() {
             |world| {
                 world.run(|world| async move {
                     let (reader, _writer) = world.pipe();
-                    let mut waiting: Vec<_> =
-                        (0..400).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+                    let mut waiting: Vec<_> = (0..400)
+                        .map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current)))
+                        .collect();
                     for read in &mut waiting {
                         assert!(poll_immediate(read).await.is_none());
                     }
                     let file = world.file("file", &pattern(0, 64 * PAGE), true).await;
-                    let reads = (0..200u64).map(|number| file.read_at(room(), number % 64 * PAGE as u64));
-                    assert!(join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE));
+                    let reads =
+                        (0..200u64).map(|number| file.read_at(room(), number % 64 * PAGE as u64));
+                    assert!(
+                        join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE)
+                    );
                     file.sync_all().await.unwrap();
                     assert!(world.counts().in_flight >= 400);
                 });
@@ -103,10 +120,12 @@ fn what_never_ends_keeps_nothing_from_its_turn() {
     }
 }
 
-/// Reads of pipes in any number, with the room that there is by default, keep no open, sync or look at metadata from its turn.
+/// Reads of pipes in any number, with the room that there is by default, keep no open, sync or look
+/// at metadata from its turn.
 #[test]
 fn idle_pipes_keep_no_other_kind_from_its_turn() {
-    for (executor, pipes) in [(Executor::TokioThreads, 1024), (Executor::OwnLoop, 1024), (Executor::TokioCurrent, 5000)]
+    for (executor, pipes) in
+        [(Executor::TokioThreads, 1024), (Executor::OwnLoop, 1024), (Executor::TokioCurrent, 5000)]
     {
         worlds(
             "idle_pipes_keep_no_other_kind_from_its_turn",
@@ -115,8 +134,9 @@ fn idle_pipes_keep_no_other_kind_from_its_turn() {
             |world| {
                 world.run(move |world| async move {
                     let (reader, writer) = world.pipe();
-                    let mut waiting: Vec<_> =
-                        (0..pipes).map(|_| Box::pin(reader.read_at(vec![0; 1], At::Cursor))).collect();
+                    let mut waiting: Vec<_> = (0..pipes)
+                        .map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current)))
+                        .collect();
                     for read in &mut waiting {
                         assert!(poll_immediate(read).await.is_none());
                     }
@@ -140,7 +160,8 @@ fn idle_pipes_keep_no_other_kind_from_its_turn() {
     }
 }
 
-/// Opens of FIFOs that nobody reads, more than a shard has room for opens, keep no open of a file from its turn.
+/// Opens of FIFOs that nobody reads, more than a shard has room for opens, keep no open of a file
+/// from its turn.
 #[test]
 fn opens_of_fifos_keep_no_other_open_from_its_turn() {
     worlds(
@@ -181,7 +202,9 @@ fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
             "syncs_that_hang_keep_no_other_kind_from_its_turn",
             executor,
             |builder| {
-                let hangs = |plan: FaultPlan, sync| plan.late(FaultStep::Kind(Kind::Fsync, sync), Late::Forever);
+                let hangs = |plan: FaultPlan, sync| {
+                    plan.late(FaultStep::Opcode(Opcode::Fsync, sync), Late::Forever)
+                };
                 builder.shards(1).close_wait(MS).faults((0..3000).fold(FaultPlan::new(0), hangs))
             },
             |world| {
@@ -190,7 +213,8 @@ fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
                     let world = world.clone();
                     async move {
                         let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
-                        let mut syncs: Vec<_> = (0..2000).map(|_| Box::pin(file.sync_data())).collect();
+                        let mut syncs: Vec<_> =
+                            (0..2000).map(|_| Box::pin(file.sync_data())).collect();
                         for sync in &mut syncs {
                             assert!(poll_immediate(sync).await.is_none());
                         }
@@ -206,7 +230,8 @@ fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
     }
 }
 
-/// The room that a future's operation has comes back when it completes, whether or not anybody looks.
+/// The room that a future's operation has comes back when it completes, whether or not anybody
+/// looks.
 #[test]
 fn futures_that_nobody_polls_again_hold_nobody_up() {
     for executor in [Executor::TokioCurrent, Executor::Smol, Executor::OwnLoop] {
@@ -219,15 +244,19 @@ fn futures_that_nobody_polls_again_hold_nobody_up() {
                     let file = world.file("file", &pattern(0, 64 * PAGE), true).await;
                     let mut forgotten: Vec<_> =
                         (0..100).map(|_| Box::pin(maybe_done(file.read_at(room(), 0)))).collect();
-                    let mut synced: Vec<_> = (0..20).map(|_| Box::pin(maybe_done(file.sync_data()))).collect();
+                    let mut synced: Vec<_> =
+                        (0..20).map(|_| Box::pin(maybe_done(file.sync_data()))).collect();
                     for read in &mut forgotten {
                         _ = poll_immediate(read).await;
                     }
                     for sync in &mut synced {
                         _ = poll_immediate(sync).await;
                     }
-                    let reads = (0..50u64).map(|number| file.read_at(room(), number % 64 * PAGE as u64));
-                    assert!(join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE));
+                    let reads =
+                        (0..50u64).map(|number| file.read_at(room(), number % 64 * PAGE as u64));
+                    assert!(
+                        join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE)
+                    );
                     file.metadata().await.unwrap();
                     // They are as well off as before.
                     for mut read in forgotten {
@@ -250,8 +279,9 @@ fn more_ranges_than_there_is_room_for() {
         |world| {
             world.run(|world| async move {
                 let file = world.file("file", &pattern(0, 256 * PAGE), true).await;
-                let ranges: Vec<_> = (0..256).map(|page| page * PAGE as u64 + 9..page * PAGE as u64 + 99).collect();
-                let never = ringway::Merge::never();
+                let ranges: Vec<_> =
+                    (0..256).map(|page| page * PAGE as u64 + 9..page * PAGE as u64 + 99).collect();
+                let never = ringway::Coalesce::never();
                 let all = join_all((0..4).map(|_| file.read_ranges_each(&ranges, &never))).await;
                 for parts in all {
                     for (part, range) in parts.unwrap().into_iter().zip(&ranges) {
@@ -266,7 +296,8 @@ fn more_ranges_than_there_is_room_for() {
     );
 }
 
-/// Opens of FIFOs wait for somebody else, too; fewer of them than an engine has threads leave room for others.
+/// Opens of FIFOs wait for somebody else, too; fewer of them than an engine has threads leave room
+/// for others.
 #[test]
 fn opens_that_wait_leave_room_for_others() {
     worlds(
@@ -275,10 +306,12 @@ fn opens_that_wait_leave_room_for_others() {
         |builder| builder.shards(1),
         |world| {
             world.run(|world| async move {
-                let paths: Vec<_> = (0..12).map(|number| world.path(&format!("fifo-{number}"))).collect();
+                let paths: Vec<_> =
+                    (0..12).map(|number| world.path(&format!("fifo-{number}"))).collect();
                 paths.iter().for_each(|path| fifo(path));
                 let options = OpenOptions::new().read(true).engine(&world.engine).clone();
-                let mut opens: Vec<_> = paths.iter().map(|path| Box::pin(options.open(path))).collect();
+                let mut opens: Vec<_> =
+                    paths.iter().map(|path| Box::pin(options.open(path))).collect();
                 for open in &mut opens {
                     let early = poll_immediate(open).await;
                     assert!(early.is_none() || world.kind == BackendKind::Uring, "{early:?}");
@@ -312,17 +345,22 @@ impl Wake for Looks {
     }
 }
 
-/// Several threads submit one operation after the other. Whoever submits and hands out for the others does so a bounded number
-/// of times: each of them can be woken once in each round.
+/// Several threads submit one operation after the other. Whoever submits and hands out for the
+/// others does so a bounded number of times: each of them can be woken once in each round.
 #[test]
 fn nobody_works_for_others_without_a_bound() {
     const THREADS: usize = 4;
     /// Operations of each thread.
     const EACH: usize = 30_000;
     const MOST_ROUNDS: usize = 16;
-    for reaping in [Reaping::Thread, Reaping::ByHand] {
+    for reaping in [Reaping::Thread, Reaping::Manual] {
         let _watch = Watchdog::new("nobody_works_for_others_without_a_bound");
-        let engine = Engine::builder().backend(BackendKind::Null).shards(1).reaping(reaping).build().unwrap();
+        let engine = Engine::builder()
+            .backend(BackendKind::Null)
+            .shards(1)
+            .reaping(reaping)
+            .build()
+            .unwrap();
         let file = File::with_engine(tempfile::tempfile().unwrap().into(), &engine);
         let left = AtomicUsize::new(THREADS);
         let submitter = || {
@@ -350,11 +388,12 @@ fn nobody_works_for_others_without_a_bound() {
         let most = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(submitter)).collect();
             // What is left over comes to whoever reaps, and by itself.
-            if reaping == Reaping::ByHand {
+            if reaping == Reaping::Manual {
                 scope.spawn(|| {
                     while left.load(Ordering::Acquire) > 0 {
                         let fd = engine.readable().unwrap();
-                        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+                        let mut fds =
+                            [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
                         let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
                         if rustix::event::poll(&mut fds, Some(&limit)).unwrap() > 0 {
                             engine.reap();

@@ -3,11 +3,14 @@
 use crate::common::{KAIO, URING, become_ordinary, in_child, limit_memlock, refuse};
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
-use crate::world::{MS, counts, descriptors_and_threads, direct, granted, is_cloexec, pattern, put, scratch, settled};
+use crate::world::{
+    MS, counts, descriptors_and_threads, direct, granted, is_cloexec, pattern, put, scratch,
+    settled,
+};
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{AlignedBuffer, At, BackendKind, Engine};
+use ringway::{AlignedBuffer, BackendKind, Engine, Position};
 use ringway_core::refusal::Feature;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,10 +24,12 @@ pub fn forked(body: impl FnOnce()) -> i32 {
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child that hangs.
+        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
+        // that hangs.
         unsafe { libc::alarm(20) };
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or written out.
+        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
+        // written out.
         unsafe { libc::_exit(i32::from(!right)) }
     }
     let mut status = 0;
@@ -59,16 +64,20 @@ fn a_forked_child_is_told() {
                 Engine::global().unwrap();
                 let (reader, writer) = std::io::pipe().unwrap();
                 let reader = File::with_engine(OwnedFd::from(reader), &engine);
-                let mut begun: futures::future::BoxFuture<'_, _> = Box::pin(reader.read_at(vec![0; 4], At::Cursor));
+                let mut begun: futures::future::BoxFuture<'_, _> =
+                    Box::pin(reader.read_at(vec![0; 4], Position::Current));
                 assert!(block_on(poll_immediate(&mut begun)).is_none());
-                let mut dropped = Box::pin(reader.read_at(vec![0; 4], At::Cursor));
+                let mut dropped = Box::pin(reader.read_at(vec![0; 4], Position::Current));
                 assert!(block_on(poll_immediate(&mut dropped)).is_none());
                 let before = counts(&engine);
                 let mut begun = Some(begun);
                 let mut dropped = Some(dropped);
                 let mut copies = Some((engine.clone(), file.clone()));
                 let status = forked(|| {
-                    assert!(Engine::global().is_err_and(|error| error.raw_os_error() == Some(libc::ECHILD)));
+                    assert!(
+                        Engine::global()
+                            .is_err_and(|error| error.raw_os_error() == Some(libc::ECHILD))
+                    );
                     assert_eq!(errno(at_once(File::open("/etc/passwd"))), libc::ECHILD);
                     assert_eq!(errno(at_once(fs::read("/etc/passwd"))), libc::ECHILD);
                     assert_eq!(errno(at_once(engine.open("/etc/passwd"))), libc::ECHILD);
@@ -77,8 +86,14 @@ fn a_forked_child_is_told() {
                         errno(at_once(file.read_at(ringway::AlignedBuffer::new(PAGE, PAGE), 0)).0),
                         libc::ECHILD
                     );
-                    assert_eq!(errno(at_once(file.read_vectored_at(vec![vec![0; 1]], 0)).0), libc::ECHILD);
-                    assert_eq!(errno(at_once(file.read_ranges(&[0..9, 50_000..50_009]))), libc::ECHILD);
+                    assert_eq!(
+                        errno(at_once(file.read_vectored_at(vec![vec![0; 1]], 0)).0),
+                        libc::ECHILD
+                    );
+                    assert_eq!(
+                        errno(at_once(file.read_ranges(&[0..9, 50_000..50_009]))),
+                        libc::ECHILD
+                    );
                     assert_eq!(errno(at_once(file.sync_all())), libc::ECHILD);
                     assert_eq!(errno(at_once(begun.take().unwrap()).0), libc::ECHILD);
                     drop(dropped.take());
@@ -89,7 +104,10 @@ fn a_forked_child_is_told() {
                     drop(copies.take());
                     // An engine of the child's own works.
                     let own = Engine::builder().backend(kind).build().unwrap();
-                    assert_eq!(block_on(direct(&own, dir.path(), 16).read(3..8)).unwrap()[..], pattern(3, 5));
+                    assert_eq!(
+                        block_on(direct(&own, dir.path(), 16).read(3..8)).unwrap()[..],
+                        pattern(3, 5)
+                    );
                 });
                 assert_eq!(status, 0, "the child found something wrong, or hung");
                 assert_eq!(counts(&engine), before);
@@ -105,7 +123,8 @@ fn a_forked_child_is_told() {
     );
 }
 
-/// At the moment of the fork other threads hold the engine's locks, and nobody will ever release them in the child.
+/// At the moment of the fork other threads hold the engine's locks, and nobody will ever release
+/// them in the child.
 #[test]
 fn a_child_forked_in_the_middle_of_things() {
     in_child(
@@ -113,7 +132,8 @@ fn a_child_forked_in_the_middle_of_things() {
         |_| {},
         || {
             for kind in granted() {
-                let _watch = Watchdog::new(&format!("{kind} a_child_forked_in_the_middle_of_things"));
+                let _watch =
+                    Watchdog::new(&format!("{kind} a_child_forked_in_the_middle_of_things"));
                 let dir = scratch();
                 let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
                 let file = direct(&engine, dir.path(), 16);
@@ -122,8 +142,12 @@ fn a_child_forked_in_the_middle_of_things() {
                     for _ in 0..3 {
                         scope.spawn(|| {
                             while !over.load(Ordering::Relaxed) {
-                                let ranges: Vec<_> = (0..16).map(|page| page * 4096..page * 4096 + 5).collect();
-                                block_on(file.read_ranges_each(&ranges, &ringway::Merge::never())).unwrap();
+                                let ranges: Vec<_> =
+                                    (0..16).map(|page| page * 4096..page * 4096 + 5).collect();
+                                block_on(
+                                    file.read_ranges_each(&ranges, &ringway::Coalesce::never()),
+                                )
+                                .unwrap();
                                 engine.stats();
                             }
                         });
@@ -136,7 +160,10 @@ fn a_child_forked_in_the_middle_of_things() {
                             engine.explain();
                             assert_eq!(errno(at_once(engine.open("/etc/passwd"))), libc::ECHILD);
                             assert_eq!(errno(at_once(file.read(0..9))), libc::ECHILD);
-                            assert_eq!(errno(at_once(file.read_at(vec![0; 100], 7)).0), libc::ECHILD);
+                            assert_eq!(
+                                errno(at_once(file.read_at(vec![0; 100], 7)).0),
+                                libc::ECHILD
+                            );
                             drop(kept.clone());
                             engine.reap();
                         }) != 0
@@ -164,14 +191,23 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
             for kind in granted() {
                 let before = open();
                 let engine = Engine::builder().backend(kind).build().unwrap();
-                let by_hand = Engine::builder().backend(kind).reaping(ringway::Reaping::ByHand).build().unwrap();
+                let by_hand = Engine::builder()
+                    .backend(kind)
+                    .reaping(ringway::Reaping::Manual)
+                    .build()
+                    .unwrap();
                 let file = block_on(engine.open("/etc/passwd")).unwrap();
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let (reader, writer) = std::io::pipe().unwrap();
                 let reader = File::with_engine(OwnedFd::from(reader), &engine);
                 // With a driver in the runtime.
                 runtime.block_on(async {
-                    assert!(poll_immediate(Box::pin(reader.read_at(vec![0; 1], At::Cursor))).await.is_none())
+                    assert!(
+                        poll_immediate(Box::pin(reader.read_at(vec![0; 1], Position::Current)))
+                            .await
+                            .is_none()
+                    )
                 });
                 let mut looked_at = 0;
                 for number in open().into_iter().filter(|number| !before.contains(number)) {
@@ -179,7 +215,11 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
                     let fd = unsafe { BorrowedFd::borrow_raw(number) };
                     // That of the list itself has gone meanwhile.
                     if rustix::io::fcntl_getfd(fd).is_ok() {
-                        assert!(is_cloexec(fd), "{:?}", std::fs::read_link(format!("/proc/self/fd/{number}")));
+                        assert!(
+                            is_cloexec(fd),
+                            "{:?}",
+                            std::fs::read_link(format!("/proc/self/fd/{number}"))
+                        );
                         looked_at += 1;
                     }
                 }
@@ -190,7 +230,8 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
     );
 }
 
-/// A signal of the program's that a thread of the engine's took would interrupt nobody, or run a handler there.
+/// A signal of the program's that a thread of the engine's took would interrupt nobody, or run a
+/// handler there.
 #[test]
 fn threads_take_no_signals() {
     in_child(
@@ -209,10 +250,19 @@ fn threads_take_no_signals() {
                     if !name.starts_with("ringway") {
                         continue;
                     }
-                    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+                    let blocked = status
+                        .lines()
+                        .find_map(|line| line.strip_prefix("SigBlk:"))
+                        .unwrap()
+                        .trim();
                     let blocked = u64::from_str_radix(blocked, 16).unwrap();
-                    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGPROF, libc::SIGXFSZ] {
-                        assert!(blocked & 1 << (signal - 1) != 0, "{kind}: {name} takes signal {signal}");
+                    for signal in
+                        [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGPROF, libc::SIGXFSZ]
+                    {
+                        assert!(
+                            blocked & 1 << (signal - 1) != 0,
+                            "{kind}: {name} takes signal {signal}"
+                        );
                     }
                     seen.push(name.trim().to_owned());
                 }
@@ -235,7 +285,10 @@ fn works(engine: &Engine) {
         file.sync_data().await.unwrap();
         assert_eq!(file.read(100..200).await.unwrap()[..], pattern(100, 100));
         let direct = options.clone().direct(true).open(&path).await.unwrap();
-        assert_eq!(direct.read(100..2 * PAGE as u64).await.unwrap()[..], pattern(100, 2 * PAGE - 100));
+        assert_eq!(
+            direct.read(100..2 * PAGE as u64).await.unwrap()[..],
+            pattern(100, 2 * PAGE - 100)
+        );
     };
     runtime.block_on(work);
     settled(engine);
@@ -261,17 +314,20 @@ fn leg(name: &str, body: impl FnOnce()) {
     });
 }
 
-/// The engine that is made without any wish, and what it says of the backends that it could not have.
+/// The engine that is made without any wish, and what it says of the backends that it could not
+/// have.
 fn refused(expected: BackendKind, gone: &[(BackendKind, i32)]) {
     let engine = Engine::builder().build().unwrap();
     assert_eq!(engine.backend(), expected);
     let explanation = engine.explain();
     for (kind, errno) in gone {
-        let refusal =
-            explanation.refusals.iter().find(|refusal| (refusal.feature, refusal.errno) == (feature(*kind), *errno));
+        let refusal = explanation
+            .refusals
+            .iter()
+            .find(|refusal| (refusal.feature, refusal.errno) == (feature(*kind), *errno));
         let refusal = refusal.unwrap_or_else(|| panic!("{kind} is missing: {explanation}"));
-        assert!(!refusal.meaning.is_empty() && !refusal.mend.is_empty(), "{refusal}");
-        assert!(explanation.to_string().contains(&refusal.mend), "{explanation}");
+        assert!(!refusal.meaning.is_empty() && !refusal.fix.is_empty(), "{refusal}");
+        assert!(explanation.to_string().contains(&refusal.fix), "{explanation}");
         let error = Engine::builder().backend(*kind).build().map(drop).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(*errno), "{error}");
     }
@@ -299,11 +355,15 @@ fn a_filter_that_forbids_io_uring() {
 fn a_filter_that_leaves_threads_only() {
     leg("a_filter_that_leaves_threads_only", || {
         refuse(&[URING.as_slice(), &KAIO].concat(), libc::ENOSYS);
-        refused(BackendKind::Threads, &[(BackendKind::Uring, libc::ENOSYS), (BackendKind::Kaio, libc::ENOSYS)]);
+        refused(
+            BackendKind::Threads,
+            &[(BackendKind::Uring, libc::ENOSYS), (BackendKind::Kaio, libc::ENOSYS)],
+        );
     });
 }
 
-/// A filter may come when the engine is at work: for the thread that enters, which then finds the backend useless.
+/// A filter may come when the engine is at work: for the thread that enters, which then finds the
+/// backend useless.
 #[test]
 fn a_filter_that_comes_later() {
     in_child(
@@ -324,11 +384,17 @@ fn a_filter_that_comes_later() {
                 let (read, buffer) = block_on(file.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
                 assert!(read.unwrap() == PAGE && *buffer == *pattern(0, PAGE));
             }
-            let mut waiting: Vec<_> =
-                worlds.iter().map(|(_, _, _, pipe, _)| Box::pin(pipe.read_at(vec![0u8; 64], At::Cursor))).collect();
+            let mut waiting: Vec<_> = worlds
+                .iter()
+                .map(|(_, _, _, pipe, _)| Box::pin(pipe.read_at(vec![0u8; 64], Position::Current)))
+                .collect();
             waiting.iter_mut().for_each(|read| assert!(block_on(poll_immediate(read)).is_none()));
-            refuse(&[libc::SYS_io_uring_enter, libc::SYS_io_submit, libc::SYS_io_getevents], libc::EPERM);
-            for ((kind, (engine, _, file, ..)), waiting) in granted.iter().zip(&worlds).zip(waiting) {
+            refuse(
+                &[libc::SYS_io_uring_enter, libc::SYS_io_submit, libc::SYS_io_getevents],
+                libc::EPERM,
+            );
+            for ((kind, (engine, _, file, ..)), waiting) in granted.iter().zip(&worlds).zip(waiting)
+            {
                 let _watch = Watchdog::new(&format!("{kind} a_filter_that_comes_later"));
                 for number in 0..20 {
                     let room = AlignedBuffer::new(PAGE, PAGE);
@@ -344,7 +410,10 @@ fn a_filter_that_comes_later() {
                     let (read, buffer) = block_on(waiting);
                     assert_eq!((errno(read), buffer.len()), (libc::ECANCELED, 64));
                     let text = engine.explain().to_string();
-                    assert!(text.contains("EPERM") && text.contains("failed while it was in use"), "{text}");
+                    assert!(
+                        text.contains("EPERM") && text.contains("failed while it was in use"),
+                        "{text}"
+                    );
                 } else {
                     drop(waiting);
                 }
@@ -373,7 +442,8 @@ fn an_ordinary_user_with_little_lockable_memory() {
     });
 }
 
-/// With fewer and fewer descriptors to be had an engine is made and works, or says what is missing; and leaves none behind.
+/// With fewer and fewer descriptors to be had an engine is made and works, or says what is missing;
+/// and leaves none behind.
 #[test]
 fn no_descriptors_left() {
     leg("no_descriptors_left", || {
@@ -392,7 +462,12 @@ fn no_descriptors_left() {
         }
         let (mut made, mut without) = (0, 0);
         for free in 0..24 {
-            for kind in [None, Some(BackendKind::Uring), Some(BackendKind::Kaio), Some(BackendKind::Threads)] {
+            for kind in [
+                None,
+                Some(BackendKind::Uring),
+                Some(BackendKind::Kaio),
+                Some(BackendKind::Threads),
+            ] {
                 let builder = Engine::builder().shards(2).try_cached(false);
                 let builder = kind.into_iter().fold(builder, |builder, kind| builder.backend(kind));
                 match builder.build() {
@@ -400,13 +475,21 @@ fn no_descriptors_left() {
                         made += 1;
                         match read(&engine) {
                             Ok(bytes) => assert_eq!(bytes, 4),
-                            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free: {error}"),
+                            Err(error) => assert_eq!(
+                                error.raw_os_error(),
+                                Some(libc::EMFILE),
+                                "{free} free: {error}"
+                            ),
                         }
                         settled(&engine);
                     }
                     Err(error) => {
                         without += 1;
-                        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{free} free, {kind:?}: {error}");
+                        assert_eq!(
+                            error.raw_os_error(),
+                            Some(libc::EMFILE),
+                            "{free} free, {kind:?}: {error}"
+                        );
                     }
                 }
             }
@@ -418,19 +501,26 @@ fn no_descriptors_left() {
     });
 }
 
-/// The engine and a runtime were there before descriptors ran out: the engine's thread does what a task of the runtime cannot.
+/// The engine and a runtime were there before descriptors ran out: the engine's thread does what a
+/// task of the runtime cannot.
 #[test]
 fn no_descriptor_left_for_a_task() {
     leg("no_descriptor_left_for_a_task", || {
         for kind in granted() {
-            let engine = Engine::builder().backend(kind).shards(1).try_cached(false).build().unwrap();
-            let file = File::with_engine(std::fs::File::open("/proc/self/exe").unwrap().into(), &engine);
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let engine =
+                Engine::builder().backend(kind).shards(1).try_cached(false).build().unwrap();
+            let file =
+                File::with_engine(std::fs::File::open("/proc/self/exe").unwrap().into(), &engine);
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             // What the backend itself opens at its first use, it has.
             block_on(file.read_at(vec![0; 4], 0)).0.unwrap();
             block_on(file.sync_all()).unwrap();
             let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-            let none = libc::rlimit { rlim_cur: 3, rlim_max: before.maximum.unwrap_or(libc::RLIM_INFINITY) };
+            let none = libc::rlimit {
+                rlim_cur: 3,
+                rlim_max: before.maximum.unwrap_or(libc::RLIM_INFINITY),
+            };
             // SAFETY: the limit is a live value that is only read.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) }, 0);
             assert!(std::fs::File::open("/dev/null").is_err());
@@ -439,7 +529,8 @@ fn no_descriptor_left_for_a_task() {
                     assert_eq!(file.read_at(vec![0; 4], at * 4096).await.0.unwrap(), 4);
                 }
             });
-            let back = libc::rlimit { rlim_cur: before.current.unwrap_or(libc::RLIM_INFINITY), ..none };
+            let back =
+                libc::rlimit { rlim_cur: before.current.unwrap_or(libc::RLIM_INFINITY), ..none };
             // SAFETY: as above.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &back) }, 0);
             std::thread::sleep(MS);

@@ -1,16 +1,18 @@
-//! Several runtimes in one process, on one engine: driven, not driven, without I/O, inside one another, and gone.
+//! Several runtimes in one process, on one engine: driven, not driven, without I/O, inside one
+//! another, and gone.
 
 use crate::common::in_child;
 use crate::executor::{Bell, Executor};
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
 use crate::world::{
-    KINDS, MS, World, counts, descriptors_and_threads, direct, granted, pattern, put, scratch, settled, skip, wait_for,
+    KINDS, MS, World, counts, descriptors_and_threads, direct, granted, pattern, put, scratch,
+    settled, skip, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{AlignedBuffer, At, BackendKind, Engine, Reaping};
+use ringway::{AlignedBuffer, BackendKind, Engine, Position, Reaping};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
@@ -61,7 +63,8 @@ fn runtimes_of_every_kind_share_an_engine() {
     });
 }
 
-/// What each `#[tokio::test]` is: a runtime of its own, on the global engine, at the same time as others.
+/// What each `#[tokio::test]` is: a runtime of its own, on the global engine, at the same time as
+/// others.
 mod on_the_global_engine {
     use super::*;
 
@@ -96,8 +99,8 @@ mod on_the_global_engine {
     }
 }
 
-/// A runtime that nobody drives has promised to pick up completions. Others on the shard get theirs all the same, and so does who
-/// polls its futures elsewhere.
+/// A runtime that nobody drives has promised to pick up completions. Others on the shard get theirs
+/// all the same, and so does who polls its futures elsewhere.
 #[test]
 fn a_runtime_that_is_not_driven_holds_nobody_up() {
     on_each_backend("a_runtime_that_is_not_driven_holds_nobody_up", |kind| {
@@ -105,7 +108,9 @@ fn a_runtime_that_is_not_driven_holds_nobody_up() {
         let file = direct(&engine(kind), dir.path(), 16);
         let still = current_thread();
         let mut reads: Vec<_> = (0..64)
-            .map(|number| Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), number % 16 * PAGE as u64)))
+            .map(|number| {
+                Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), number % 16 * PAGE as u64))
+            })
             .collect();
         {
             let _inside = still.enter();
@@ -164,10 +169,12 @@ fn a_runtime_without_io() {
     on_each_backend("a_runtime_without_io", |kind| {
         let dir = scratch();
         for reaping in [Reaping::Automatic, Reaping::Thread] {
-            let engine = Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
+            let engine =
+                Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
             let file = direct(&engine, dir.path(), 16);
             Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 20));
-            let threads = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+            let threads =
+                Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
             let other = file.clone();
             threads.block_on(threads.spawn(async move { read_some(&other, 20).await })).unwrap();
             settled(&engine);
@@ -175,8 +182,8 @@ fn a_runtime_without_io() {
     });
 }
 
-/// A runtime without I/O is found out without a panic that anybody is told of: many programs have a panic hook that ends them.
-/// Afterwards the hook is the program's own again.
+/// A runtime without I/O is found out without a panic that anybody is told of: many programs have a
+/// panic hook that ends them. Afterwards the hook is the program's own again.
 #[test]
 fn a_runtime_without_io_disturbs_no_panic_hook() {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -195,18 +202,26 @@ fn a_runtime_without_io_disturbs_no_panic_hook() {
                 let before = TOLD.load(Ordering::Relaxed);
                 let dir = scratch();
                 let file = direct(&engine(kind), dir.path(), 16);
-                (0..50).for_each(|_| Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 1)));
+                (0..50).for_each(|_| {
+                    Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 1))
+                });
                 assert_eq!(TOLD.load(Ordering::Relaxed), before);
                 assert!(std::panic::catch_unwind(|| panic!("expected")).is_err());
                 assert_eq!(TOLD.load(Ordering::Relaxed) - before, 1);
-                let threads = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+                let threads =
+                    Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
                 let other = file.clone();
-                threads.block_on(threads.spawn(async move { read_some(&other, 20).await })).unwrap();
+                threads
+                    .block_on(threads.spawn(async move { read_some(&other, 20).await }))
+                    .unwrap();
                 // In a thread that panics, where hooks cannot be changed.
                 struct Reads(File);
                 impl Drop for Reads {
                     fn drop(&mut self) {
-                        Builder::new_current_thread().build().unwrap().block_on(read_some(&self.0, 3));
+                        Builder::new_current_thread()
+                            .build()
+                            .unwrap()
+                            .block_on(read_some(&self.0, 3));
                     }
                 }
                 let reads = Reads(file.clone());
@@ -225,7 +240,8 @@ fn a_runtime_without_io_disturbs_no_panic_hook() {
 fn a_runtime_that_is_known_to_have_io() {
     on_each_backend("a_runtime_that_is_known_to_have_io", |kind| {
         let dir = scratch();
-        let engine = Engine::builder().backend(kind).shards(1).reaping(Reaping::Runtime).build().unwrap();
+        let engine =
+            Engine::builder().backend(kind).shards(1).reaping(Reaping::Runtime).build().unwrap();
         let file = direct(&engine, dir.path(), 16);
         current_thread().block_on(read_some(&file, 20));
         block_on(read_some(&file, 20));
@@ -250,7 +266,9 @@ fn one_executor_inside_another() {
         let other = file.clone();
         let nested = runtime.spawn(async move {
             read_some(&other, 5).await;
-            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(read_some(&other, 20)));
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(read_some(&other, 20))
+            });
             tokio::task::block_in_place(|| smol::block_on(read_some(&other, 20)));
             read_some(&other, 5).await;
         });
@@ -267,7 +285,7 @@ fn a_future_outlives_the_runtime_that_polled_it() {
         for _ in 0..20 {
             let (reader, writer) = std::io::pipe().unwrap();
             let reader = File::with_engine(OwnedFd::from(reader), &engine);
-            let mut read = Box::pin(reader.read_at(vec![0; 4], At::Cursor));
+            let mut read = Box::pin(reader.read_at(vec![0; 4], Position::Current));
             let first = current_thread();
             first.block_on(async { assert!(poll_immediate(&mut read).await.is_none()) });
             drop(first);
@@ -292,8 +310,10 @@ fn a_runtime_is_dropped_with_operations_in_flight() {
             };
             for _ in 0..20 {
                 let (file, reader) = (file.clone(), reader.clone());
-                runtime.spawn(async move { join_all([read_some(&file, 1000), read_some(&file, 1000)]).await });
-                runtime.spawn(async move { reader.read_at(vec![0; 1], At::Cursor).await });
+                runtime.spawn(async move {
+                    join_all([read_some(&file, 1000), read_some(&file, 1000)]).await
+                });
+                runtime.spawn(async move { reader.read_at(vec![0; 1], Position::Current).await });
             }
             runtime.block_on(read_some(&file, 5));
             match round % 3 {
@@ -309,7 +329,8 @@ fn a_runtime_is_dropped_with_operations_in_flight() {
     });
 }
 
-/// Each test of a test suite makes a runtime: what they leave in an engine that outlives them must not add up.
+/// Each test of a test suite makes a runtime: what they leave in an engine that outlives them must
+/// not add up.
 #[test]
 fn runtimes_that_have_gone_leave_nothing_behind() {
     in_child(
@@ -323,13 +344,16 @@ fn runtimes_that_have_gone_leave_nothing_behind() {
                 (0..5).for_each(|_| round());
                 let before = descriptors_and_threads().0;
                 (0..100).for_each(|_| round());
-                wait_for("descriptors of runtimes that have gone", || descriptors_and_threads().0 <= before + 3);
+                wait_for("descriptors of runtimes that have gone", || {
+                    descriptors_and_threads().0 <= before + 3
+                });
             });
         },
     );
 }
 
-/// A program may poll the engine's descriptor and its own wake-ups in one `poll(2)`, and no other thread ever runs for it.
+/// A program may poll the engine's descriptor and its own wake-ups in one `poll(2)`, and no other
+/// thread ever runs for it.
 #[test]
 fn an_engine_that_is_reaped_by_hand_has_no_thread() {
     in_child(
@@ -337,7 +361,8 @@ fn an_engine_that_is_reaped_by_hand_has_no_thread() {
         |_| {},
         || {
             for kind in KINDS {
-                if let Err(error) = Engine::builder().backend(kind).reaping(Reaping::ByHand).build() {
+                if let Err(error) = Engine::builder().backend(kind).reaping(Reaping::Manual).build()
+                {
                     skip(&format!("{kind}: {error}"));
                     continue;
                 }
@@ -349,7 +374,9 @@ fn an_engine_that_is_reaped_by_hand_has_no_thread() {
                 });
                 // (There are workers of the kernel's, `iou-wrk`, that the ring has.)
                 let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-                let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+                let names = tasks.filter_map(|task| {
+                    std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+                });
                 assert!(names.into_iter().all(|name| name.trim() != "ringway"));
                 // A descriptor that is readable is a hint; without work it does not stay so.
                 let bell = Bell::new();
@@ -378,7 +405,13 @@ fn several_threads_may_reap() {
             block_on(async {
                 let path = world.path("file");
                 std::fs::write(&path, pattern(0, 16 * PAGE)).unwrap();
-                let file = OpenOptions::new().read(true).direct(true).engine(&world.engine).open(&path).await.unwrap();
+                let file = OpenOptions::new()
+                    .read(true)
+                    .direct(true)
+                    .engine(&world.engine)
+                    .open(&path)
+                    .await
+                    .unwrap();
                 read_some(&file, 100).await;
             });
             over.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The end: engines, files and futures dropped in every order, with and without operations in flight. Nothing hangs, and
-//! descriptors and threads are as many as before.
+//! The end: engines, files and futures dropped in every order, with and without operations in
+//! flight. Nothing hangs, and descriptors and threads are as many as before.
 
 use crate::common::in_child;
 use crate::guarded::{PAGE, Pages};
@@ -8,7 +8,7 @@ use crate::world::{MS, descriptors_and_threads, direct, granted, pattern, scratc
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::File;
-use ringway::{At, BackendKind, Block, Engine, Reaping};
+use ringway::{BackendKind, Block, Engine, Position, Reaping};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -40,8 +40,9 @@ impl Parts {
     fn leave_some_in_flight(&self) {
         block_on(async {
             for number in 0..20 {
-                let mut storage = Box::pin(self.file.read_at(self.pages.lend(), number % 16 * PAGE as u64));
-                let mut pipe = Box::pin(self.pipe.0.read_at(self.pages.lend(), At::Cursor));
+                let mut storage =
+                    Box::pin(self.file.read_at(self.pages.lend(), number % 16 * PAGE as u64));
+                let mut pipe = Box::pin(self.pipe.0.read_at(self.pages.lend(), Position::Current));
                 _ = poll_immediate(&mut storage).await;
                 assert!(poll_immediate(&mut pipe).await.is_none());
             }
@@ -57,23 +58,27 @@ fn as_before(name: &'static str, round: impl Fn(BackendKind, Reaping, &Path) -> 
         || {
             let dir = scratch();
             for kind in granted() {
-                for reaping in [Reaping::Automatic, Reaping::Thread, Reaping::ByHand] {
+                for reaping in [Reaping::Automatic, Reaping::Thread, Reaping::Manual] {
                     let _watch = Watchdog::new(&format!("{kind} {reaping:?} {name}"));
                     round(kind, reaping, dir.path());
                     wait_for("the first round to be over", || descriptors_and_threads().1 <= 3);
                     let before = descriptors_and_threads();
                     for _ in 0..5 {
                         if let Some(pages) = round(kind, reaping, dir.path()) {
-                            // Cancelled, waited for and freed; and after that nobody writes to them.
+                            // Cancelled, waited for and freed; and after that nobody writes to
+                            // them.
                             wait_for("every buffer", || pages.tally().0 == 0);
                             std::thread::sleep(20 * MS);
                             pages.inspect(Duration::ZERO);
                         }
                     }
-                    wait_for(&format!("descriptors and threads: {before:?}, {kind} {reaping:?}"), || {
-                        let now = descriptors_and_threads();
-                        now.0 <= before.0 && now.1 <= before.1
-                    });
+                    wait_for(
+                        &format!("descriptors and threads: {before:?}, {kind} {reaping:?}"),
+                        || {
+                            let now = descriptors_and_threads();
+                            now.0 <= before.0 && now.1 <= before.1
+                        },
+                    );
                 }
             }
         },
@@ -94,7 +99,7 @@ fn an_engine_before_its_files() {
         let parts = Parts::new(kind, reaping, dir);
         drop(parts.engine);
         // The files have it still.
-        if reaping != Reaping::ByHand {
+        if reaping != Reaping::Manual {
             assert_eq!(block_on(parts.file.read(5..9)).unwrap()[..], pattern(5, 4));
         }
         assert_eq!(parts.file.engine().backend(), kind);
@@ -128,7 +133,11 @@ fn everything_with_operations_in_flight() {
 #[test]
 fn in_a_runtime_that_goes_first() {
     as_before("in_a_runtime_that_goes_first", |kind, reaping, dir| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let parts = Parts::new(kind, reaping, dir);
         let pages = parts.pages.clone();
         runtime.block_on(async { parts.leave_some_in_flight() });
@@ -146,12 +155,16 @@ fn in_a_runtime_that_goes_first() {
 #[test]
 fn in_a_task() {
     as_before("in_a_task", |kind, reaping, dir| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let parts = Parts::new(kind, reaping, dir);
         let pages = parts.pages.clone();
         let task = runtime.spawn(async move {
             parts.leave_some_in_flight();
-            parts.pipe.0.read_at(vec![0; 1], At::Cursor).await.0
+            parts.pipe.0.read_at(vec![0; 1], Position::Current).await.0
         });
         std::thread::sleep(MS);
         task.abort();

@@ -1,13 +1,15 @@
 //! The cancel storm: a thousand tasks that drop their reads and writes at random moments.
 //!
-//! It comes in waves. In a wave each task does one thing after the other: reads and writes of a file on disk, direct and buffered,
-//! and reads of a pipe; each is waited for, given up after a random time or number of polls, or aborted with its task. After a wave
-//! nothing may be left in flight, and the file must hold what it was told: every block whose write was reported has what was written;
-//! a block whose write was given up has, in each of its sectors, that or what was there before. No buffer is written to after
-//! it was freed. And at any moment pushed = delivered + orphaned + in flight.
+//! It comes in waves. In a wave each task does one thing after the other: reads and writes of a
+//! file on disk, direct and buffered, and reads of a pipe; each is waited for, given up after a
+//! random time or number of polls, or aborted with its task. After a wave nothing may be left in
+//! flight, and the file must hold what it was told: every block whose write was reported has what
+//! was written; a block whose write was given up has, in each of its sectors, that or what was
+//! there before. No buffer is written to after it was freed. And at any moment pushed = delivered +
+//! orphaned + in flight.
 //!
-//! `RINGWAY_STORM=60 cargo test -p ringway --test trust storm` has it last a minute on each backend; `RINGWAY_SEED` repeats the
-//! decisions of a run, though not its timing.
+//! `RINGWAY_STORM=60 cargo test -p ringway --test trust storm` has it last a minute on each
+//! backend; `RINGWAY_SEED` repeats the decisions of a run, though not its timing.
 
 use crate::guarded::{PAGE, Pages};
 use crate::watchdog::{PATIENCE, Watchdog};
@@ -15,7 +17,7 @@ use crate::world::{MS, counts, is_granted, pattern, scratch, settled};
 use fastrand::Rng;
 use futures::future::{Either, poll_immediate, select};
 use ringway::fs::{File, OpenOptions};
-use ringway::{At, BackendKind, Engine};
+use ringway::{BackendKind, Engine, Position};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
@@ -109,7 +111,8 @@ impl Storm {
             [true, false].map(|direct| {
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).direct(direct).engine(&engine);
-                futures::executor::block_on(options.open(&path)).expect("the target directory is on a disk")
+                futures::executor::block_on(options.open(&path))
+                    .expect("the target directory is on a disk")
             })
         };
         let (reader, writer) = std::io::pipe().unwrap();
@@ -138,8 +141,13 @@ impl Storm {
                 0 => {
                     // Nothing is ever written to it: it is dropped, sooner or later.
                     let fate = if let Fate::Awaited = fate { Fate::Time(MS) } else { fate };
-                    let read = meet(self.pipe.read_at(self.pages.lend(), At::Cursor), fate).await;
-                    assert!(read.is_none(), "an empty pipe was read: {:?}", read.map(|(read, _)| read));
+                    let read =
+                        meet(self.pipe.read_at(self.pages.lend(), Position::Current), fate).await;
+                    assert!(
+                        read.is_none(),
+                        "an empty pipe was read: {:?}",
+                        read.map(|(read, _)| read)
+                    );
                     true
                 }
                 1 => meet(self.files[0].sync_data(), fate).await.map(Result::unwrap).is_none(),
@@ -154,8 +162,9 @@ impl Storm {
         let at = rng.u64(..256) * PAGE as u64;
         match rng.u32(..3) {
             0 => {
-                let ranges: Vec<_> =
-                    (0..rng.u64(1..6)).map(|page| page * 40_000 + at % 997..page * 40_000 + 2000).collect();
+                let ranges: Vec<_> = (0..rng.u64(1..6))
+                    .map(|page| page * 40_000 + at % 997..page * 40_000 + 2000)
+                    .collect();
                 let parts = meet(self.still[0].read_ranges(&ranges), fate).await;
                 let Some(parts) = parts else { return true };
                 for (part, range) in parts.unwrap().iter().zip(&ranges) {
@@ -166,10 +175,14 @@ impl Storm {
                 }
             }
             file => {
-                let read = meet(self.still[file as usize - 1].read_at(self.pages.lend(), at), fate).await;
+                let read =
+                    meet(self.still[file as usize - 1].read_at(self.pages.lend(), at), fate).await;
                 let Some((read, buffer)) = read else { return true };
                 assert_eq!(read.unwrap(), PAGE);
-                assert!(buffer.as_slice() == &self.pattern[at as usize..][..PAGE], "a read has other bytes");
+                assert!(
+                    buffer.as_slice() == &self.pattern[at as usize..][..PAGE],
+                    "a read has other bytes"
+                );
             }
         }
         false
@@ -178,7 +191,8 @@ impl Storm {
     async fn write(&self, task: usize, rng: &mut Rng, fate: Fate) -> bool {
         let block = rng.usize(..BLOCKS);
         if self.blocks[task].lock().unwrap()[block].attempted.is_some() {
-            // A write that was given up may come late: this block is left alone until the wave is over.
+            // A write that was given up may come late: this block is left alone until the wave is
+            // over.
             return false;
         }
         let write = self.writes.fetch_add(1, Ordering::Relaxed);
@@ -187,9 +201,12 @@ impl Storm {
         buffer.as_mut_slice().unwrap().copy_from_slice(&content(place, write));
         // Before it begins, for the task may be aborted at any moment.
         self.blocks[task].lock().unwrap()[block].attempted = Some(write);
-        // A block is written directly by some tasks and through the cache by others, never both ways at a time.
+        // A block is written directly by some tasks and through the cache by others, never both
+        // ways at a time.
         let file = &self.files[task % 2];
-        let Some((written, back)) = meet(file.write_all_at(buffer, (place * PAGE) as u64), fate).await else {
+        let Some((written, back)) =
+            meet(file.write_all_at(buffer, (place * PAGE) as u64), fate).await
+        else {
             return true;
         };
         written.unwrap();
@@ -201,7 +218,11 @@ impl Storm {
     /// A wave, in runtimes of its own, one of which is dropped as it is.
     fn wave(self: &Arc<Self>, rng: &mut Rng) {
         self.over.store(false, Ordering::Relaxed);
-        let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let tasks: Vec<_> = (0..TASKS)
             .map(|task| {
@@ -239,7 +260,8 @@ impl Storm {
     fn check(&self) {
         self.pages.inspect(Duration::ZERO);
         assert_eq!(self.pages.tally().0, 0, "buffers are left over");
-        let file = rustix::io::fcntl_dupfd_cloexec(&self.files[1], 0).map(std::fs::File::from).unwrap();
+        let file =
+            rustix::io::fcntl_dupfd_cloexec(&self.files[1], 0).map(std::fs::File::from).unwrap();
         let mut found = vec![0; BLOCKS * PAGE];
         for (task, blocks) in self.blocks.iter().enumerate() {
             file.read_exact_at(&mut found, (task * BLOCKS * PAGE) as u64).unwrap();
@@ -248,19 +270,26 @@ impl Storm {
                 let found = &found[number * PAGE..][..PAGE];
                 let is = |write: u64| found == content(place, write);
                 match block.attempted {
-                    None => assert!(is(block.written), "block {place} has not what was reported written: {block:?}"),
+                    None => assert!(
+                        is(block.written),
+                        "block {place} has not what was reported written: {block:?}"
+                    ),
                     Some(attempted) if is(attempted) => block.written = attempted,
                     Some(_) if is(block.written) => {}
                     Some(attempted) => {
-                        // Torn: sector by sector one or the other. It is written anew, to have one content again.
+                        // Torn: sector by sector one or the other. It is written anew, to have one
+                        // content again.
                         for (at, sector) in found.chunks(SECTOR).enumerate() {
-                            let of = |write: u64| content(place, write)[at * SECTOR..][..SECTOR] == *sector;
+                            let of = |write: u64| {
+                                content(place, write)[at * SECTOR..][..SECTOR] == *sector
+                            };
                             assert!(
                                 of(block.written) || of(attempted),
                                 "block {place} has what nobody wrote: {block:?}"
                             );
                         }
-                        file.write_all_at(&content(place, attempted), (place * PAGE) as u64).unwrap();
+                        file.write_all_at(&content(place, attempted), (place * PAGE) as u64)
+                            .unwrap();
                         block.written = attempted;
                     }
                 }
@@ -278,7 +307,8 @@ fn storm(kind: BackendKind) {
     let seed = number("RINGWAY_SEED").unwrap_or_else(|| fastrand::u64(..));
     let lasts = number("RINGWAY_STORM").map_or(WAVE, Duration::from_secs);
     println!("{kind}: RINGWAY_SEED={seed}");
-    let _watch = Watchdog::lasting(&format!("{kind} storm, RINGWAY_SEED={seed}"), lasts + 2 * PATIENCE);
+    let _watch =
+        Watchdog::lasting(&format!("{kind} storm, RINGWAY_SEED={seed}"), lasts + 2 * PATIENCE);
     let dir = scratch();
     let storm = Arc::new(Storm::new(kind, &dir));
     let mut rng = Rng::with_seed(seed);
@@ -294,7 +324,10 @@ fn storm(kind: BackendKind) {
             break (counts, given_up);
         }
     };
-    println!("{kind}: {waves} waves, {counts:?}, {given_up} given up, buffers {:?}", storm.pages.tally());
+    println!(
+        "{kind}: {waves} waves, {counts:?}, {given_up} given up, buffers {:?}",
+        storm.pages.tally()
+    );
 }
 
 #[test]

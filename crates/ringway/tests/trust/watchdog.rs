@@ -22,7 +22,9 @@ impl Watchdog {
 
     pub fn lasting(name: &str, patience: Duration) -> Self {
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| _ = std::thread::Builder::new().name("watchdog".into()).spawn(watch).unwrap());
+        ONCE.call_once(|| {
+            _ = std::thread::Builder::new().name("watchdog".into()).spawn(watch).unwrap()
+        });
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let number = running.last_key_value().map_or(0, |(last, _)| last + 1);
         running.insert(number, (name.to_owned(), Instant::now() + patience));

@@ -1,4 +1,5 @@
-//! What a case is given: the backend and the executor that it runs on, an engine for them, and places for its files.
+//! What a case is given: the backend and the executor that it runs on, an engine for them, and
+//! places for its files.
 
 use crate::executor::{Executor, Spawned};
 use crate::guarded::PAGE;
@@ -52,7 +53,11 @@ pub struct World {
 
 impl World {
     /// A world of its own, with an engine by `change` of the usual one.
-    pub fn new(kind: BackendKind, executor: Executor, change: fn(EngineBuilder) -> EngineBuilder) -> Self {
+    pub fn new(
+        kind: BackendKind,
+        executor: Executor,
+        change: fn(EngineBuilder) -> EngineBuilder,
+    ) -> Self {
         // More than one shard, so that what a thread begins is found by another.
         let builder = Engine::builder().shards(2).backend(kind).reaping(executor.reaping());
         let engine = change(builder).build().unwrap();
@@ -107,7 +112,8 @@ pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// A file of this many pages with the [`pattern`] in it, open for direct I/O, so that every read is an operation.
+/// A file of this many pages with the [`pattern`] in it, open for direct I/O, so that every read is
+/// an operation.
 pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     let path = dir.join("direct");
     fs::write(&path, pattern(0, pages * PAGE)).unwrap();
@@ -178,8 +184,14 @@ pub fn put(mut writer: &std::io::PipeWriter, content: &[u8]) {
 
 /// Makes a FIFO.
 pub fn fifo(path: &Path) {
-    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
 }
 
 /// Whether a FIFO is open for reading anywhere.

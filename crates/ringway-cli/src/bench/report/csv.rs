@@ -218,7 +218,11 @@ fn line(fields: impl Iterator<Item = String>) -> String {
 }
 
 fn quote(field: String) -> String {
-    if field.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field }
+    if field.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +233,8 @@ mod tests {
 
     /// The rows, read by a reader that is not ours.
     fn read(text: &str) -> Vec<Vec<String>> {
-        let mut reader = ::csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+        let mut reader =
+            ::csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
         reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect()
     }
 

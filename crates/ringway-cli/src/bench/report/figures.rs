@@ -139,10 +139,14 @@ pub(super) struct Group<'a> {
 /// Put the cells together that can be compared. `along` is the setting that may differ within a
 /// group.
 pub(super) fn groups(report: &Report, along: Setting) -> Vec<Group<'_>> {
-    let common: Vec<Setting> = Setting::ALL.into_iter().filter(|&setting| setting != along).collect();
+    let common: Vec<Setting> =
+        Setting::ALL.into_iter().filter(|&setting| setting != along).collect();
     // A target that is the same everywhere is named once, above the report.
-    let said: Vec<Setting> =
-        common.iter().copied().filter(|&setting| setting != Setting::Target || setting.varies(report)).collect();
+    let said: Vec<Setting> = common
+        .iter()
+        .copied()
+        .filter(|&setting| setting != Setting::Target || setting.varies(report))
+        .collect();
 
     let mut groups: Vec<(Vec<String>, Group)> = Vec::new();
     for cell in &report.cells {
@@ -157,7 +161,10 @@ pub(super) fn groups(report: &Report, along: Setting) -> Vec<Group<'_>> {
         // Two sections of a job file may ask for the same thing; their names tell them apart.
         let twin = |other: &&Contender| {
             other.label == plain
-                && other.cells.iter().any(|seen| along.short(&seen.workload) == along.short(&cell.workload))
+                && other
+                    .cells
+                    .iter()
+                    .any(|seen| along.short(&seen.workload) == along.short(&cell.workload))
         };
         let label = match group.contenders.iter().find(twin) {
             Some(_) => format!("{plain} ({})", words::clean(&cell.workload.name)),
@@ -190,7 +197,10 @@ mod tests {
         assert_eq!(spread(&[100.0]).percent(), None);
         assert!(a.equals(&spread(&[119.0, 125.0, 130.0])), "overlap");
         assert!(!a.equals(&spread(&[121.0, 131.0, 132.0])), "apart");
-        assert!(spread(&[100.0, 100.0, 100.0]).equals(&spread(&[90.0, 99.9, 99.9])), "closer than its runs");
+        assert!(
+            spread(&[100.0, 100.0, 100.0]).equals(&spread(&[90.0, 99.9, 99.9])),
+            "closer than its runs"
+        );
         assert!(spread(&[100.0, 100.0]).equals(&spread(&[101.9, 101.9])), "not worth a word");
         assert!(!spread(&[100.0, 100.0]).equals(&spread(&[103.0, 103.0])));
     }
@@ -221,7 +231,11 @@ mod tests {
         report.cells.push(twin);
         let groups = groups(&report, Setting::Depth);
         let labels: Vec<&str> = groups[0].contenders.iter().map(|c| c.label.as_str()).collect();
-        assert_eq!(labels.iter().filter(|label| label.ends_with("(again)")).count(), 1, "{labels:?}");
+        assert_eq!(
+            labels.iter().filter(|label| label.ends_with("(again)")).count(),
+            1,
+            "{labels:?}"
+        );
     }
 
     #[test]

@@ -67,18 +67,22 @@ impl Grid {
         let mut caption: Vec<String> = Vec::new();
         if let Some(first) = report.cells.first() {
             // The target is among the machine's remarks.
-            let shared: Vec<Setting> = shared.into_iter().filter(|&s| s != Setting::Target).collect();
+            let shared: Vec<Setting> =
+                shared.into_iter().filter(|&s| s != Setting::Target).collect();
             caption.push(words::phrase(&first.workload, &shared));
         }
 
         let mut columns = setting_columns(&sources, &shown);
         for mut column in figure_columns(&sources) {
-            let figures = column.texts.iter().zip(&sources).filter(|(_, source)| source.row == Row::Cell);
+            let figures =
+                column.texts.iter().zip(&sources).filter(|(_, source)| source.row == Row::Cell);
             let mut texts = figures.map(|(text, _)| text);
             let first = texts.next().cloned().unwrap_or_default();
             let same = texts.all(|text| *text == first);
             match column.heading.as_str() {
-                "requests" if same && !first.is_empty() => caption.push(format!("{first} requests")),
+                "requests" if same && !first.is_empty() => {
+                    caption.push(format!("{first} requests"))
+                }
                 "real" if same && !first.is_empty() => caption.push(first),
                 _ if same && (first.is_empty() || first == ABSENT) => {}
                 _ => {
@@ -90,7 +94,10 @@ impl Grid {
         caption.retain(|part| !part.is_empty());
 
         Self {
-            captions: [caption.join(", ")].into_iter().chain(explanations(report, &columns)).collect(),
+            captions: [caption.join(", ")]
+                .into_iter()
+                .chain(explanations(report, &columns))
+                .collect(),
             columns,
             rows: sources.into_iter().map(|source| source.row).collect(),
             notes: notes(report),
@@ -121,9 +128,13 @@ fn setting_columns(sources: &[Source], shown: &[Setting]) -> Vec<Column> {
         setting: true,
         texts: sources
             .iter()
-            .map(
-                |source| if source.part.is_some() { String::new() } else { words::clean(&text(&source.cell.workload)) },
-            )
+            .map(|source| {
+                if source.part.is_some() {
+                    String::new()
+                } else {
+                    words::clean(&text(&source.cell.workload))
+                }
+            })
             .collect(),
     };
     let mut backends = column("backend", &words::contender);
@@ -152,18 +163,20 @@ fn setting_columns(sources: &[Source], shown: &[Setting]) -> Vec<Column> {
 fn figure_columns(sources: &[Source]) -> Vec<Column> {
     let mut columns = Vec::new();
     // A figure of the whole cell and, where it can be split, of one direction.
-    let mut add =
-        |band, heading: &str, of: &dyn Fn(&Figures) -> String, part: &dyn Fn(&Figures, &Direction) -> String| {
-            let texts = sources
-                .iter()
-                .map(|source| match (source.figures, source.part) {
-                    (None, _) => String::new(),
-                    (Some(figures), None) => of(figures),
-                    (Some(figures), Some((_, direction))) => part(figures, direction),
-                })
-                .collect();
-            columns.push(Column { band, heading: heading.to_owned(), setting: false, texts });
-        };
+    let mut add = |band,
+                   heading: &str,
+                   of: &dyn Fn(&Figures) -> String,
+                   part: &dyn Fn(&Figures, &Direction) -> String| {
+        let texts = sources
+            .iter()
+            .map(|source| match (source.figures, source.part) {
+                (None, _) => String::new(),
+                (Some(figures), None) => of(figures),
+                (Some(figures), Some((_, direction))) => part(figures, direction),
+            })
+            .collect();
+        columns.push(Column { band, heading: heading.to_owned(), setting: false, texts });
+    };
     let whole = |_: &Figures, _: &Direction| String::new();
 
     add("", "requests", &|f| words::rate(f.run.ops() as f64), &|_, d| words::rate(d.ops as f64));
@@ -181,7 +194,9 @@ fn figure_columns(sources: &[Source]) -> Vec<Column> {
     add("", "MB/s", &|f| megabytes(f.bytes_per_second()), &|f, d| {
         if d.bytes > 0 { megabytes(d.bytes as f64 / seconds(f)) } else { String::new() }
     });
-    for (heading, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)] {
+    for (heading, percent) in
+        [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)]
+    {
         let of = |histogram: &hdrhistogram::Histogram<u64>| {
             if histogram.is_empty() {
                 return ABSENT.to_owned();
@@ -195,9 +210,20 @@ fn figure_columns(sources: &[Source]) -> Vec<Column> {
     add("per op", "ctx sw", &|f| per_op(Some(f.context_switches())), &whole);
 
     let helper = |shown: bool, text: String| if shown { text } else { String::new() };
-    add("helpers", "sqpoll", &|f| helper(!f.run.usage.sqpoll.is_zero(), words::duration(f.run.usage.sqpoll)), &whole);
-    add("helpers", "io-wq", &|f| helper(!f.run.usage.io_wq.is_zero(), words::duration(f.run.usage.io_wq)), &whole);
-    let workers = |f: &Figures| helper(f.run.usage.io_wq_workers > 0, f.run.usage.io_wq_workers.to_string());
+    add(
+        "helpers",
+        "sqpoll",
+        &|f| helper(!f.run.usage.sqpoll.is_zero(), words::duration(f.run.usage.sqpoll)),
+        &whole,
+    );
+    add(
+        "helpers",
+        "io-wq",
+        &|f| helper(!f.run.usage.io_wq.is_zero(), words::duration(f.run.usage.io_wq)),
+        &whole,
+    );
+    let workers =
+        |f: &Figures| helper(f.run.usage.io_wq_workers > 0, f.run.usage.io_wq_workers.to_string());
     add("helpers", "workers", &workers, &whole);
     columns
 }
@@ -208,14 +234,17 @@ fn explanations(report: &Report, columns: &[Column]) -> Vec<String> {
     let runs = || report.cells.iter().map(|cell| cell.runs.len()).filter(|&runs| runs > 0);
     let (least, most) = (runs().min().unwrap_or(0), runs().max().unwrap_or(0));
     if most > 1 {
-        let of = if least == most { format!("{most} runs") } else { format!("{least} to {most} runs") };
+        let of =
+            if least == most { format!("{most} runs") } else { format!("{least} to {most} runs") };
         said.push(format!(
             "Each row is the median of {of}; spread is half the way from the slowest to the fastest, in percent of ops/s."
         ));
     }
     let has = |heading: &str| columns.iter().any(|column| column.heading == heading);
     if has("cpu") {
-        said.push("CPU time is user and system time of all threads, kernel helpers included.".to_owned());
+        said.push(
+            "CPU time is user and system time of all threads, kernel helpers included.".to_owned(),
+        );
     }
     if report.cells.iter().any(|cell| words::is_mixed(cell.workload.access)) {
         said.push(
@@ -224,7 +253,9 @@ fn explanations(report: &Report, columns: &[Column]) -> Vec<String> {
         );
     }
     if report.cells.iter().any(|cell| cell.workload.rate.is_some()) {
-        said.push("At a fixed rate the latency counts from the scheduled start of a request.".to_owned());
+        said.push(
+            "At a fixed rate the latency counts from the scheduled start of a request.".to_owned(),
+        );
     }
     said
 }
@@ -232,5 +263,8 @@ fn explanations(report: &Report, columns: &[Column]) -> Vec<String> {
 /// Notes of the cells that ran; the others show theirs in their row.
 fn notes(report: &Report) -> Vec<String> {
     let ran = report.cells.iter().filter(|cell| Figures::new(cell).is_some());
-    words::notes(ran).into_iter().map(|(note, cells)| format!("{}: {note}", words::cells(report, &cells))).collect()
+    words::notes(ran)
+        .into_iter()
+        .map(|(note, cells)| format!("{}: {note}", words::cells(report, &cells)))
+        .collect()
 }

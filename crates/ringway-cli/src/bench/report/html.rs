@@ -48,7 +48,9 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
     let mut out = String::new();
     out.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
-    out.push_str("<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>ringway bench</title>\n");
+    out.push_str(
+        "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>ringway bench</title>\n",
+    );
     out.push_str(&format!("<style>\n{STYLE}</style>\n</head>\n<body>\n"));
     let machine = words::machine(&report.machine);
     out.push_str(&format!(
@@ -65,7 +67,10 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
     }
     out.push_str("</ul>\n");
     if !report.command.is_empty() {
-        out.push_str(&format!("<pre class=\"scroll\"><code>{}</code></pre>\n", escape(&report.command)));
+        out.push_str(&format!(
+            "<pre class=\"scroll\"><code>{}</code></pre>\n",
+            escape(&report.command)
+        ));
     }
     out.push_str(&format!(
         "</section>\n</main>\n<footer>Made by ringway {} on {}.</footer>\n</body>\n</html>\n",
@@ -81,14 +86,17 @@ fn verdict(report: &Report) -> String {
         "<section class=\"verdict\">\n<h2>Verdict</h2>\n<p class=\"summary\">{}</p>\n",
         escape(&verdict.summary)
     );
-    let items =
-        |lines: &[String]| -> String { lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect() };
+    let items = |lines: &[String]| -> String {
+        lines.iter().map(|line| format!("<li>{}</li>\n", escape(line))).collect()
+    };
     let fold = verdict.groups.len() > OPEN_ANSWERS;
     for answer in &verdict.groups {
         out.push_str(&format!("<h3>{}</h3>\n", escape(&capital(&answer.title))));
         let (choice, reasons) = (escape(&answer.choice), items(&answer.reasons));
         if fold {
-            out.push_str(&format!("<details>\n<summary>{choice}</summary>\n<ul>\n{reasons}</ul>\n</details>\n"));
+            out.push_str(&format!(
+                "<details>\n<summary>{choice}</summary>\n<ul>\n{reasons}</ul>\n</details>\n"
+            ));
             continue;
         }
         if answer.choice != verdict.summary {
@@ -142,7 +150,9 @@ fn plots(report: &Report) -> String {
     let groups = groups(report, axis);
     // A contender has one colour on the whole page.
     let mut styles: Vec<&str> = Vec::new();
-    for contender in groups.iter().flat_map(|group| &group.contenders).filter(|contender| !contender.is_null()) {
+    for contender in
+        groups.iter().flat_map(|group| &group.contenders).filter(|contender| !contender.is_null())
+    {
         if !styles.contains(&contender.label.as_str()) {
             styles.push(&contender.label);
         }
@@ -156,7 +166,8 @@ fn group_plots(group: &Group, axis: Setting, styles: &[&str], fold: bool) -> Str
         .contenders
         .iter()
         .map(|contender| {
-            let mut figures: Vec<Figures> = contender.cells.iter().filter_map(|cell| Figures::new(cell)).collect();
+            let mut figures: Vec<Figures> =
+                contender.cells.iter().filter_map(|cell| Figures::new(cell)).collect();
             figures.sort_by(|a, b| along(axis, a).0.total_cmp(&along(axis, b).0));
             let style = styles.iter().position(|label| *label == contender.label).unwrap_or(0);
             Line { label: &contender.label, style, null: contender.is_null(), figures }
@@ -178,7 +189,11 @@ fn group_plots(group: &Group, axis: Setting, styles: &[&str], fold: bool) -> Str
         _ => "queue depth",
     };
     let one_place = places.len() == 1;
-    let title = if one_place { format!("{}, {axis_name} {}", group.title, places[0].1) } else { group.title.clone() };
+    let title = if one_place {
+        format!("{}, {axis_name} {}", group.title, places[0].1)
+    } else {
+        group.title.clone()
+    };
     let mut out = format!("<section>\n<h2>{}</h2>\n", escape(&capital(&title)));
     // Bars have their names beside them.
     if lines.len() > 1 && !one_place {
@@ -196,7 +211,9 @@ fn group_plots(group: &Group, axis: Setting, styles: &[&str], fold: bool) -> Str
         let scale = speed(figures) / figures.ops.value;
         (figures.ops.runs > 1).then_some((figures.ops.low * scale, figures.ops.high * scale))
     };
-    let cost_range = |figures: &Figures| (figures.cpu_us.runs > 1).then_some((figures.cpu_us.low, figures.cpu_us.high));
+    let cost_range = |figures: &Figures| {
+        (figures.cpu_us.runs > 1).then_some((figures.cpu_us.low, figures.cpu_us.high))
+    };
     let cost = |figures: &Figures| figures.cpu_us.value;
     let speed_text = |figures: &Figures| {
         let spread = figures.ops.percent().map(|percent| format!(" {percent}")).unwrap_or_default();
@@ -311,15 +328,22 @@ fn latency(
             let series = real
                 .iter()
                 .filter_map(|line| {
-                    let figures = line.figures.iter().find(|figures| along(axis, figures).0 == *x)?;
+                    let figures =
+                        line.figures.iter().find(|figures| along(axis, figures).0 == *x)?;
                     let points = latency_points(line.label, figures);
-                    (!points.is_empty()).then(|| Series { label: name(line), style: style(line), points })
+                    (!points.is_empty()).then(|| Series {
+                        label: name(line),
+                        style: style(line),
+                        points,
+                    })
                 })
                 .collect();
             (place.as_str(), series)
         })
         .collect();
-    let Some(range) = plot::extent(plots.iter().flat_map(|(_, series)| series)) else { return String::new() };
+    let Some(range) = plot::extent(plots.iter().flat_map(|(_, series)| series)) else {
+        return String::new();
+    };
 
     let small = plots.len() > 2;
     let open = if fold { "" } else { " open=\"open\"" };
@@ -362,7 +386,9 @@ fn latency_points(label: &str, figures: &Figures) -> Vec<Point> {
     PERCENTILES
         .iter()
         // A percentile beyond the last sample would only show the greatest again.
-        .filter(|(percent, _)| samples * (100.0 - percent) / 100.0 >= 1.0 || (*percent == 50.0 && samples > 0.0))
+        .filter(|(percent, _)| {
+            samples * (100.0 - percent) / 100.0 >= 1.0 || (*percent == 50.0 && samples > 0.0)
+        })
         .map(|(percent, _)| {
             let ns = figures.latency.value_at_percentile(*percent) as f64;
             Point {
@@ -396,7 +422,9 @@ fn hover(label: &str, axis_name: &str, axis: Setting, figures: &Figures) -> Stri
         String::new()
     };
     let latency = match (figures.percentile(50.0), figures.percentile(99.0)) {
-        (Some(p50), Some(p99)) => format!("\np50 {}, p99 {}", nanoseconds(p50 as f64), nanoseconds(p99 as f64)),
+        (Some(p50), Some(p99)) => {
+            format!("\np50 {}, p99 {}", nanoseconds(p50 as f64), nanoseconds(p99 as f64))
+        }
         _ => String::new(),
     };
     format!(
@@ -494,7 +522,8 @@ fn table(report: &Report) -> String {
     }
     out.push_str("</tbody>\n</table>\n</div>\n");
     if !grid.notes.is_empty() {
-        let notes: String = grid.notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+        let notes: String =
+            grid.notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
         out.push_str(&format!("<ul class=\"notes\">\n{notes}</ul>\n"));
     }
     out.push_str("</section>\n");
@@ -518,11 +547,14 @@ mod tests {
     /// The page as a tree: it is written so that an XML parser, which forgives nothing, reads it.
     fn parse(page: &str) -> Document<'_> {
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-        Document::parse_with_options(page, options).unwrap_or_else(|error| panic!("{error}\n{page}"))
+        Document::parse_with_options(page, options)
+            .unwrap_or_else(|error| panic!("{error}\n{page}"))
     }
 
     fn count(page: &Document, tag: &str, class: &str) -> usize {
-        let has = |node: &roxmltree::Node| node.attribute("class").unwrap_or("").split(' ').any(|one| one == class);
+        let has = |node: &roxmltree::Node| {
+            node.attribute("class").unwrap_or("").split(' ').any(|one| one == class)
+        };
         page.descendants().filter(|node| node.has_tag_name(tag) && has(node)).count()
     }
 
@@ -567,7 +599,9 @@ mod tests {
         }
         let page = render(&report);
         assert!(!page.contains("<script"));
-        assert!(page.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&#39;&amp;\u{fffd}"));
+        assert!(
+            page.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&#39;&amp;\u{fffd}")
+        );
         parse(&page);
     }
 
@@ -597,7 +631,7 @@ mod tests {
         let page = render(&samples::odd()[3]);
         let tree = parse(&page);
         assert_eq!(count(&tree, "tr", "absent"), 3);
-        assert!(page.contains("did not run: io_setup: EAGAIN; mend: raise fs.aio-max-nr"));
+        assert!(page.contains("did not run: io_setup: EAGAIN; fix: raise fs.aio-max-nr"));
         assert_eq!(count(&tree, "g", "point"), 6 + 9 + 3 * 2 * 9);
     }
 

@@ -12,8 +12,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The percentiles that fio reports unless told otherwise.
-const PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 
 /// The report, dated now.
 pub fn render(report: &Report) -> String {
@@ -115,8 +117,12 @@ fn runs(cell: &Cell) -> Map<String, Value> {
     rates.sort_by(f64::total_cmp);
     let mut out = Map::new();
     let median = cell.median().map(|run| rounded(run.ops_per_second()));
-    let (min, max) = (rates.first().map(|&rate| rounded(rate)), rates.last().map(|&rate| rounded(rate)));
-    out.insert("ops_per_second_of_runs".to_owned(), json!({ "median": median, "min": min, "max": max }));
+    let (min, max) =
+        (rates.first().map(|&rate| rounded(rate)), rates.last().map(|&rate| rounded(rate)));
+    out.insert(
+        "ops_per_second_of_runs".to_owned(),
+        json!({ "median": median, "min": min, "max": max }),
+    );
     out.insert("runs".to_owned(), cell.runs.iter().map(figures).collect::<Vec<_>>().into());
     out
 }
@@ -156,7 +162,9 @@ fn figures(run: &Run) -> Map<String, Value> {
     if !both.is_empty() {
         add("lat_ns", latency(&both, true));
     }
-    if [&run.read, &run.write].iter().any(|direction| direction.submitted.is_some()) || run.not_started > 0 {
+    if [&run.read, &run.write].iter().any(|direction| direction.submitted.is_some())
+        || run.not_started > 0
+    {
         // From when requests were due, with those that were due and never started.
         add("schedule_lat_ns", latency(&run.latency(), true));
         add("not_started", run.not_started.into());
@@ -164,8 +172,11 @@ fn figures(run: &Run) -> Map<String, Value> {
     if let Some((blocks, wrong)) = run.verified {
         add("verify", json!({ "blocks": blocks, "wrong": wrong }));
     }
-    let errors: Vec<Value> =
-        run.errors.iter().map(|(errno, times)| json!({ "errno": errno, "requests": times })).collect();
+    let errors: Vec<Value> = run
+        .errors
+        .iter()
+        .map(|(errno, times)| json!({ "errno": errno, "requests": times }))
+        .collect();
     add("errors", errors.into());
     out
 }
@@ -243,9 +254,12 @@ fn options(of: &Workload) -> Map<String, Value> {
     }
     match &of.sizes {
         Sizes::One => add("bs", fio_size(of.block_size)),
-        Sizes::UpTo(largest) => add("bsrange", format!("{}-{}", fio_size(of.block_size), fio_size(*largest))),
+        Sizes::UpTo(largest) => {
+            add("bsrange", format!("{}-{}", fio_size(of.block_size), fio_size(*largest)))
+        }
         Sizes::Split(sizes) => {
-            let parts = sizes.iter().map(|(size, percent)| format!("{}/{percent}", fio_size(*size)));
+            let parts =
+                sizes.iter().map(|(size, percent)| format!("{}/{percent}", fio_size(*size)));
             add("bssplit", parts.collect::<Vec<_>>().join(":"))
         }
     };
@@ -327,7 +341,8 @@ fn common_options(cells: &[Cell]) -> Map<String, Value> {
 
 /// A colon separates names in fio, and is written `\:` within one.
 fn fio_names(paths: &[PathBuf]) -> String {
-    let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().replace(':', "\\:")).collect();
+    let names: Vec<String> =
+        paths.iter().map(|path| path.to_string_lossy().replace(':', "\\:")).collect();
     names.join(":")
 }
 
@@ -387,7 +402,17 @@ mod tests {
         ),
         (
             "/jobs/0/read",
-            &["io_bytes", "io_kbytes", "bw_bytes", "bw", "iops", "runtime", "total_ios", "clat_ns", "lat_ns"],
+            &[
+                "io_bytes",
+                "io_kbytes",
+                "bw_bytes",
+                "bw",
+                "iops",
+                "runtime",
+                "total_ios",
+                "clat_ns",
+                "lat_ns",
+            ],
         ),
         ("/jobs/0/read/clat_ns", &["min", "max", "mean", "stddev", "N", "percentile"]),
         (
@@ -425,8 +450,11 @@ mod tests {
         let whole = parse(&samples::mixed());
         for (place, keys) in OF_FIO {
             let object = whole.pointer(place).unwrap().as_object().unwrap();
-            let known: Vec<&str> =
-                object.keys().map(String::as_str).filter(|key| !key.starts_with("ringway")).collect();
+            let known: Vec<&str> = object
+                .keys()
+                .map(String::as_str)
+                .filter(|key| !key.starts_with("ringway"))
+                .collect();
             assert_eq!(known, keys, "at {place}");
         }
         assert!(whole.get("fio version").is_none());
@@ -460,7 +488,8 @@ mod tests {
     #[test]
     fn every_run_is_there_and_the_date_is_the_given_one() {
         let report = samples::depths();
-        let at = jiff::Timestamp::from_second(1_770_091_506).unwrap().to_zoned(jiff::tz::TimeZone::UTC);
+        let at =
+            jiff::Timestamp::from_second(1_770_091_506).unwrap().to_zoned(jiff::tz::TimeZone::UTC);
         let whole: Value = serde_json::from_str(&render_at(&report, &at)).unwrap();
         assert_eq!(whole["time"], "Tue Feb  3 04:05:06 2026");
         assert_eq!(whole["timestamp"], 1_770_091_506);
@@ -485,9 +514,18 @@ mod tests {
         run.jobs = vec![Run::default(), run.clone(), Run { errors: vec![(5, 1)], ..run.clone() }];
         let whole = parse(&report);
         let jobs = whole["jobs"].as_array().unwrap();
-        assert_eq!(jobs.iter().map(|job| job["groupid"].as_u64()).collect::<Vec<_>>(), [Some(0); 3]);
-        assert_eq!(jobs.iter().map(|job| job["error"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(0), Some(5)]);
-        assert_eq!((&jobs[0]["read"]["total_ios"], &jobs[1]["job_runtime"]), (&0.into(), &5000.into()));
+        assert_eq!(
+            jobs.iter().map(|job| job["groupid"].as_u64()).collect::<Vec<_>>(),
+            [Some(0); 3]
+        );
+        assert_eq!(
+            jobs.iter().map(|job| job["error"].as_u64()).collect::<Vec<_>>(),
+            [Some(0), Some(0), Some(5)]
+        );
+        assert_eq!(
+            (&jobs[0]["read"]["total_ios"], &jobs[1]["job_runtime"]),
+            (&0.into(), &5000.into())
+        );
     }
 
     #[test]
@@ -503,15 +541,26 @@ mod tests {
         let whole = parse(&report);
         let job = &whole["jobs"][0];
         for key in ["clat_ns", "lat_ns"] {
-            assert_eq!((&job["read"][key]["N"], &job["read"][key]["max"]), (&1.into(), &1000.into()), "{key}");
+            assert_eq!(
+                (&job["read"][key]["N"], &job["read"][key]["max"]),
+                (&1.into(), &1000.into()),
+                "{key}"
+            );
         }
-        assert_eq!((&job["write"]["clat_ns"]["N"], &job["ringway"]["lat_ns"]["N"]), (&0.into(), &1.into()));
-        assert_eq!((&job["ringway"]["schedule_lat_ns"]["N"], &job["ringway"]["not_started"]), (&2.into(), &1.into()));
+        assert_eq!(
+            (&job["write"]["clat_ns"]["N"], &job["ringway"]["lat_ns"]["N"]),
+            (&0.into(), &1.into())
+        );
+        assert_eq!(
+            (&job["ringway"]["schedule_lat_ns"]["N"], &job["ringway"]["not_started"]),
+            (&2.into(), &1.into())
+        );
     }
 
     #[test]
     fn engines_have_fios_names() {
-        let names = [(Backend::Uring, "io_uring"), (Backend::Kaio, "libaio"), (Backend::Psync, "psync")];
+        let names =
+            [(Backend::Uring, "io_uring"), (Backend::Kaio, "libaio"), (Backend::Psync, "psync")];
         for (backend, name) in names {
             let mut report = samples::one_cell();
             report.cells[0].workload.backend = backend;

@@ -103,7 +103,8 @@ pub(super) fn class(style: Style) -> String {
 /// The mark of a series around a place: shapes differ as well as colours, for those who see few.
 pub(super) fn mark(style: Style, x: f64, y: f64) -> String {
     let polygon = |points: &[(f64, f64)]| {
-        let points: Vec<String> = points.iter().map(|(dx, dy)| format!("{:.1},{:.1}", x + dx, y + dy)).collect();
+        let points: Vec<String> =
+            points.iter().map(|(dx, dy)| format!("{:.1},{:.1}", x + dx, y + dy)).collect();
         format!("<polygon class=\"mark\" points=\"{}\"/>", points.join(" "))
     };
     let shape = match style {
@@ -123,7 +124,8 @@ fn linear_ticks(most: f64) -> Vec<f64> {
     let most = if most > 0.0 { most } else { 1.0 };
     let rough = most / 5.0;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| *step >= rough * 0.999);
+    let step =
+        [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| *step >= rough * 0.999);
     let step = step.unwrap_or(power * 10.0);
     let steps = (most / step * 0.999).ceil() as usize;
     (0..=steps).map(|n| n as f64 * step).collect()
@@ -153,7 +155,9 @@ pub(super) fn extent<'a>(series: impl Iterator<Item = &'a Series>) -> Option<(f6
 
 /// Draw lines.
 pub(super) fn lines(plot: &Lines) -> String {
-    let Some((least, most)) = plot.y_range.or_else(|| extent(plot.series.iter())) else { return String::new() };
+    let Some((least, most)) = plot.y_range.or_else(|| extent(plot.series.iter())) else {
+        return String::new();
+    };
     let (width, height) = if plot.small { SMALL } else { SIZE };
     // Linear axes begin at zero and end at a tick; logarithmic ones hold the values with a margin
     // in which there is always a tick.
@@ -166,13 +170,16 @@ pub(super) fn lines(plot: &Lines) -> String {
     };
 
     let longest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0) as f64;
-    let left = LETTER * longest(&mut y_ticks.iter().map(|&tick| (plot.unit)(tick).chars().count())) + 14.0;
+    let left =
+        LETTER * longest(&mut y_ticks.iter().map(|&tick| (plot.unit)(tick).chars().count())) + 14.0;
     let names = BOLD * longest(&mut plot.series.iter().map(|series| series.label.chars().count()));
     let right = if plot.name_lines { names + 16.0 } else { 20.0 };
     let (from, to) = (left + 14.0, width - right);
     let (x_least, x_most) = (plot.ticks[0].0, plot.ticks[plot.ticks.len() - 1].0);
     let x_span = x_most - x_least;
-    let place_x = |x: f64| if x_span > 0.0 { from + (x - x_least) / x_span * (to - from) } else { (from + to) / 2.0 };
+    let place_x = |x: f64| {
+        if x_span > 0.0 { from + (x - x_least) / x_span * (to - from) } else { (from + to) / 2.0 }
+    };
     let place_y = |y: f64| {
         let share = if plot.logarithmic {
             (y.max(bottom_value) / bottom_value).ln() / (top_value / bottom_value).ln()
@@ -220,9 +227,16 @@ pub(super) fn lines(plot: &Lines) -> String {
     ));
 
     for series in &plot.series {
-        let path: Vec<String> =
-            series.points.iter().map(|point| format!("{:.1},{:.1}", place_x(point.x), place_y(point.y))).collect();
-        out.push_str(&format!("<g class=\"{}\"><polyline points=\"{}\"/>", class(series.style), path.join(" ")));
+        let path: Vec<String> = series
+            .points
+            .iter()
+            .map(|point| format!("{:.1},{:.1}", place_x(point.x), place_y(point.y)))
+            .collect();
+        out.push_str(&format!(
+            "<g class=\"{}\"><polyline points=\"{}\"/>",
+            class(series.style),
+            path.join(" ")
+        ));
         for point in &series.points {
             let (x, y) = (place_x(point.x), place_y(point.y));
             if let Some((low, high)) = point.range {
@@ -241,7 +255,10 @@ pub(super) fn lines(plot: &Lines) -> String {
         out.push_str("</g>");
     }
     if plot.name_lines {
-        let ends = plot.series.iter().filter_map(|series| Some((series, place_y(series.points.last()?.y))));
+        let ends = plot
+            .series
+            .iter()
+            .filter_map(|series| Some((series, place_y(series.points.last()?.y))));
         for (series, y) in apart(ends.collect(), height) {
             out.push_str(&format!(
                 "<text class=\"name {}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
@@ -282,8 +299,11 @@ pub(super) fn bars(description: &str, bars: &[Bar]) -> String {
     let longest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0) as f64;
     let left = BOLD * longest(&mut bars.iter().map(|bar| bar.label.chars().count())) + 12.0;
     let right = LETTER * longest(&mut bars.iter().map(|bar| bar.text.chars().count())) + 14.0;
-    let most = bars.iter().map(|bar| bar.range.map_or(bar.value, |(_, high)| high)).fold(0.0, f64::max);
-    let place = |value: f64| left + if most > 0.0 { value / most } else { 0.0 } * (width - left - right).max(20.0);
+    let most =
+        bars.iter().map(|bar| bar.range.map_or(bar.value, |(_, high)| high)).fold(0.0, f64::max);
+    let place = |value: f64| {
+        left + if most > 0.0 { value / most } else { 0.0 } * (width - left - right).max(20.0)
+    };
 
     let mut out = open((width, height), description);
     for (at, bar) in bars.iter().enumerate() {
@@ -321,7 +341,10 @@ pub(super) fn bars(description: &str, bars: &[Bar]) -> String {
 }
 
 fn open((width, height): (f64, f64), description: &str) -> String {
-    format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">", escape(description))
+    format!(
+        "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
+        escape(description)
+    )
 }
 
 /// The unit of an axis of rates.
@@ -345,9 +368,13 @@ fn trimmed(value: f64, scales: &[(f64, &str)]) -> String {
         return "0".to_owned();
     }
     // Ticks are products of powers of ten, which may lie a hair below.
-    let (scale, unit) = scales.iter().find(|(scale, _)| value >= scale * 0.999).unwrap_or(&scales[scales.len() - 1]);
+    let (scale, unit) = scales
+        .iter()
+        .find(|(scale, _)| value >= scale * 0.999)
+        .unwrap_or(&scales[scales.len() - 1]);
     let text = words::digits(value / scale);
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text}{unit}")
 }
 
@@ -384,7 +411,11 @@ mod tests {
     #[test]
     fn names_do_not_lie_on_each_other() {
         let series: Vec<Series> = (0..8)
-            .map(|style| Series { label: style.to_string(), style: Style::Colour(style), points: Vec::new() })
+            .map(|style| Series {
+                label: style.to_string(),
+                style: Style::Colour(style),
+                points: Vec::new(),
+            })
             .collect();
         let ends = apart(series.iter().map(|series| (series, 100.0)).collect(), SIZE.1);
         for pair in ends.windows(2) {

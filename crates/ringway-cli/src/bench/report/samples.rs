@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 /// The backends in the order of a matrix.
-pub(crate) const BACKENDS: [Backend; 4] = [Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null];
+pub(crate) const BACKENDS: [Backend; 4] =
+    [Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null];
 
 /// Direct random reads of 4 KiB.
 pub(crate) fn workload(backend: Backend, depth: u32) -> Workload {
@@ -35,7 +36,8 @@ pub(crate) fn direction(ops: u64, block: u64, median_ns: f64, seed: u64) -> Dire
     // A few thousand draws, each counted often, are as good as millions.
     let draws = ops.clamp(1, 5_000);
     for i in 0..draws {
-        let normal = (-2.0 * uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        let normal =
+            (-2.0 * uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
         let slow = if i % 997 == 0 { 12.0 } else { 1.0 };
         let ns = (median_ns * (0.25 * normal).exp() * slow) as u64;
         let times = ops / draws + u64::from(i < ops % draws);
@@ -192,7 +194,7 @@ pub(crate) fn everything() -> Report {
                 let mut cell = cell(of, ops * gain, cpu, 3, 0.015);
                 if flags && access == Access::Write {
                     cell.runs.clear();
-                    cell.notes.push("SQPOLL refused: EPERM; mend: run with CAP_SYS_NICE".into());
+                    cell.notes.push("SQPOLL refused: EPERM; fix: run with CAP_SYS_NICE".into());
                 }
                 cells.push(cell);
             }
@@ -200,7 +202,7 @@ pub(crate) fn everything() -> Report {
     }
     cells[0].runs[0].errors.push((5, 3));
     let mut report = report(cells);
-    report.machine.refused.push("iopoll: EOPNOTSUPP; mend: load nvme with poll_queues=4".into());
+    report.machine.refused.push("iopoll: EOPNOTSUPP; fix: load nvme with poll_queues=4".into());
     report.command = "ringway bench --rw randread,write,randrw --depth 1,4,32,128 --jobs 2".into();
     report
 }
@@ -230,7 +232,7 @@ pub(crate) fn odd() -> Vec<Report> {
     let mut refused = depths();
     for cell in refused.cells.iter_mut().filter(|cell| cell.workload.backend == Backend::Kaio) {
         cell.runs.clear();
-        cell.notes.push("io_setup: EAGAIN; mend: raise fs.aio-max-nr".into());
+        cell.notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
     }
     let bare = Report { machine: Machine::default(), cells: Vec::new(), command: String::new() };
     vec![none_ran, no_time, nothing_done, refused, bare, one_cell(), report(Vec::new())]
@@ -240,8 +242,8 @@ pub(crate) fn odd() -> Vec<Report> {
 pub(crate) fn anything() -> impl Strategy<Value = Report> {
     // Without the letter n, so that no text of a report spells "nan" or "inf" by chance.
     let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
-    let machine = (text, 0usize..300, text, text, any::<u64>(), prop::collection::vec(text, 0..3)).prop_map(
-        |(kernel, cpus, file_system, device, target_size, lines)| Machine {
+    let machine = (text, 0usize..300, text, text, any::<u64>(), prop::collection::vec(text, 0..3))
+        .prop_map(|(kernel, cpus, file_system, device, target_size, lines)| Machine {
             kernel,
             cpus,
             file_system,
@@ -249,13 +251,9 @@ pub(crate) fn anything() -> impl Strategy<Value = Report> {
             target_size,
             remarks: lines.clone(),
             refused: lines,
-        },
-    );
-    (machine, prop::collection::vec(any_cell(), 0..8), text).prop_map(|(machine, cells, command)| Report {
-        machine,
-        cells,
-        command,
-    })
+        });
+    (machine, prop::collection::vec(any_cell(), 0..8), text)
+        .prop_map(|(machine, cells, command)| Report { machine, cells, command })
 }
 
 fn any_cell() -> impl Strategy<Value = Cell> {
@@ -291,7 +289,11 @@ fn any_cell() -> impl Strategy<Value = Cell> {
                 verify: flags[5],
                 rate: rate.map(if flags[0] { Rate::Requests } else { Rate::Bytes }),
                 group_reporting: flags[1],
-                sizes: if flags[2] { Sizes::UpTo(block_size.saturating_mul(2)) } else { Sizes::One },
+                sizes: if flags[2] {
+                    Sizes::UpTo(block_size.saturating_mul(2))
+                } else {
+                    Sizes::One
+                },
                 sync: sync.map(if flags[5] { Sync::Fsync } else { Sync::Fdatasync }),
                 stop: match kind {
                     0 => Stop::After(Duration::from_nanos(size)),
@@ -313,40 +315,66 @@ fn any_cell() -> impl Strategy<Value = Cell> {
 }
 
 fn any_direction() -> impl Strategy<Value = Direction> {
-    (0u64..1 << 40, 0u64..1 << 50, prop::collection::vec(any::<u64>(), 0..20)).prop_map(|(ops, bytes, latencies)| {
-        let mut out = Direction { ops, bytes, ..Direction::new() };
-        for ns in latencies {
-            out.latency.saturating_record(ns >> (ns % 64));
-            out.submitted.get_or_insert_with(|| out.latency.clone()).saturating_record(ns >> (ns % 60));
-        }
-        out
-    })
+    (0u64..1 << 40, 0u64..1 << 50, prop::collection::vec(any::<u64>(), 0..20)).prop_map(
+        |(ops, bytes, latencies)| {
+            let mut out = Direction { ops, bytes, ..Direction::new() };
+            for ns in latencies {
+                out.latency.saturating_record(ns >> (ns % 64));
+                out.submitted
+                    .get_or_insert_with(|| out.latency.clone())
+                    .saturating_record(ns >> (ns % 60));
+            }
+            out
+        },
+    )
 }
 
 fn any_run() -> impl Strategy<Value = Run> {
     let time = || (0u64..1 << 45).prop_map(Duration::from_nanos);
-    let usage = (time(), time(), time(), time(), time(), any::<u32>(), any::<u64>(), any::<Option<u64>>()).prop_map(
-        |(real, user, system, sqpoll, io_wq, io_wq_workers, context_switches, system_calls)| Usage {
-            real,
-            user,
-            system,
-            sqpoll,
-            io_wq,
-            io_wq_workers,
-            context_switches,
-            system_calls,
-        },
-    );
+    let usage =
+        (time(), time(), time(), time(), time(), any::<u32>(), any::<u64>(), any::<Option<u64>>())
+            .prop_map(
+                |(
+                    real,
+                    user,
+                    system,
+                    sqpoll,
+                    io_wq,
+                    io_wq_workers,
+                    context_switches,
+                    system_calls,
+                )| Usage {
+                    real,
+                    user,
+                    system,
+                    sqpoll,
+                    io_wq,
+                    io_wq_workers,
+                    context_switches,
+                    system_calls,
+                },
+            );
     let errors = prop::collection::vec((any::<i32>(), any::<u64>()), 0..3);
-    let run = (any_direction(), any_direction(), any_direction(), usage, errors, any::<Option<(u64, u64)>>());
-    (run, any::<u64>(), any::<bool>()).prop_map(|((read, write, sync, usage, errors, verified), not_started, jobs)| {
-        let run = Run { read, write, sync, usage, errors, not_started, verified, jobs: Vec::new() };
-        let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
-        Run { jobs, ..run }
-    })
+    let run = (
+        any_direction(),
+        any_direction(),
+        any_direction(),
+        usage,
+        errors,
+        any::<Option<(u64, u64)>>(),
+    );
+    (run, any::<u64>(), any::<bool>()).prop_map(
+        |((read, write, sync, usage, errors, verified), not_started, jobs)| {
+            let run =
+                Run { read, write, sync, usage, errors, not_started, verified, jobs: Vec::new() };
+            let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
+            Run { jobs, ..run }
+        },
+    )
 }
 
 /// Whether a text holds a figure that is none.
 pub(crate) fn has_no_number(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| matches!(word, "NaN" | "inf" | "Infinity"))
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| matches!(word, "NaN" | "inf" | "Infinity"))
 }

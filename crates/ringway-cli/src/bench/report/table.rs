@@ -37,7 +37,15 @@ pub fn render(report: &Report) -> String {
     let mut widths: Vec<usize> = grid
         .columns
         .iter()
-        .map(|column| column.texts.iter().map(|text| width(text)).max().unwrap_or(0).max(width(&column.heading)))
+        .map(|column| {
+            column
+                .texts
+                .iter()
+                .map(|text| width(text))
+                .max()
+                .unwrap_or(0)
+                .max(width(&column.heading))
+        })
         .collect();
     let total = widths.iter().sum::<usize>() + (widths.len() - 1) * GAP.len();
     let gap = if total > ROOMY { NARROW_GAP } else { GAP };
@@ -72,11 +80,16 @@ fn bands(grid: &Grid, widths: &mut [usize], gap: &str) -> String {
     while at < grid.columns.len() {
         let band = grid.columns[at].band;
         let many = grid.columns[at..].iter().take_while(|column| column.band == band).count();
-        let wide = |widths: &[usize]| widths[at..at + many].iter().sum::<usize>() + (many - 1) * gap.len();
+        let wide =
+            |widths: &[usize]| widths[at..at + many].iter().sum::<usize>() + (many - 1) * gap.len();
         widths[at] += width(band).saturating_sub(wide(widths));
         let wide = wide(widths);
         let rule = wide.saturating_sub(width(band) + 1);
-        let rule = if band.is_empty() || rule == 0 { String::new() } else { format!(" {}", "─".repeat(rule)) };
+        let rule = if band.is_empty() || rule == 0 {
+            String::new()
+        } else {
+            format!(" {}", "─".repeat(rule))
+        };
         out.push_str(&pad(&format!("{band}{rule}"), wide, false));
         out.push_str(gap);
         at += many;
@@ -86,8 +99,12 @@ fn bands(grid: &Grid, widths: &mut [usize], gap: &str) -> String {
 
 /// One line: the first column begins at the left, the others are figures and end at the right.
 fn fields(texts: &[&str], widths: &[usize], gap: &str) -> String {
-    let padded: Vec<String> =
-        texts.iter().zip(widths).enumerate().map(|(at, (text, &wide))| pad(text, wide, at > 0)).collect();
+    let padded: Vec<String> = texts
+        .iter()
+        .zip(widths)
+        .enumerate()
+        .map(|(at, (text, &wide))| pad(text, wide, at > 0))
+        .collect();
     padded.join(gap)
 }
 
@@ -144,10 +161,11 @@ mod tests {
     fn a_cell_that_did_not_run_says_why() {
         let mut report = samples::depths();
         report.cells[4].runs.clear();
-        report.cells[4].notes.push("io_setup: EAGAIN; mend: raise fs.aio-max-nr".into());
+        report.cells[4].notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
         let text = render(&report);
-        let row = text.lines().find(|line| line.starts_with("kaio") && line.contains("32")).unwrap();
-        assert!(row.contains("did not run: io_setup: EAGAIN; mend: raise fs.aio-max-nr"), "{text}");
+        let row =
+            text.lines().find(|line| line.starts_with("kaio") && line.contains("32")).unwrap();
+        assert!(row.contains("did not run: io_setup: EAGAIN; fix: raise fs.aio-max-nr"), "{text}");
         assert_eq!(text.matches("EAGAIN").count(), 1, "once is enough\n{text}");
     }
 
@@ -157,7 +175,9 @@ mod tests {
         for part in ["\n  reads ", "\n  writes ", "\n  syncs "] {
             assert_eq!(text.matches(part).count(), 8, "{part}\n{text}");
         }
-        assert!(text.contains("4 KiB random reads and writes, 70 % reads, direct, 1 job, fsync after every 16 writes"));
+        assert!(text.contains(
+            "4 KiB random reads and writes, 70 % reads, direct, 1 job, fsync after every 16 writes"
+        ));
     }
 
     #[test]
@@ -176,7 +196,9 @@ mod tests {
     #[test]
     fn alike_rows_have_names() {
         let mut report = samples::depths();
-        report.cells.retain(|cell| cell.workload.backend == Backend::Uring && cell.workload.depth == 1);
+        report
+            .cells
+            .retain(|cell| cell.workload.backend == Backend::Uring && cell.workload.depth == 1);
         let mut other = report.cells[0].clone();
         other.workload.name = "second\x1b[2J".into();
         report.cells.push(other);

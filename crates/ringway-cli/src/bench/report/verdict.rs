@@ -24,7 +24,7 @@ pub(super) struct Verdict {
     pub groups: Vec<Answer>,
     /// How the words are meant, and what the harness costs.
     pub reading: Vec<String>,
-    /// What to know before believing any of it, each with its mend where there is one.
+    /// What to know before believing any of it, each with its fix where there is one.
     pub warnings: Vec<String>,
 }
 
@@ -54,7 +54,8 @@ pub fn render(report: &Report) -> String {
             wrap(&mut out, "  - ", reason);
         }
     }
-    for (title, lines) in [("Warnings", &verdict.warnings), ("How to read this", &verdict.reading)] {
+    for (title, lines) in [("Warnings", &verdict.warnings), ("How to read this", &verdict.reading)]
+    {
         if !lines.is_empty() {
             out.push('\n');
             wrap(&mut out, "", title);
@@ -76,7 +77,10 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     /// The fastest and those equal to it.
     fn fastest(&self) -> Vec<&(&'a str, Figures<'a>)> {
-        self.entries.iter().filter(|(_, figures)| figures.ops.equals(&self.entries[0].1.ops)).collect()
+        self.entries
+            .iter()
+            .filter(|(_, figures)| figures.ops.equals(&self.entries[0].1.ops))
+            .collect()
     }
 
     /// Those that cost the least, whatever they do in a second.
@@ -127,16 +131,24 @@ impl Verdict {
         let summary = match &answers[..] {
             [] => nothing(report),
             [only] => only.choice.clone(),
-            _ if contests == 0 => "One backend was measured, so there is nothing to compare it with.".to_owned(),
+            _ if contests == 0 => {
+                "One backend was measured, so there is nothing to compare it with.".to_owned()
+            }
             _ => {
-                let wins: Vec<String> = wins.iter().map(|(label, count)| format!("{label} in {count}")).collect();
+                let wins: Vec<String> =
+                    wins.iter().map(|(label, count)| format!("{label} in {count}")).collect();
                 format!(
                     "Of {contests} comparisons (one for each workload and depth), the fastest or equal to it: {}.",
                     list(&wins)
                 )
             }
         };
-        Self { summary, groups: answers, reading: reading(report, contests > 0), warnings: warnings(report) }
+        Self {
+            summary,
+            groups: answers,
+            reading: reading(report, contests > 0),
+            warnings: warnings(report),
+        }
     }
 }
 
@@ -153,9 +165,13 @@ fn nothing(report: &Report) -> String {
 
 /// The depths of a group at which something was measured, in order.
 fn rounds<'a>(group: &'a Group<'a>) -> Vec<Round<'a>> {
-    let real: Vec<&Contender> = group.contenders.iter().filter(|contender| !contender.is_null()).collect();
-    let mut depths: Vec<u32> =
-        real.iter().flat_map(|contender| &contender.cells).map(|cell| cell.workload.depth).collect();
+    let real: Vec<&Contender> =
+        group.contenders.iter().filter(|contender| !contender.is_null()).collect();
+    let mut depths: Vec<u32> = real
+        .iter()
+        .flat_map(|contender| &contender.cells)
+        .map(|cell| cell.workload.depth)
+        .collect();
     depths.sort_unstable();
     depths.dedup();
     let round = |depth| {
@@ -192,7 +208,9 @@ fn answer(report: &Report, group: &Group, rounds: &[Round]) -> Answer {
     let refused: Vec<&str> = group
         .contenders
         .iter()
-        .filter(|contender| !contender.is_null() && contender.cells.iter().all(|cell| Figures::new(cell).is_none()))
+        .filter(|contender| {
+            !contender.is_null() && contender.cells.iter().all(|cell| Figures::new(cell).is_none())
+        })
         .map(|contender| contender.label.as_str())
         .collect();
     if !refused.is_empty() {
@@ -207,7 +225,11 @@ fn answer(report: &Report, group: &Group, rounds: &[Round]) -> Answer {
                 *reason = rest.to_owned();
             }
         }
-        return Answer { title: format!("{}, depth {}", group.title, rounds[0].depth), choice, reasons };
+        return Answer {
+            title: format!("{}, depth {}", group.title, rounds[0].depth),
+            choice,
+            reasons,
+        };
     }
     Answer { title: group.title.clone(), choice, reasons }
 }
@@ -217,24 +239,37 @@ fn answer(report: &Report, group: &Group, rounds: &[Round]) -> Answer {
 fn choice(rounds: &[Round], fixed_rate: Option<f64>) -> String {
     let compared: Vec<&Round> = rounds.iter().filter(|round| round.entries.len() > 1).collect();
     if compared.is_empty() {
-        let mut labels: Vec<String> = rounds.iter().map(|round| round.entries[0].0.to_owned()).collect();
+        let mut labels: Vec<String> =
+            rounds.iter().map(|round| round.entries[0].0.to_owned()).collect();
         labels.dedup();
-        return format!("Only {} was measured, so there is nothing to compare it with.", list(&labels));
+        return format!(
+            "Only {} was measured, so there is nothing to compare it with.",
+            list(&labels)
+        );
     }
-    let names = |of: Vec<&(&str, Figures)>| of.iter().map(|(label, _)| label.to_string()).collect::<Vec<_>>();
+    let names = |of: Vec<&(&str, Figures)>| {
+        of.iter().map(|(label, _)| label.to_string()).collect::<Vec<_>>()
+    };
     if let Some(asked) = fixed_rate {
         let pick = |round: &&Round| {
-            let kept: Vec<_> = round.entries.iter().filter(|(_, f)| f.ops.value >= asked * KEPT).collect();
+            let kept: Vec<_> =
+                round.entries.iter().filter(|(_, f)| f.ops.value >= asked * KEPT).collect();
             (round.depth, names(if kept.is_empty() { round.suited() } else { cheapest(&kept) }))
         };
         let picks = place(&compared.iter().map(pick).collect::<Vec<_>>());
         return format!("Keeps the rate at the least CPU time an operation: {picks}.");
     }
-    let fastest: Vec<(u32, Vec<String>)> = compared.iter().map(|round| (round.depth, names(round.suited()))).collect();
-    let least: Vec<(u32, Vec<String>)> = compared.iter().map(|round| (round.depth, names(round.thrifty()))).collect();
+    let fastest: Vec<(u32, Vec<String>)> =
+        compared.iter().map(|round| (round.depth, names(round.suited()))).collect();
+    let least: Vec<(u32, Vec<String>)> =
+        compared.iter().map(|round| (round.depth, names(round.thrifty()))).collect();
 
-    let no_difference = compared.iter().zip(&fastest).all(|(round, (_, pick))| pick.len() == round.entries.len());
-    let both = fastest.iter().zip(&least).all(|((_, fast), (_, least))| fast.iter().all(|label| least.contains(label)));
+    let no_difference =
+        compared.iter().zip(&fastest).all(|(round, (_, pick))| pick.len() == round.entries.len());
+    let both = fastest
+        .iter()
+        .zip(&least)
+        .all(|((_, fast), (_, least))| fast.iter().all(|label| least.contains(label)));
     if no_difference {
         format!("No difference that these runs can show: {}.", place(&fastest))
     } else if both {
@@ -263,7 +298,8 @@ fn place(picks: &[(u32, Vec<String>)]) -> String {
             None => by_pick.push((who, vec![depth.to_string()])),
         }
     }
-    let said: Vec<String> = by_pick.iter().map(|(who, depths)| format!("{who} at depth {}", list(depths))).collect();
+    let said: Vec<String> =
+        by_pick.iter().map(|(who, depths)| format!("{who} at depth {}", list(depths))).collect();
     said.join("; ")
 }
 
@@ -282,7 +318,8 @@ fn ahead(of: &Figures, others: &[&(&str, Figures)]) -> String {
     let mut said = Vec::new();
     for (at, (label, other)) in others.iter().enumerate() {
         // The first one names the units.
-        let (unit, each) = if at == 0 { (" the ops/s", " the CPU time an operation") } else { ("", "") };
+        let (unit, each) =
+            if at == 0 { (" the ops/s", " the CPU time an operation") } else { ("", "") };
         let speed = ratio(of.ops.value, other.ops.value);
         let cost = if of.cpu_us.equals(&other.cpu_us) {
             "equal CPU time".to_owned()
@@ -295,7 +332,9 @@ fn ahead(of: &Figures, others: &[&(&str, Figures)]) -> String {
 }
 
 fn p99(of: &Figures) -> String {
-    of.percentile(99.0).map(|ns| format!(", p99 {}", words::nanoseconds(ns as f64))).unwrap_or_default()
+    of.percentile(99.0)
+        .map(|ns| format!(", p99 {}", words::nanoseconds(ns as f64)))
+        .unwrap_or_default()
 }
 
 /// Who is the fastest at a depth, and by how much.
@@ -307,7 +346,8 @@ fn at_full_speed(round: &Round) -> String {
         return format!("{depth}{label}: {own}.");
     }
     let fastest = round.fastest();
-    let behind: Vec<_> = round.entries.iter().filter(|(_, figures)| !figures.ops.equals(&first.ops)).collect();
+    let behind: Vec<_> =
+        round.entries.iter().filter(|(_, figures)| !figures.ops.equals(&first.ops)).collect();
     if fastest.len() == 1 {
         return format!("{depth}{label} is the fastest: {own}; {}.", ahead(first, &behind));
     }
@@ -324,7 +364,12 @@ fn at_full_speed(round: &Round) -> String {
             .collect();
         let names: Vec<String> = suited.iter().map(|(label, _)| label.to_string()).collect();
         let verb = if names.len() == 1 { "costs" } else { "cost" };
-        said.push_str(&format!("; {} {verb} less: {} against {}", list(&names), cost(&suited[0].1), list(&dearer)));
+        said.push_str(&format!(
+            "; {} {verb} less: {} against {}",
+            list(&names),
+            cost(&suited[0].1),
+            list(&dearer)
+        ));
     }
     if !behind.is_empty() {
         said.push_str(&format!("; {label} has {}", ahead(first, &behind)));
@@ -344,13 +389,19 @@ fn at_a_rate(round: &Round, asked: f64) -> String {
     if !behind.is_empty() {
         let names: Vec<String> =
             behind.iter().map(|(label, figures)| format!("{label} ({})", speed(figures))).collect();
-        said.push(format!("{} fell behind the {} requests a second asked for", list(&names), rate(asked)));
+        said.push(format!(
+            "{} fell behind the {} requests a second asked for",
+            list(&names),
+            rate(asked)
+        ));
     }
     let mut order: Vec<_> = round.entries.iter().collect();
     order.sort_by(|a, b| a.1.cpu_us.value.total_cmp(&b.1.cpu_us.value));
     let equal = order.len() > 1 && cheapest(&order).len() == order.len();
-    let costs: Vec<String> =
-        order.iter().map(|(label, figures)| format!("{label} {}", digits(figures.cpu_us.value))).collect();
+    let costs: Vec<String> = order
+        .iter()
+        .map(|(label, figures)| format!("{label} {}", digits(figures.cpu_us.value)))
+        .collect();
     let note = if equal { " (equal)" } else { "" };
     said.push(format!("CPU µs an operation: {}{note}", costs.join(", ")));
     let latencies: Vec<String> = round
@@ -397,11 +448,17 @@ fn cheaper_elsewhere(rounds: &[Round]) -> Vec<String> {
 
 /// The depth from which on more depth brings nothing to the fastest contender.
 fn enough_depth(group: &Group, rounds: &[Round]) -> Option<String> {
-    let top = rounds.iter().map(|round| &round.entries[0]).max_by(|a, b| a.1.ops.value.total_cmp(&b.1.ops.value))?;
+    let top = rounds
+        .iter()
+        .map(|round| &round.entries[0])
+        .max_by(|a, b| a.1.ops.value.total_cmp(&b.1.ops.value))?;
     let label = top.0;
     let contender = group.contenders.iter().find(|contender| contender.label == label)?;
-    let mut points: Vec<(u32, Figures)> =
-        contender.cells.iter().filter_map(|cell| Some((cell.workload.depth, Figures::new(cell)?))).collect();
+    let mut points: Vec<(u32, Figures)> = contender
+        .cells
+        .iter()
+        .filter_map(|cell| Some((cell.workload.depth, Figures::new(cell)?)))
+        .collect();
     points.sort_by_key(|(depth, _)| *depth);
     let [.., before, (deepest, last)] = &points[..] else { return None };
     let (enough, there) = points.iter().find(|(_, figures)| figures.ops.equals(&top.1.ops))?;
@@ -446,19 +503,27 @@ fn reading(report: &Report, compared: bool) -> Vec<String> {
 
     let null = || figures.iter().filter(|figures| figures.cell.workload.backend == Backend::Null);
     let costs = || null().map(|figures| figures.cpu_us.value);
-    if let (Some(least), Some(most)) = (costs().min_by(f64::total_cmp), costs().max_by(f64::total_cmp)) {
+    if let (Some(least), Some(most)) =
+        (costs().min_by(f64::total_cmp), costs().max_by(f64::total_cmp))
+    {
         let (from, to) = (digits(least), digits(most));
         let range = if from == to { from } else { format!("{from} to {to}") };
-        let mut harness =
-            format!("The harness itself costs {range} CPU µs an operation (the null rows); it is in every figure.");
+        let mut harness = format!(
+            "The harness itself costs {range} CPU µs an operation (the null rows); it is in every figure."
+        );
         // Of each null row its share in the cheapest of the rows that did the same.
         let share = |null: &Figures| {
-            let same = figures.iter().filter(|f| f.cell.workload.backend != Backend::Null && alike(f, null));
+            let same = figures
+                .iter()
+                .filter(|f| f.cell.workload.backend != Backend::Null && alike(f, null));
             let cheapest = same.map(|figures| figures.cpu_us.value).min_by(f64::total_cmp);
             cheapest.filter(|&cost| cost > 0.0).map(|cost| null.cpu_us.value / cost * 100.0)
         };
         if let Some(share) = null().filter_map(share).max_by(f64::total_cmp) {
-            harness.push_str(&format!(" That is up to {} % of what the cheapest backend costs", digits(share)));
+            harness.push_str(&format!(
+                " That is up to {} % of what the cheapest backend costs",
+                digits(share)
+            ));
             harness.push_str(if share >= HARNESS_PERCENT {
                 "; without it the backends differ by more than the ratios say."
             } else {
@@ -472,13 +537,16 @@ fn reading(report: &Report, compared: bool) -> Vec<String> {
 
 /// Whether two cells differ in nothing but the backend and its flags.
 fn alike(a: &Figures, b: &Figures) -> bool {
-    Setting::ALL.iter().all(|setting| setting.short(&a.cell.workload) == setting.short(&b.cell.workload))
+    Setting::ALL
+        .iter()
+        .all(|setting| setting.short(&a.cell.workload) == setting.short(&b.cell.workload))
 }
 
 /// What to know before believing any of it.
 fn warnings(report: &Report) -> Vec<String> {
     let machine = &report.machine;
-    let mut said: Vec<String> = machine.refused.iter().map(|refused| words::clean(refused)).collect();
+    let mut said: Vec<String> =
+        machine.refused.iter().map(|refused| words::clean(refused)).collect();
     for (note, cells) in words::notes(report.cells.iter()) {
         said.push(format!("{}: {note}", words::cells(report, &cells)));
     }
@@ -521,8 +589,10 @@ fn warnings(report: &Report) -> Vec<String> {
             words::clean(scheduler)
         ));
     }
-    if let Some(slots) = after(&machine.device, "nr_requests ").and_then(|n| n.parse::<u64>().ok()) {
-        let in_flight = |f: &Figures| u64::from(f.cell.workload.depth) * u64::from(f.cell.workload.jobs);
+    if let Some(slots) = after(&machine.device, "nr_requests ").and_then(|n| n.parse::<u64>().ok())
+    {
+        let in_flight =
+            |f: &Figures| u64::from(f.cell.workload.depth) * u64::from(f.cell.workload.jobs);
         if any(&|f| f.cell.workload.direct && in_flight(f) > slots) {
             said.push(format!(
                 "The device's queue holds {}: deeper direct rows wait for room in it (nr_requests).",
@@ -585,8 +655,10 @@ mod tests {
 
     /// Cells at one depth with these operations a second and costs.
     fn duel(backends: &[(Backend, f64, f64)], spread: f64) -> Report {
-        let cells: Vec<Cell> =
-            backends.iter().map(|&(backend, ops, cpu)| cell(workload(backend, 32), ops, cpu, 3, spread)).collect();
+        let cells: Vec<Cell> = backends
+            .iter()
+            .map(|&(backend, ops, cpu)| cell(workload(backend, 32), ops, cpu, 3, spread))
+            .collect();
         samples::report(cells)
     }
 
@@ -597,7 +669,8 @@ mod tests {
 
     #[test]
     fn within_the_spread_they_are_equal() {
-        let text = flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 103_000.0, 5.1)], 0.02));
+        let text =
+            flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 103_000.0, 5.1)], 0.02));
         assert!(text.starts_with("No difference that these runs can show: "), "{text}");
         assert!(text.contains("are equal in ops/s"), "{text}");
         assert!(!text.contains("Fastest") && !text.contains("fastest"), "{text}");
@@ -605,30 +678,43 @@ mod tests {
 
     #[test]
     fn beyond_the_spread_one_is_the_fastest_by_its_ratio() {
-        let text = flat(&duel(&[(Backend::Uring, 150_000.0, 4.0), (Backend::Kaio, 100_000.0, 8.0)], 0.02));
+        let text =
+            flat(&duel(&[(Backend::Uring, 150_000.0, 4.0), (Backend::Kaio, 100_000.0, 8.0)], 0.02));
         assert!(text.starts_with("Fastest and least CPU time an operation: uring."), "{text}");
-        assert!(text.contains("1.50× the ops/s of kaio at 0.50× the CPU time an operation"), "{text}");
+        assert!(
+            text.contains("1.50× the ops/s of kaio at 0.50× the CPU time an operation"),
+            "{text}"
+        );
         assert!(!text.contains("equal in ops/s"), "{text}");
     }
 
     #[test]
     fn among_equals_the_cheaper_one_is_chosen() {
-        let text = flat(&duel(&[(Backend::Uring, 100_000.0, 8.0), (Backend::Kaio, 100_100.0, 4.0)], 0.02));
+        let text =
+            flat(&duel(&[(Backend::Uring, 100_000.0, 8.0), (Backend::Kaio, 100_100.0, 4.0)], 0.02));
         assert!(text.starts_with("Fastest and least CPU time an operation: kaio."), "{text}");
-        assert!(text.contains("kaio costs less: 4.00 CPU µs an operation against 8.00 for uring"), "{text}");
+        assert!(
+            text.contains("kaio costs less: 4.00 CPU µs an operation against 8.00 for uring"),
+            "{text}"
+        );
     }
 
     #[test]
     fn the_price_of_speed_is_said() {
-        let text = flat(&duel(&[(Backend::Uring, 150_000.0, 8.0), (Backend::Kaio, 100_000.0, 4.0)], 0.02));
+        let text =
+            flat(&duel(&[(Backend::Uring, 150_000.0, 8.0), (Backend::Kaio, 100_000.0, 4.0)], 0.02));
         assert!(text.starts_with("Fastest: uring. Least CPU time an operation: kaio."), "{text}");
-        assert!(text.contains("kaio costs less an operation than the faster uring: 4.00 against 8.00"), "{text}");
+        assert!(
+            text.contains("kaio costs less an operation than the faster uring: 4.00 against 8.00"),
+            "{text}"
+        );
         assert!(text.contains("at 0.67× the ops/s"), "{text}");
     }
 
     #[test]
     fn one_run_proves_little() {
-        let mut report = duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 107_000.0, 5.0)], 0.0);
+        let mut report =
+            duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 107_000.0, 5.0)], 0.0);
         for cell in &mut report.cells {
             cell.runs.truncate(1);
         }
@@ -641,7 +727,9 @@ mod tests {
     #[test]
     fn depths_have_answers_of_their_own() {
         let mut cells = Vec::new();
-        for (depth, uring, kaio) in [(1, 10_000.0, 12_000.0), (32, 200_000.0, 150_000.0), (128, 201_000.0, 150_000.0)] {
+        for (depth, uring, kaio) in
+            [(1, 10_000.0, 12_000.0), (32, 200_000.0, 150_000.0), (128, 201_000.0, 150_000.0)]
+        {
             cells.push(cell(workload(Backend::Uring, depth), uring, 4.0, 3, 0.01));
             cells.push(cell(workload(Backend::Kaio, depth), kaio, 4.0, 3, 0.01));
         }
@@ -663,7 +751,10 @@ mod tests {
     #[test]
     fn one_backend_is_not_compared() {
         let text = flat(&samples::one_cell());
-        assert!(text.starts_with("Only uring was measured, so there is nothing to compare it with."), "{text}");
+        assert!(
+            text.starts_with("Only uring was measured, so there is nothing to compare it with."),
+            "{text}"
+        );
         assert!(!text.contains("Fastest") && !text.contains("fastest"), "{text}");
     }
 
@@ -681,7 +772,7 @@ mod tests {
     fn refusals_come_with_their_mend() {
         let text = flat(&samples::odd()[3]);
         assert!(text.contains("Not compared, because nothing was measured: kaio."), "{text}");
-        assert!(text.contains("kaio: io_setup: EAGAIN; mend: raise fs.aio-max-nr"), "{text}");
+        assert!(text.contains("kaio: io_setup: EAGAIN; fix: raise fs.aio-max-nr"), "{text}");
         assert_eq!(text.matches("EAGAIN").count(), 1, "{text}");
     }
 
@@ -697,16 +788,29 @@ mod tests {
     #[test]
     fn a_fixed_rate_is_judged_by_cost_and_latency() {
         let mut report = duel(
-            &[(Backend::Uring, 20_000.0, 9.0), (Backend::Kaio, 20_000.0, 5.0), (Backend::Threads, 12_000.0, 20.0)],
+            &[
+                (Backend::Uring, 20_000.0, 9.0),
+                (Backend::Kaio, 20_000.0, 5.0),
+                (Backend::Threads, 12_000.0, 20.0),
+            ],
             0.0,
         );
         for cell in &mut report.cells {
             cell.workload.rate = Some(crate::bench::workload::Rate::Requests(20_000));
         }
         let text = flat(&report);
-        assert!(text.starts_with("Keeps the rate at the least CPU time an operation: kaio."), "{text}");
-        assert!(text.contains("threads (12.0 k ops/s ±0.0 %) fell behind the 20.0 k requests"), "{text}");
-        assert!(text.contains("CPU µs an operation: kaio 5.00, uring 9.00, threads 20.0"), "{text}");
+        assert!(
+            text.starts_with("Keeps the rate at the least CPU time an operation: kaio."),
+            "{text}"
+        );
+        assert!(
+            text.contains("threads (12.0 k ops/s ±0.0 %) fell behind the 20.0 k requests"),
+            "{text}"
+        );
+        assert!(
+            text.contains("CPU µs an operation: kaio 5.00, uring 9.00, threads 20.0"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -721,7 +825,12 @@ mod tests {
             }
         }
         let text = flat(&report);
-        for said in ["the mq-deadline scheduler", "holds 64 requests", "tmpfs has no device", "3 worker threads"] {
+        for said in [
+            "the mq-deadline scheduler",
+            "holds 64 requests",
+            "tmpfs has no device",
+            "3 worker threads",
+        ] {
             assert!(text.contains(said), "{said}: {text}");
         }
         let plain = flat(&samples::depths());

@@ -55,7 +55,12 @@ impl Setting {
     pub(super) fn short(self, of: &Workload) -> String {
         match self {
             Setting::Access if is_mixed(of.access) => {
-                format!("{} {}/{}", of.access.name(), of.read_percent, 100 - of.read_percent.min(100))
+                format!(
+                    "{} {}/{}",
+                    of.access.name(),
+                    of.read_percent,
+                    100 - of.read_percent.min(100)
+                )
             }
             Setting::Access => of.access.name().to_owned(),
             Setting::BlockSize => sizes(of),
@@ -84,7 +89,9 @@ impl Setting {
                 Access::Write => "sequential writes".to_owned(),
                 Access::RandRead => "random reads".to_owned(),
                 Access::RandWrite => "random writes".to_owned(),
-                Access::ReadWrite => format!("sequential reads and writes, {} % reads", of.read_percent),
+                Access::ReadWrite => {
+                    format!("sequential reads and writes, {} % reads", of.read_percent)
+                }
                 Access::RandRw => format!("random reads and writes, {} % reads", of.read_percent),
             }),
             Setting::BlockSize => Some(sizes(of)),
@@ -96,8 +103,12 @@ impl Setting {
                 Rate::Bytes(rate) => format!("{} a second of each job", bytes(rate)),
             }),
             Setting::Sync => of.sync.map(|sync| match sync {
-                Sync::Fsync(every) => format!("fsync after every {}", plural(u64::from(every), "write")),
-                Sync::Fdatasync(every) => format!("fdatasync after every {}", plural(u64::from(every), "write")),
+                Sync::Fsync(every) => {
+                    format!("fsync after every {}", plural(u64::from(every), "write"))
+                }
+                Sync::Fdatasync(every) => {
+                    format!("fdatasync after every {}", plural(u64::from(every), "write"))
+                }
             }),
             Setting::Verify => of.verify.then(|| "every byte checked".to_owned()),
             Setting::Target => None,
@@ -185,9 +196,16 @@ fn target(target: &Target) -> String {
     match target {
         Target::Scratch { size } => format!("scratch file of {}", bytes(*size)),
         Target::Files(paths) => names(paths, " "),
-        Target::SizedFiles { paths, size } => format!("{}, {} of each", names(paths, " "), bytes(*size)),
+        Target::SizedFiles { paths, size } => {
+            format!("{}, {} of each", names(paths, " "), bytes(*size))
+        }
         Target::Directory { path, size, files } => {
-            format!("{}, {} a job of {}", path.to_string_lossy(), plural(u64::from(*files), "file"), bytes(*size))
+            format!(
+                "{}, {} a job of {}",
+                path.to_string_lossy(),
+                plural(u64::from(*files), "file"),
+                bytes(*size)
+            )
         }
     }
 }
@@ -247,7 +265,11 @@ pub(super) fn failures(cell: &Cell) -> Vec<String> {
     let blocks = verified().fold(0u64, |sum, (blocks, _)| sum.saturating_add(blocks));
     let wrong = verified().fold(0u64, |sum, (_, wrong)| sum.saturating_add(wrong));
     if wrong > 0 {
-        said.push(format!("{} of {} checked held wrong bytes", count(wrong), plural(blocks, "block")));
+        said.push(format!(
+            "{} of {} checked held wrong bytes",
+            count(wrong),
+            plural(blocks, "block")
+        ));
     }
     said
 }
@@ -267,10 +289,12 @@ pub(super) fn notes<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<(String, V
 
 /// `kaio; threads at depth 1 and 32`: names of some cells of a report, as short as they can be.
 pub(super) fn cells(report: &Report, of: &[&Cell]) -> String {
-    let varying: Vec<Setting> = Setting::ALL.into_iter().filter(|&s| s != Setting::Depth && s.varies(report)).collect();
+    let varying: Vec<Setting> =
+        Setting::ALL.into_iter().filter(|&s| s != Setting::Depth && s.varies(report)).collect();
     // What a cell is apart from its depth.
     let kind = |cell: &Cell| (contender(&cell.workload), phrase(&cell.workload, &varying));
-    let all = |wanted: &dyn Fn(&Cell) -> bool| report.cells.iter().filter(|cell| wanted(cell)).count();
+    let all =
+        |wanted: &dyn Fn(&Cell) -> bool| report.cells.iter().filter(|cell| wanted(cell)).count();
 
     let mut by_label: Vec<(String, Vec<&Cell>)> = Vec::new();
     for &cell in of {
@@ -289,14 +313,20 @@ pub(super) fn cells(report: &Report, of: &[&Cell]) -> String {
             let kinds: Vec<String> = by_kind
                 .into_iter()
                 .map(|(known, cells)| {
-                    let depths: Vec<String> = cells.iter().map(|cell| cell.workload.depth.to_string()).collect();
+                    let depths: Vec<String> =
+                        cells.iter().map(|cell| cell.workload.depth.to_string()).collect();
                     let every = cells.len() >= all(&|cell| kind(cell) == known);
-                    let depths = if every { String::new() } else { format!(" at depth {}", list(&depths)) };
+                    let depths =
+                        if every { String::new() } else { format!(" at depth {}", list(&depths)) };
                     format!("{}{depths}", known.1)
                 })
                 .collect();
             let kinds = kinds.join("; ");
-            if varying.is_empty() { format!("{label}{kinds}") } else { format!("{label} ({kinds})") }
+            if varying.is_empty() {
+                format!("{label}{kinds}")
+            } else {
+                format!("{label} ({kinds})")
+            }
         })
         .collect();
     named.join("; ")
@@ -413,7 +443,11 @@ pub(super) fn bytes(n: u64) -> String {
 /// `1.32×`; no figure without something to divide by.
 pub(super) fn ratio(a: f64, b: f64) -> String {
     let ratio = if b > 0.0 { a / b } else { f64::NAN };
-    if (0.005..9.995).contains(&ratio) { format!("{ratio:.2}×") } else { format!("{}×", digits(ratio)) }
+    if (0.005..9.995).contains(&ratio) {
+        format!("{ratio:.2}×")
+    } else {
+        format!("{}×", digits(ratio))
+    }
 }
 
 #[cfg(test)]
@@ -478,6 +512,9 @@ mod tests {
         let report = samples::everything();
         let absent: Vec<&Cell> = report.cells.iter().filter(|cell| cell.runs.is_empty()).collect();
         assert_eq!(cells(&report, &absent), "uring +sqpoll +fixed (sequential writes)");
-        assert_eq!(cells(&report, &absent[..1]), "uring +sqpoll +fixed (sequential writes at depth 1)");
+        assert_eq!(
+            cells(&report, &absent[..1]),
+            "uring +sqpoll +fixed (sequential writes at depth 1)"
+        );
     }
 }

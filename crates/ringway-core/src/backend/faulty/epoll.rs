@@ -25,7 +25,9 @@ impl Epoll {
     pub fn add(&self, member: RawFd) -> io::Result<()> {
         let mut readable = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: the kernel reads one event, which is live for the call.
-        let done = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, member, &raw mut readable) };
+        let done = unsafe {
+            libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, member, &raw mut readable)
+        };
         let error = io::Error::last_os_error();
         if done == 0 || error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
     }
@@ -49,7 +51,8 @@ mod tests {
         let epoll = Epoll::over([one.as_raw_fd()]).unwrap();
         epoll.add(two.as_raw_fd()).unwrap();
         epoll.add(two.as_raw_fd()).unwrap();
-        let readable = || wait_readable([epoll.as_raw_fd()], Some(Instant::now())).unwrap() == [true];
+        let readable =
+            || wait_readable([epoll.as_raw_fd()], Some(Instant::now())).unwrap() == [true];
         for event in [one, two] {
             assert!(!readable());
             event.signal();

@@ -1,7 +1,7 @@
 //! What is to go wrong: rates, single steps, and their text form. Pure data.
 
 use super::super::Job;
-use crate::op::{Fsync, Kind, Raw};
+use crate::op::{Fsync, Opcode, Raw};
 use crate::refusal::errno_from_name;
 use crate::slots::Key;
 use std::collections::HashMap;
@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 /// What is to go wrong, and how often. Rates are per thousand; by itself a plan does nothing.
 ///
-/// The same plan gives the same faults to the same sequence of operations. Operations that fall back to the threads
-/// beside a backend are not reached.
+/// The same plan gives the same faults to the same sequence of operations. Operations that fall
+/// back to the threads beside a backend are not reached.
 ///
 /// ```
 /// # use ringway_core::{op, FaultPlan, FaultStep, File, Late, Options};
@@ -43,8 +43,9 @@ pub struct FaultPlan {
     steps: Vec<(FaultStep, Fault)>,
 }
 
-/// One of the jobs that the backend is given. An operation is one job, or several: one for each piece of a long transfer,
-/// for each retry and for the rest of a short transfer. All numbers count from 0.
+/// One of the jobs that the backend is given. An operation is one job, or several: one for each
+/// piece of a long transfer, for each retry and for the rest of a short transfer. All numbers count
+/// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultStep {
     /// The job with this number among all.
@@ -56,19 +57,21 @@ pub enum FaultStep {
         /// The job's number among those of the operation.
         job: u64,
     },
-    /// The job with this number among those of this kind; `Kind::Fsync` counts both `fsync` and `fdatasync`.
-    Kind(Kind, u64),
+    /// The job with this number among those of this kind; `Opcode::Fsync` counts both `fsync` and
+    /// `fdatasync`.
+    Opcode(Opcode, u64),
     /// The job with this number among those of `fdatasync`.
     Fdatasync(u64),
 }
 
-/// How long an answer is held back. Cancelling its operation or closing the queue ends each of these.
+/// How long an answer is held back. Cancelling its operation or closing the queue ends each of
+/// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Late {
     /// While the backend is entered so many times, or until the caller would wait for nothing else.
     Enters(u32),
-    /// Until everything else that the backend was given is done; or, if something is never done, until nothing has happened
-    /// for 50 ms.
+    /// Until everything else that the backend was given is done; or, if something is never done,
+    /// until nothing has happened for 50 ms.
     Last,
     /// For ever.
     Forever,
@@ -89,14 +92,14 @@ impl FaultPlan {
         Self { seed, ..Self::default() }
     }
 
-    /// Transfers are cut: to at least one byte, for direct I/O to whole blocks of 4 KiB, and vectored ones between
-    /// two buffers.
+    /// Transfers are cut: to at least one byte, for direct I/O to whole blocks of 4 KiB, and
+    /// vectored ones between two buffers.
     pub fn short(self, per_thousand: u16) -> Self {
         Self { short: per_thousand, ..self }
     }
 
-    /// Operations on files and paths fail with EIO, those that need room on the device also with ENOSPC, and are not
-    /// carried out.
+    /// Operations on files and paths fail with EIO, those that need room on the device also with
+    /// ENOSPC, and are not carried out.
     pub fn errors(self, per_thousand: u16) -> Self {
         Self { errors: per_thousand, ..self }
     }
@@ -106,13 +109,14 @@ impl FaultPlan {
         Self { syncs: per_thousand, ..self }
     }
 
-    /// Operations answer EINTR, EAGAIN or an ECANCELED that nobody asked for, and are not carried out. At 1000 or
-    /// more nothing is ever carried out.
+    /// Operations answer EINTR, EAGAIN or an ECANCELED that nobody asked for, and are not carried
+    /// out. At 1000 or more nothing is ever carried out.
     pub fn retryable(self, per_thousand: u16) -> Self {
         Self { retryable: per_thousand, ..self }
     }
 
-    /// Answers are held back while the backend is entered up to `longest` times, as [`Late::Enters`].
+    /// Answers are held back while the backend is entered up to `longest` times, as
+    /// [`Late::Enters`].
     pub fn delay(self, per_thousand: u16, longest: u32) -> Self {
         Self { delay: per_thousand, longest_delay: longest, ..self }
     }
@@ -127,13 +131,14 @@ impl FaultPlan {
         Self { reorder: per_thousand, ..self }
     }
 
-    /// The backend fails: it can be entered so many times, and then answers EBADF, as a ring does whose descriptor is gone.
+    /// The backend fails: it can be entered so many times, and then answers EBADF, as a ring does
+    /// whose descriptor is gone.
     pub fn enters(self, number: u32) -> Self {
         Self { enters: Some(number), ..self }
     }
 
-    /// This job fails with `errno` and is not carried out; 0 is a transfer of no bytes. (A close is carried out, unless the
-    /// errno is EAGAIN or ECANCELED.)
+    /// This job fails with `errno` and is not carried out; 0 is a transfer of no bytes. (A close is
+    /// carried out, unless the errno is EAGAIN or ECANCELED.)
     pub fn fail(self, step: FaultStep, errno: i32) -> Self {
         self.at(step, |fault| fault.errno = Some(errno))
     }
@@ -165,7 +170,7 @@ impl FaultPlan {
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     jobs: u64,
-    kinds: HashMap<Kind, u64>,
+    kinds: HashMap<Opcode, u64>,
     fdatasyncs: u64,
     /// Each operation's number, and its jobs so far.
     operations: HashMap<Key, (u64, u64)>,
@@ -184,8 +189,8 @@ impl Steps {
                 let known = job.token.key().and_then(|key| self.operations.get(&key)).copied();
                 known.unwrap_or((self.operations.len() as u64, 0)) == (operation, number)
             }
-            FaultStep::Kind(kind, number) => {
-                job.raw.kind() == kind && number == self.kinds.get(&kind).copied().unwrap_or(0)
+            FaultStep::Opcode(kind, number) => {
+                job.raw.opcode() == kind && number == self.kinds.get(&kind).copied().unwrap_or(0)
             }
             FaultStep::Fdatasync(number) => is_fdatasync(&job.raw) && number == self.fdatasyncs,
         };
@@ -204,7 +209,7 @@ impl Steps {
             return;
         }
         self.jobs += 1;
-        *self.kinds.entry(job.raw.kind()).or_default() += 1;
+        *self.kinds.entry(job.raw.opcode()).or_default() += 1;
         self.fdatasyncs += u64::from(is_fdatasync(&job.raw));
         if let Some(key) = job.token.key() {
             let next = self.operations.len() as u64;
@@ -216,7 +221,8 @@ impl Steps {
 impl FromStr for FaultStep {
     type Err = String;
 
-    /// A job's number, `OPERATION.JOB`, or `KIND.NUMBER` with the kind's name or `fdatasync`: `3`, `0.2`, `write.0`.
+    /// A job's number, `OPERATION.JOB`, or `KIND.NUMBER` with the kind's name or `fdatasync`: `3`,
+    /// `0.2`, `write.0`.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.parse::<u64>();
         let invalid = || format!("`{text}` is no step: JOB, OPERATION.JOB or KIND.NUMBER");
@@ -224,9 +230,9 @@ impl FromStr for FaultStep {
             return number(text).map(Self::Job).map_err(|_| invalid());
         };
         let last = number(last).map_err(|_| invalid())?;
-        match (first, Kind::from_name(first), number(first)) {
+        match (first, Opcode::from_name(first), number(first)) {
             ("fdatasync", ..) => Ok(Self::Fdatasync(last)),
-            (_, Some(kind), _) => Ok(Self::Kind(kind, last)),
+            (_, Some(kind), _) => Ok(Self::Opcode(kind, last)),
             (_, _, Ok(operation)) => Ok(Self::Piece { operation, job: last }),
             _ => Err(invalid()),
         }
@@ -252,19 +258,21 @@ impl FromStr for Late {
 impl FromStr for FaultPlan {
     type Err = String;
 
-    /// Names with their values, in any order, separated by spaces or commas: `seed=7 short=500 errors=10 sync_errors=5
-    /// retryable=200 delay=300/4 starve=20 reorder=500 enters=100`, and for single steps `fail=STEP/ERRNO`, `cut=STEP` and
-    /// `late=STEP/HOW`, such as `fail=fdatasync.0/EIO late=0.2/last`.
+    /// Names with their values, in any order, separated by spaces or commas: `seed=7 short=500
+    /// errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500 enters=100`, and for
+    /// single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
+    /// `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-            let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no fault: name=value"))?;
+            let (name, value) =
+                word.split_once('=').ok_or_else(|| format!("`{word}` is no fault: name=value"))?;
             let invalid = |_| format!("`{value}` is no number for the fault {name}");
             let rate = || value.parse::<u16>().map_err(invalid);
             let pair = |example: &str| {
-                value
-                    .split_once('/')
-                    .ok_or_else(|| format!("`{value}`: the fault {name} is written as {name}={example}"))
+                value.split_once('/').ok_or_else(|| {
+                    format!("`{value}`: the fault {name} is written as {name}={example}")
+                })
             };
             plan = match name {
                 "seed" => Self { seed: value.parse().map_err(invalid)?, ..plan },
@@ -281,7 +289,11 @@ impl FromStr for FaultPlan {
                 }
                 "fail" => {
                     let (step, errno) = pair("3/EIO")?;
-                    let known = errno.parse().ok().filter(|errno| *errno >= 0).or_else(|| errno_from_name(errno));
+                    let known = errno
+                        .parse()
+                        .ok()
+                        .filter(|errno| *errno >= 0)
+                        .or_else(|| errno_from_name(errno));
                     plan.fail(step.parse()?, known.ok_or_else(|| format!("`{errno}` is no error"))?)
                 }
                 "cut" => plan.cut(value.parse()?),
@@ -308,7 +320,10 @@ mod tests {
     #[test]
     fn a_plan_is_read_from_text() {
         let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
-        assert_eq!(plan, Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900)));
+        assert_eq!(
+            plan,
+            Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900))
+        );
         let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
         let expected = FaultPlan::new(0)
             .sync_errors(5)
@@ -316,7 +331,7 @@ mod tests {
             .enters(9)
             .fail(FaultStep::Job(3), libc::EIO)
             .fail(FaultStep::Fdatasync(0), libc::ENOSPC)
-            .cut(FaultStep::Kind(Kind::Write, 2))
+            .cut(FaultStep::Opcode(Opcode::Write, 2))
             .late(FaultStep::Piece { operation: 0, job: 1 }, Late::Last)
             .late(FaultStep::Job(9), Late::Forever)
             .late(FaultStep::Job(3), Late::Enters(7));

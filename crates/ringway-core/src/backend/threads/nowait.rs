@@ -28,8 +28,8 @@ pub(crate) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
     }
 }
 
-/// Bytes that a read copies at once in one [`enter`](crate::backend::Backend::enter), at most about: what is more
-/// is shared out to the threads.
+/// Bytes that a read copies at once in one [`enter`](crate::backend::Backend::enter), at most
+/// about: what is more is shared out to the threads.
 const BUDGET: u64 = 1 << 20;
 
 /// Reads of storage that are tried in the page cache, as long as that pays.
@@ -51,7 +51,11 @@ impl Cached {
         // Only at an offset: a part that was read at the file's own position would be lost.
         let len = match (raw, raw.shape()) {
             (Raw::Read(_), Shape::Bytes(len)) => len,
-            (Raw::Readv(readv), Shape::Vector(len)) if readv.offset != crate::op::CURSOR => len,
+            (Raw::Readv(readv), Shape::Vector(len))
+                if readv.offset != crate::op::CURRENT_POSITION =>
+            {
+                len
+            }
             _ => return None,
         };
         if !self.hint.is_worth_a_try() {

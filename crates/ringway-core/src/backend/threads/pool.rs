@@ -1,7 +1,9 @@
-//! The threads of one queue and what they share: lanes of work, the events, and who is to be woken when.
+//! The threads of one queue and what they share: lanes of work, the events, and who is to be woken
+//! when.
 //!
-//! All of it stands under one mutex, and no system call is made while it is held but those on eventfds. What has
-//! to be done outside of it, waking and starting threads, is noted in [`Wakes`] and carried out after.
+//! All of it stands under one mutex, and no system call is made while it is held but those on
+//! eventfds. What has to be done outside of it, waking and starting threads, is noted in [`Wakes`]
+//! and carried out after.
 
 use super::nowait::{self, Try};
 use super::watch::{self, Watch};
@@ -24,26 +26,29 @@ const STACK: usize = 256 << 10;
 /// How long no new thread is tried after one was refused.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
-/// EAGAIN from storage: how often a call is made again, and the pause before the first time; it doubles.
+/// EAGAIN from storage: how often a call is made again, and the pause before the first time; it
+/// doubles.
 const RETRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
-/// How often a worker lets others run before it sleeps. Under load there is work again by then, and two switches
-/// and two futex calls are saved.
+/// How often a worker lets others run before it sleeps. Under load there is work again by then, and
+/// two switches and two futex calls are saved.
 const LINGER: u32 = 4;
 
-/// Letting others run took longer than this: they do not wait for I/O but compute, and whoever yields to them
-/// comes late for work. So nobody does for a while.
+/// Letting others run took longer than this: they do not wait for I/O but compute, and whoever
+/// yields to them comes late for work. So nobody does for a while.
 const LATE: Duration = Duration::from_micros(500);
 const AFTER_LATE: Duration = Duration::from_millis(100);
 
 /// How often a lane is looked at whose threads are all in calls while more work waits.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
-/// A call that has run for so many ticks is stuck: its thread does not count any more, and another takes its place.
+/// A call that has run for so many ticks is stuck: its thread does not count any more, and another
+/// takes its place.
 const STUCK: u32 = 40;
 
-/// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for syncs, which take longer.
+/// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for
+/// syncs, which take longer.
 const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 
 /// The same, once some are: what hangs has come to stay.
@@ -52,8 +57,8 @@ const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
 /// The most threads of a lane that are stuck. What is more waits until one comes back.
 const MOST_STUCK: usize = 1024;
 
-/// The most opens that wait, for the other end of a FIFO mostly; one more is answered EAGAIN. And the most streams
-/// that are called in the form that waits.
+/// The most opens that wait, for the other end of a FIFO mostly; one more is answered EAGAIN. And
+/// the most streams that are called in the form that waits.
 const MOST_WAITING: usize = 1024;
 
 /// A job on its way through the threads.
@@ -63,14 +68,16 @@ pub(super) struct Task {
     pub way: Way,
 }
 
-// SAFETY: a job holds plain numbers and addresses. What is at the addresses may be used from any thread until the
-// job's answer has come out of `enter`; whoever calls `Backend::carry` sees to that.
+// SAFETY: a job holds plain numbers and addresses. What is at the addresses may be used from any
+// thread until the job's answer has come out of `enter`; whoever calls `Backend::carry` sees to
+// that.
 unsafe impl Send for Task {}
 
 /// Where a task goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To a worker. `blocks`: the call is likely to wait for a device, and so is worth a thread of its own.
+    /// To a worker. `blocks`: the call is likely to wait for a device, and so is worth a thread of
+    /// its own.
     Work { blocks: bool },
     /// To a worker, for the blocking call: its stream was ready just now.
     Ready,
@@ -93,7 +100,8 @@ pub(super) enum Outcome {
 pub(super) enum Role {
     Io = 0,
     Sync = 1,
-    /// Calls of streams in the form that waits: one for each descriptor, when it was ready just before.
+    /// Calls of streams in the form that waits: one for each descriptor, when it was ready just
+    /// before.
     Stream = 2,
     /// For closures ([`crate::op::blocking`]): nobody knows how long they take.
     Closure = 3,
@@ -133,9 +141,11 @@ struct Lane {
     most: usize,
     /// Threads there are, those that are being started among them.
     threads: usize,
-    /// Those of them that will look for work without being called: being started, woken, or letting others run.
+    /// Those of them that will look for work without being called: being started, woken, or letting
+    /// others run.
     coming: usize,
-    /// Those of them that sleep; the one that fell asleep last is woken first, so that the others may end.
+    /// Those of them that sleep; the one that fell asleep last is woken first, so that the others
+    /// may end.
     idle: Vec<(ThreadId, Thread)>,
     no_linger_before: Option<Instant>,
     calls: Calls,
@@ -183,8 +193,8 @@ impl Calls {
         self.ended = self.tick;
     }
 
-    /// A tick has passed: how many calls turn out to be stuck. Without an end for `stalled` ticks they all are, but for
-    /// those that have begun meanwhile.
+    /// A tick has passed: how many calls turn out to be stuck. Without an end for `stalled` ticks
+    /// they all are, but for those that have begun meanwhile.
     fn tick(&mut self, stalled: u32) -> usize {
         self.tick = self.tick.wrapping_add(1);
         let age = if self.tick.wrapping_sub(self.ended) >= stalled { stalled } else { STUCK };
@@ -217,13 +227,14 @@ impl Lane {
         self.most.max(self.calls.stuck) + self.calls.stuck
     }
 
-    /// True when work waits, for threads that are all in calls: there may be no more, or none could be started.
+    /// True when work waits, for threads that are all in calls: there may be no more, or none could
+    /// be started.
     fn is_behind(&self) -> bool {
         !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads > 0
     }
 
-    /// True when a worker without work had better look again before it sleeps: others are in calls, so that the
-    /// reaper is likely to come back with more.
+    /// True when a worker without work had better look again before it sleeps: others are in calls,
+    /// so that the reaper is likely to come back with more.
     fn may_linger(&self) -> bool {
         let busy = self.threads.saturating_sub(self.idle.len() + self.coming + self.calls.stuck);
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
@@ -353,8 +364,8 @@ impl State {
         }
     }
 
-    /// Makes the descriptor readable, if there is one. It happens under the lock, so that it is readable only
-    /// while there is something.
+    /// Makes the descriptor readable, if there is one. It happens under the lock, so that it is
+    /// readable only while there is something.
     pub fn raise(&mut self) {
         if !self.signal.raised {
             self.signal.raised = true;
@@ -420,8 +431,9 @@ impl State {
         self.attend_watch(wakes);
     }
 
-    /// Calls threads up for queued work: `blocking`, and otherwise one at a time, each of which calls up the
-    /// next when there is still work. So quick calls are not met with more threads than they are worth.
+    /// Calls threads up for queued work: `blocking`, and otherwise one at a time, each of which
+    /// calls up the next when there is still work. So quick calls are not met with more threads
+    /// than they are worth.
     fn call_up(&mut self, role: Role, blocking: usize, wakes: &mut Wakes) {
         let may_start = self.may_start();
         let lane = &mut self.lanes[role as usize];
@@ -447,7 +459,8 @@ impl State {
         }
     }
 
-    /// Puts threads in the place of those that are stuck: what hangs on one file system must not keep others waiting.
+    /// Puts threads in the place of those that are stuck: what hangs on one file system must not
+    /// keep others waiting.
     pub fn write_off_stuck(&mut self, wakes: &mut Wakes) {
         for role in LANES {
             let lane = &mut self.lanes[role as usize];
@@ -540,12 +553,16 @@ impl State {
         let cancelled = may_wait(job) && self.watch.take_back(job.token);
         match outcome {
             Outcome::Done(result) => self.answer(job.token, Answer::Result(result), wakes),
-            Outcome::Wait { .. } | Outcome::Open(_) if cancelled => self.answer(job.token, CANCELED, wakes),
+            Outcome::Wait { .. } | Outcome::Open(_) if cancelled => {
+                self.answer(job.token, CANCELED, wakes)
+            }
             Outcome::Wait { nowait } => {
                 self.watch.insert(*job, nowait);
                 self.attend_watch(wakes);
             }
-            Outcome::Open(_) if self.open_threads >= MOST_WAITING => self.answer(job.token, NO_THREAD, wakes),
+            Outcome::Open(_) if self.open_threads >= MOST_WAITING => {
+                self.answer(job.token, NO_THREAD, wakes)
+            }
             Outcome::Open(open) => {
                 self.open_threads += 1;
                 self.opening.push(job.token);
@@ -554,7 +571,8 @@ impl State {
         }
     }
 
-    /// An open that waited has an answer; whoever has cancelled it was answered before, and what it opened is closed.
+    /// An open that waited has an answer; whoever has cancelled it was answered before, and what it
+    /// opened is closed.
     fn opened(&mut self, token: Token, result: i64, wakes: &mut Wakes) {
         self.open_threads -= 1;
         match self.opening.iter().position(|opening| *opening == token) {
@@ -566,8 +584,8 @@ impl State {
         }
     }
 
-    /// Cancels what has not begun, and what waits. An open that waits is answered now; its thread goes on until the call
-    /// returns, and shares nothing with the operation.
+    /// Cancels what has not begun, and what waits. An open that waits is answered now; its thread
+    /// goes on until the call returns, and shares nothing with the operation.
     pub fn cancel(&mut self, token: Token, wakes: &mut Wakes) {
         for role in LANES {
             let queue = &mut self.lanes[role as usize].queue;
@@ -597,8 +615,9 @@ impl State {
         self.watch.kick();
     }
 
-    /// Each of the jobs taken that have no answer yet, `pending` of them, is in one place, unless it has been dropped with all
-    /// others; and as many threads are idle, or about to look for work, as there are at most.
+    /// Each of the jobs taken that have no answer yet, `pending` of them, is in one place, unless
+    /// it has been dropped with all others; and as many threads are idle, or about to look for
+    /// work, as there are at most.
     pub fn check(&self, pending: usize) {
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
         let answered = self.events.iter().filter(|event| event.answer != Answer::Expired).count();
@@ -608,7 +627,10 @@ impl State {
             "{pending} jobs are pending, and {places:?} found"
         );
         for lane in &self.lanes {
-            assert!(lane.idle.len() + lane.coming <= lane.threads, "more threads are idle or coming than there are");
+            assert!(
+                lane.idle.len() + lane.coming <= lane.threads,
+                "more threads are idle or coming than there are"
+            );
         }
         assert!(self.opening.len() <= self.open_threads);
     }
@@ -680,8 +702,8 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     }
 }
 
-/// Starts a thread that has been counted already. One that cannot be started is taken off again, and the owner
-/// is told, who may have to do its work.
+/// Starts a thread that has been counted already. One that cannot be started is taken off again,
+/// and the owner is told, who may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
     let builder = thread::Builder::new().name(role.thread_name().to_owned()).stack_size(STACK);
@@ -767,13 +789,16 @@ fn work(shared: &Arc<Shared>, role: Role) {
         state.lanes[role as usize].calls.end(call);
         match outcome {
             outcome if !state.closed => state.settle(&task.job, outcome, &mut wakes),
-            Outcome::Done(result) if matches!(task.job.raw, Raw::Open(_)) => drop(Open::opened(result)),
+            Outcome::Done(result) if matches!(task.job.raw, Raw::Open(_)) => {
+                drop(Open::opened(result))
+            }
             _ => {}
         }
     }
 }
 
-/// Sleeps until called up; `None` when nobody has called for so long that the thread has been taken off.
+/// Sleeps until called up; `None` when nobody has called for so long that the thread has been taken
+/// off.
 fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard<'a, State>> {
     let until = Instant::now() + shared.idle;
     loop {
@@ -799,7 +824,9 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
     if let Raw::Open(open) = &job.raw {
         *calls += 1;
         if open.may_wait() {
-            return open.detach().map_or_else(|error| Outcome::Done(-i64::from(errno_of(&error))), Outcome::Open);
+            return open
+                .detach()
+                .map_or_else(|error| Outcome::Done(-i64::from(errno_of(&error))), Outcome::Open);
         }
         return Outcome::Done(call_storage(&job.raw, calls));
     }
@@ -822,7 +849,8 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
     }
 }
 
-/// Calls what ends by itself. A device or file system that is short of something says EAGAIN, and is asked again.
+/// Calls what ends by itself. A device or file system that is short of something says EAGAIN, and
+/// is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let mut pause = FIRST_PAUSE;
     let mut retries = if raw.is_transfer() || raw.is_sync() { RETRIES } else { 0 };
@@ -855,7 +883,8 @@ fn call_ready_stream(raw: &Raw, calls: &mut u64) -> Outcome {
     }
 }
 
-/// True for what never has to be waited for with poll(2), and for what is no file at all: the call will tell.
+/// True for what never has to be waited for with poll(2), and for what is no file at all: the call
+/// will tell.
 fn is_storage(fd: RawFd) -> bool {
     // SAFETY: `stat` is plain numbers, and all zeroes are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };

@@ -1,4 +1,5 @@
-//! Tests of the thread backend: every job answered once, nothing that waits for ever in anybody's way.
+//! Tests of the thread backend: every job answered once, nothing that waits for ever in anybody's
+//! way.
 
 use super::*;
 use crate::op;
@@ -33,11 +34,12 @@ fn read(file: &impl AsRawFd, len: usize, offset: u64) -> op::Read {
 }
 
 fn next_byte(file: &impl AsRawFd) -> op::Read {
-    read(file, 1, op::CURSOR)
+    read(file, 1, op::CURRENT_POSITION)
 }
 
 fn carry(threads: &mut Threads, job: &Job) {
-    // SAFETY: the tests' memory is never freed, and a descriptor that is closed too early answers EBADF.
+    // SAFETY: the tests' memory is never freed, and a descriptor that is closed too early answers
+    // EBADF.
     unsafe { threads.carry(job) }.unwrap();
 }
 
@@ -85,9 +87,11 @@ fn pattern(offset: u64, len: usize) -> Vec<u8> {
     (offset..).take(len).map(|place| (place ^ (place >> 8)) as u8).collect()
 }
 
-/// Keeps workers busy, until the writers are dropped, with reads of pipes that are said to be storage.
+/// Keeps workers busy, until the writers are dropped, with reads of pipes that are said to be
+/// storage.
 fn block(threads: &mut Threads, workers: u32) -> (Vec<PipeReader>, Vec<PipeWriter>) {
-    let (readers, writers): (Vec<_>, Vec<_>) = (0..workers).map(|_| std::io::pipe().unwrap()).unzip();
+    let (readers, writers): (Vec<_>, Vec<_>) =
+        (0..workers).map(|_| std::io::pipe().unwrap()).unzip();
     for (index, reader) in readers.iter().enumerate() {
         carry(threads, &job(1_000_000 + index as u32, next_byte(reader), FileKind::Storage));
     }
@@ -108,7 +112,9 @@ fn readable(fd: RawFd) -> bool {
 fn many_jobs_on_many_files_answer_what_the_calls_answer() {
     let files: Vec<File> = (0..8).map(|_| sample()).collect();
     let mut threads = Threads::new(options(4)).unwrap();
-    for (direct, kind) in [(true, FileKind::Storage), (false, FileKind::Storage), (false, FileKind::Unknown)] {
+    for (direct, kind) in
+        [(true, FileKind::Storage), (false, FileKind::Storage), (false, FileKind::Unknown)]
+    {
         let mut jobs = Vec::new();
         for index in 0..800u32 {
             // The last ones are at the end of the file and behind it.
@@ -118,7 +124,8 @@ fn many_jobs_on_many_files_answer_what_the_calls_answer() {
         jobs.iter().for_each(|(job, _)| carry(&mut threads, job));
         let answers = reap(&mut threads, jobs.len());
         for (job, form) in jobs {
-            let expected = pattern(form.offset, ((64 << 10) - form.offset.min(64 << 10)).min(200) as usize);
+            let expected =
+                pattern(form.offset, ((64 << 10) - form.offset.min(64 << 10)).min(200) as usize);
             assert_eq!(answers[&job.token.index()], Answer::Result(expected.len() as i64));
             // SAFETY: the job is over, and its memory is never freed.
             let bytes = unsafe { std::slice::from_raw_parts(form.addr, expected.len()) };
@@ -135,7 +142,8 @@ fn writes_and_vectors_arrive() {
     let bytes: &[u8] = pattern(0, 8192).leak();
     for index in 0..8u32 {
         let addr = &raw const bytes[index as usize * 1024];
-        let form = op::Write { fd: file.as_raw_fd(), addr, len: 1024, offset: u64::from(index) * 1024 };
+        let form =
+            op::Write { fd: file.as_raw_fd(), addr, len: 1024, offset: u64::from(index) * 1024 };
         carry(&mut threads, &job(index, form, FileKind::Storage));
     }
     assert!(reap(&mut threads, 8).values().all(|answer| *answer == Answer::Result(1024)));
@@ -205,7 +213,10 @@ fn what_is_queued_is_cancelled_and_what_runs_is_not() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
-    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    carry_all(
+        &mut threads,
+        &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
+    );
     threads.cancel(token(0)); // still in the batch
     assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, error(libc::ECANCELED))]);
     threads.cancel(token(1)); // in the lane
@@ -303,7 +314,7 @@ fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
     };
     let file = sample();
     let mut threads = Threads::new(options(1)).unwrap();
-    let form = || read(&inotify, 256, op::CURSOR);
+    let form = || read(&inotify, 256, op::CURRENT_POSITION);
     carry_all(&mut threads, &[0, 1].map(|index| job(index, form(), FileKind::Stream)));
     carry(&mut threads, &job(2, form(), FileKind::Unknown));
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
@@ -324,7 +335,12 @@ fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let bytes = memory(1 << 20);
-    let form = op::Write { fd: writer.as_raw_fd(), addr: bytes.as_ptr(), len: bytes.len(), offset: op::CURSOR };
+    let form = op::Write {
+        fd: writer.as_raw_fd(),
+        addr: bytes.as_ptr(),
+        len: bytes.len(),
+        offset: op::CURRENT_POSITION,
+    };
     carry(&mut threads, &job(0, form, FileKind::Stream));
     assert!(matches!(one(&mut threads).1, Answer::Result(4096..)), "as much as there is room for");
     carry(&mut threads, &job(1, form, FileKind::Stream));
@@ -352,10 +368,14 @@ fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
 #[test]
 fn no_more_threads_than_work_and_idle_ones_end() {
     let file = sample();
-    let mut threads = Threads::new(ThreadOptions { idle: Duration::from_millis(50), ..options(64) }).unwrap();
+    let mut threads =
+        Threads::new(ThreadOptions { idle: Duration::from_millis(50), ..options(64) }).unwrap();
     assert_eq!(threads.shared.lock().threads(), [0; 3]);
     carry_all(&mut threads, &[0, 1].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
-    carry(&mut threads, &job(2, op::Timeout { duration: Duration::from_millis(1) }, FileKind::Unknown));
+    carry(
+        &mut threads,
+        &job(2, op::Timeout { duration: Duration::from_millis(1) }, FileKind::Unknown),
+    );
     let answered = enter(&mut threads, 0, Duration::ZERO).len();
     let [io, sync, watcher] = threads.shared.lock().threads();
     assert!(io <= 2 && sync == 0 && watcher == 1, "{io} {sync} {watcher}");
@@ -403,7 +423,9 @@ fn polls_and_timeouts_answer() {
 #[test]
 fn errors_are_answers() {
     let mut threads = Threads::new(options(2)).unwrap();
-    for (index, kind) in [FileKind::Storage, FileKind::Stream, FileKind::Unknown].into_iter().enumerate() {
+    for (index, kind) in
+        [FileKind::Storage, FileKind::Stream, FileKind::Unknown].into_iter().enumerate()
+    {
         let index = index as u32;
         let form = op::Read { fd: -1, ..next_byte(&0) };
         carry(&mut threads, &job(index, form, kind));
@@ -415,7 +437,10 @@ fn errors_are_answers() {
     let answers = reap(&mut threads, 11);
     assert!(answers.values().all(|answer| *answer == error(libc::EBADF)), "{answers:?}");
     let (reader, _writer) = std::io::pipe().unwrap();
-    carry(&mut threads, &job(1, op::Fsync { fd: reader.as_raw_fd(), data_only: true }, FileKind::Stream));
+    carry(
+        &mut threads,
+        &job(1, op::Fsync { fd: reader.as_raw_fd(), data_only: true }, FileKind::Stream),
+    );
     assert_eq!(one(&mut threads), (1, error(libc::EINVAL)));
 }
 
@@ -443,7 +468,10 @@ fn the_descriptor_is_readable_while_there_are_events() {
     assert!(!readable(fd));
 
     for round in 0..200 {
-        carry_all(&mut threads, &[1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+        carry_all(
+            &mut threads,
+            &[1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
+        );
         let mut answered = enter(&mut threads, 0, Duration::ZERO).len();
         while answered < 2 {
             let poll = op::Poll { fd, events: libc::POLLIN as u16 };
@@ -508,7 +536,10 @@ fn timers_expire_and_do_not_pile_up() {
     assert!(Instant::now() >= at);
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
     // A timer and a timeout of one slot do not know each other.
-    carry(&mut threads, &job(2, op::Timeout { duration: Duration::from_millis(5) }, FileKind::Unknown));
+    carry(
+        &mut threads,
+        &job(2, op::Timeout { duration: Duration::from_millis(5) }, FileKind::Unknown),
+    );
     assert_eq!(one(&mut threads), (2, Answer::Result(0)));
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
 }
@@ -530,17 +561,32 @@ fn every_job_is_answered_once() {
                 Job { direct: false, ..job(index, read(&file, 64, 0), FileKind::Storage) },
                 job(index, next_byte(&reader), FileKind::Stream),
                 job(index, next_byte(&reader), FileKind::Unknown),
-                job(index, op::Timeout { duration: Duration::from_micros(random.below(300)) }, FileKind::Unknown),
-                job(index, op::Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 }, FileKind::Stream),
+                job(
+                    index,
+                    op::Timeout { duration: Duration::from_micros(random.below(300)) },
+                    FileKind::Unknown,
+                ),
+                job(
+                    index,
+                    op::Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 },
+                    FileKind::Stream,
+                ),
                 job(index, op::Fsync { fd: file.as_raw_fd(), data_only: true }, FileKind::Storage),
             ];
             carry(&mut threads, &jobs[random.below(8) as usize]);
             open.insert(index);
             match random.below(6) {
-                0 => threads.cancel(token(index - random.below(u64::from(index.min(20)) + 1) as u32)),
+                0 => {
+                    threads.cancel(token(index - random.below(u64::from(index.min(20)) + 1) as u32))
+                }
                 1 => writer.write_all(b"x").unwrap(),
-                2 => threads.set_timer(token(index), Instant::now() + Duration::from_micros(random.below(200))),
-                3 => threads.enter(random.below(3) as usize, Some(Instant::now()), &mut events).unwrap(),
+                2 => threads.set_timer(
+                    token(index),
+                    Instant::now() + Duration::from_micros(random.below(200)),
+                ),
+                3 => threads
+                    .enter(random.below(3) as usize, Some(Instant::now()), &mut events)
+                    .unwrap(),
                 _ => {}
             }
             settle(&mut events, &mut open);
@@ -615,7 +661,10 @@ fn dropping_never_waits_and_ends_the_threads() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
-    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    carry_all(
+        &mut threads,
+        &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
+    );
     carry(&mut threads, &job(3, next_byte(&reader), FileKind::Stream));
     carry(&mut threads, &job(4, op::Timeout { duration: 3600 * SECOND }, FileKind::Unknown));
     enter(&mut threads, 0, Duration::ZERO);
@@ -658,7 +707,9 @@ fn without_threads_the_submitter_does_the_work() {
     }
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => return println!("skipped: an ordinary user cannot run this program: {error}"),
+        Err(error) => {
+            return println!("skipped: an ordinary user cannot run this program: {error}");
+        }
     };
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
@@ -675,11 +726,20 @@ fn work_without_threads() {
     let file = sample();
     let mut threads = Threads::new(options(4)).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
-    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
-    carry(&mut threads, &job(3, op::Fsync { fd: file.as_raw_fd(), data_only: false }, FileKind::Storage));
+    carry_all(
+        &mut threads,
+        &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
+    );
+    carry(
+        &mut threads,
+        &job(3, op::Fsync { fd: file.as_raw_fd(), data_only: false }, FileKind::Storage),
+    );
     carry(&mut threads, &job(4, next_byte(&reader), FileKind::Stream));
     carry(&mut threads, &job(5, next_byte(&reader), FileKind::Unknown));
-    carry(&mut threads, &job(6, op::Timeout { duration: Duration::from_millis(30) }, FileKind::Unknown));
+    carry(
+        &mut threads,
+        &job(6, op::Timeout { duration: Duration::from_millis(30) }, FileKind::Unknown),
+    );
     threads.set_timer(token(7), Instant::now() + Duration::from_millis(1));
     let answers = reap(&mut threads, 6);
     assert!((0..3).all(|index| answers[&index] == Answer::Result(8)), "{answers:?}");

@@ -1,5 +1,5 @@
-//! What can wait for ever: polls, timeouts, timers and streams that are not ready. One thread waits for all of it
-//! in `ppoll(2)`, so that none of it keeps a worker from its work.
+//! What can wait for ever: polls, timeouts, timers and streams that are not ready. One thread waits
+//! for all of it in `ppoll(2)`, so that none of it keeps a worker from its work.
 
 use super::nowait::{self, Try};
 use super::pool::{CANCELED, Outcome, Shared, State, TICK, Wakes, carry_out};
@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long the watcher rests when poll(2) says that a stream is ready and the call says that it is not, so as
-/// not to ask again and again.
+/// How long the watcher rests when poll(2) says that a stream is ready and the call says that it is
+/// not, so as not to ask again and again.
 const REST: Duration = Duration::from_millis(1);
 
 /// Everything that is waited for.
@@ -50,12 +50,12 @@ struct Waiting {
     cancelled: bool,
 }
 
-// SAFETY: as for a task of the pool: what the job points at may be used from any thread until its answer has come
-// out of `enter`; whoever calls `Backend::carry` sees to that.
+// SAFETY: as for a task of the pool: what the job points at may be used from any thread until its
+// answer has come out of `enter`; whoever calls `Backend::carry` sees to that.
 unsafe impl Send for Waiting {}
 
-/// What becomes due. One for each slot and piece: setting it anew replaces what an earlier life of the
-/// slot has left, so that there are never more than there are slots.
+/// What becomes due. One for each slot and piece: setting it anew replaces what an earlier life of
+/// the slot has left, so that there are never more than there are slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Alarm {
     /// A timer that the queue has set.
@@ -67,7 +67,8 @@ enum Alarm {
 struct Lent {
     token: Token,
     interest: Interest,
-    /// It is a call that waits should the stream not be ready: nobody else may use up what it was called for.
+    /// It is a call that waits should the stream not be ready: nobody else may use up what it was
+    /// called for.
     blocking: bool,
     cancelled: bool,
 }
@@ -115,7 +116,11 @@ impl Watch {
 
     pub fn insert(&mut self, job: Job, nowait: bool) {
         if let Raw::Timeout(timeout) = job.raw {
-            return self.set_alarm(Alarm::Timeout(place(job.token)), after(timeout.duration), job.token);
+            return self.set_alarm(
+                Alarm::Timeout(place(job.token)),
+                after(timeout.duration),
+                job.token,
+            );
         }
         let waiting = Waiting { job, nowait, cancelled: false };
         self.waiting.entry(interest(&job.raw)).or_default().push(waiting);
@@ -149,7 +154,12 @@ impl Watch {
 
     /// A thread tries or calls the transfer now.
     pub fn lend(&mut self, job: &Job, blocking: bool) {
-        self.lent.push(Lent { token: job.token, interest: interest(&job.raw), blocking, cancelled: false });
+        self.lent.push(Lent {
+            token: job.token,
+            interest: interest(&job.raw),
+            blocking,
+            cancelled: false,
+        });
     }
 
     /// It has come back; true when it was cancelled meanwhile.
@@ -162,15 +172,17 @@ impl Watch {
         lent.cancelled
     }
 
-    /// Cancels what waits; true when it is over already, and its answer is due. What poll(2) may be looking at is
-    /// answered by the watcher, once it has let go of the file.
+    /// Cancels what waits; true when it is over already, and its answer is due. What poll(2) may be
+    /// looking at is answered by the watcher, once it has let go of the file.
     pub fn cancel(&mut self, token: Token) -> bool {
         let alarm = Alarm::Timeout(place(token));
         if let Some((at, _)) = self.due.get(&alarm).copied().filter(|(_, other)| *other == token) {
             self.due.remove(&alarm);
             return self.alarms.remove(&(at, alarm));
         }
-        if let Some(waiting) = self.waiting.values_mut().flatten().find(|waiting| waiting.job.token == token) {
+        if let Some(waiting) =
+            self.waiting.values_mut().flatten().find(|waiting| waiting.job.token == token)
+        {
             waiting.cancelled = true;
             self.cancelled = true;
             self.kick();
@@ -215,7 +227,9 @@ impl State {
         if self.watch.look.take_if(|at| *at <= now).is_some() {
             self.write_off_stuck(wakes);
         }
-        while let Some((at, alarm)) = self.watch.alarms.first().copied().filter(|(at, _)| *at <= now) {
+        while let Some((at, alarm)) =
+            self.watch.alarms.first().copied().filter(|(at, _)| *at <= now)
+        {
             self.watch.alarms.remove(&(at, alarm));
             let Some((_, token)) = self.watch.due.remove(&alarm) else { continue };
             let answer = match alarm {
@@ -227,7 +241,11 @@ impl State {
         if std::mem::take(&mut self.watch.cancelled) {
             let mut cancelled = Vec::new();
             self.watch.waiting.retain(|_, waiting| {
-                cancelled.extend(waiting.extract_if(.., |waiting| waiting.cancelled).map(|waiting| waiting.job.token));
+                cancelled.extend(
+                    waiting
+                        .extract_if(.., |waiting| waiting.cancelled)
+                        .map(|waiting| waiting.job.token),
+                );
                 !waiting.is_empty()
             });
             for token in cancelled {
@@ -247,21 +265,26 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// The kicking eventfd comes first. Each descriptor stands there once for what is wanted of it, so that there
-    /// are no more than poll(2) takes (`RLIMIT_NOFILE`).
+    /// The kicking eventfd comes first. Each descriptor stands there once for what is wanted of it,
+    /// so that there are no more than poll(2) takes (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
         let kick = watch.kick.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         self.polls.push(libc::pollfd { fd: kick, events: libc::POLLIN, revents: 0 });
         if !self.rest {
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
-            self.polls.extend(interests.map(|(fd, events)| libc::pollfd { fd: *fd, events: *events, revents: 0 }));
+            self.polls.extend(interests.map(|(fd, events)| libc::pollfd {
+                fd: *fd,
+                events: *events,
+                revents: 0,
+            }));
         }
     }
 
     /// Waits until something is ready: true when something is.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
-        let limit = if self.rest { Some(limit.map_or(REST, |limit| limit.min(REST))) } else { limit };
+        let limit =
+            if self.rest { Some(limit.map_or(REST, |limit| limit.min(REST))) } else { limit };
         let limit = limit.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = self.polls.len() as libc::nfds_t;
@@ -271,8 +294,8 @@ impl Round {
         ready > 0
     }
 
-    /// Tries all that was ready, and stops at the first of those that want the same of one descriptor and do not
-    /// get it.
+    /// Tries all that was ready, and stops at the first of those that want the same of one
+    /// descriptor and do not get it.
     fn make_tries(&mut self, calls: &mut u64) -> Vec<(Waiting, Outcome)> {
         let mut empty = None;
         let outcomes: Vec<_> = self
@@ -280,7 +303,11 @@ impl Round {
             .drain(..)
             .map(|waiting| {
                 let interest = Some(interest(&waiting.job.raw));
-                let tried = if interest == empty { Try::NotReady } else { nowait::attempt(&waiting.job.raw, calls) };
+                let tried = if interest == empty {
+                    Try::NotReady
+                } else {
+                    nowait::attempt(&waiting.job.raw, calls)
+                };
                 let outcome = match tried {
                     Try::Done(result) => Outcome::Done(result),
                     Try::NotReady => Outcome::Wait { nowait: true },
@@ -292,7 +319,8 @@ impl Round {
                 (waiting, outcome)
             })
             .collect();
-        self.rest = outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Wait { nowait: true }));
+        self.rest =
+            outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Wait { nowait: true }));
         outcomes
     }
 }
@@ -308,7 +336,8 @@ pub(super) fn round<'a>(
     wakes: &mut Wakes,
 ) -> MutexGuard<'a, State> {
     round.fill(&state.watch);
-    let next = state.watch.alarms.first().map(|(at, _)| *at).into_iter().chain(state.watch.look).min();
+    let next =
+        state.watch.alarms.first().map(|(at, _)| *at).into_iter().chain(state.watch.look).min();
     let limit = if state.watch.cancelled { Some(Duration::ZERO) } else { limit };
     state.watch.asleep = true;
     state.watch.until = next;

@@ -1,12 +1,13 @@
-//! The kernel's worker threads (io-wq) of a ring: how many of what they may have to do has not come back for long, and so
-//! how many there must be for what comes next.
+//! The kernel's worker threads (io-wq) of a ring: how many of what they may have to do has not come
+//! back for long, and so how many there must be for what comes next.
 //!
-//! A kernel has so few workers for files (four for each processor, or what the program allows) that a hanging file system
-//! keeps all of them. What hangs does not count: the limit is raised, up to [`MOST`]. Buffered writes of different files may
-//! still stand behind one another, since the kernel has 64 groups of files and a worker for each: while something hangs
-//! they are for the threads ([`Workers::hang`]).
+//! A kernel has so few workers for files (four for each processor, or what the program allows) that
+//! a hanging file system keeps all of them. What hangs does not count: the limit is raised, up to
+//! [`MOST`]. Buffered writes of different files may still stand behind one another, since the
+//! kernel has 64 groups of files and a worker for each: while something hangs they are for the
+//! threads ([`Workers::hang`]).
 
-use crate::op::{Kind, Raw};
+use crate::op::{Opcode, Raw};
 use std::time::Duration;
 
 /// How often it is looked at while there may be too few.
@@ -15,10 +16,12 @@ pub(super) const TICK: Duration = Duration::from_millis(25);
 /// The most workers.
 const MOST: u32 = 1024;
 
-/// True for what a worker may have to do, and hang in. Reads are not among them, unless they are given to a worker: those
-/// that wait do without one.
+/// True for what a worker may have to do, and hang in. Reads are not among them, unless they are
+/// given to a worker: those that wait do without one.
 fn is_work(raw: &Raw) -> bool {
-    raw.is_write() || !raw.is_transfer() && !matches!(raw.kind(), Kind::Nop | Kind::Poll | Kind::Timeout)
+    raw.is_write()
+        || !raw.is_transfer()
+            && !matches!(raw.opcode(), Opcode::Nop | Opcode::Poll | Opcode::Timeout)
 }
 
 /// What is in flight of one slot.
@@ -84,13 +87,18 @@ impl Workers {
         self.limit.is_some_and(|limit| limit > self.room) && self.jobs >= self.room
     }
 
-    /// A tick has come: the limit to set, if what has lasted for a tick or longer may keep all of them.
+    /// A tick has come: the limit to set, if what has lasted for a tick or longer may keep all of
+    /// them.
     pub fn tick(&mut self) -> Option<u32> {
         let limit = self.limit?;
         let before = self.tick;
         self.tick = self.tick.wrapping_add(1);
-        let old =
-            self.slots.iter().filter(|work| work.jobs > 0 && work.began != before).map(|work| work.jobs).sum::<u32>();
+        let old = self
+            .slots
+            .iter()
+            .filter(|work| work.jobs > 0 && work.began != before)
+            .map(|work| work.jobs)
+            .sum::<u32>();
         let wanted = old.saturating_add(self.room).min(MOST);
         (old >= limit && wanted > limit).then(|| {
             self.limit = Some(wanted);
@@ -134,7 +142,8 @@ mod tests {
     #[test]
     fn durable_writes_count() {
         let mut workers = Workers::new(Some(8));
-        let write = Raw::WriteDsync(WriteDsync(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 }));
+        let write =
+            Raw::WriteDsync(WriteDsync(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 }));
         (0..8).for_each(|slot| workers.begin(slot, &write, false));
         assert!(workers.are_few());
     }

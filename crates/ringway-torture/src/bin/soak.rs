@@ -1,0 +1,295 @@
+//! Runs random scripts on all backends, with faults and without, on several threads at once, for as
+//! long as it is told: what only shows once in a million operations is to show here. `make soak`
+//! runs it.
+//!
+//!     soak [TIME] [--seed NUMBER] [--jobs COUNT] [--dir DIR]
+//!     soak --replay SEED [--times COUNT] [--dir DIR]
+//!
+//! TIME is like `90s`, `10m` or `2h`; without it, ten minutes. Each script has a seed of its own,
+//! printed when it fails. Replayed, the same operations go to the same backend under the same
+//! faults; the kernel's part in it is not repeated, so some failures take several times.
+
+use ringway_core::BackendKind;
+use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const BACKENDS: [BackendKind; 4] =
+    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads, BackendKind::Null];
+const EVERY: Duration = Duration::from_secs(10);
+/// Memory may grow by this: allocators keep some, and the workers reach their largest scripts only
+/// after a while.
+const GROWTH: u64 = 64 << 20;
+
+struct Arguments {
+    time: Duration,
+    seed: u64,
+    jobs: u64,
+    dir: PathBuf,
+    replay: Option<u64>,
+    times: u64,
+}
+
+fn main() -> ExitCode {
+    keep_no_memory();
+    let arguments = match Arguments::read(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(text) => {
+            eprintln!("soak: {text}");
+            return ExitCode::from(2);
+        }
+    };
+    let result = match arguments.replay {
+        Some(seed) => replay(seed, &arguments),
+        None => soak(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Has what is freed given back, so that memory that grows is memory that leaks. By itself glibc
+/// keeps large buffers, and an arena for each of many short-lived threads.
+fn keep_no_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the calls take numbers only; no other thread has been started.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
+impl Arguments {
+    fn read(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mut this = Self {
+            time: Duration::from_secs(600),
+            seed: now.map_or(0, |now| now.as_nanos() as u64),
+            jobs: 4,
+            dir: std::env::temp_dir(),
+            replay: None,
+            times: 1,
+        };
+        let number = |text: String| text.parse().map_err(|_| format!("`{text}` is no number"));
+        while let Some(word) = given.next() {
+            let mut value = || given.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--seed" => this.seed = number(value()?)?,
+                "--jobs" => this.jobs = number(value()?)?.max(1),
+                "--dir" => this.dir = value()?.into(),
+                "--replay" => this.replay = Some(number(value()?)?),
+                "--times" => this.times = number(value()?)?,
+                time => this.time = duration(time)?,
+            }
+        }
+        Ok(this)
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("`{text}` is no time: say 90s, 10m or 2h");
+    let unit = text.chars().last().ok_or_else(bad)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        _ => return Err(bad()),
+    };
+    let count: u64 = text[..text.len() - 1].parse().map_err(|_| bad())?;
+    Ok(Duration::from_secs(count * seconds))
+}
+
+/// What one seed stands for.
+fn make(seed: u64) -> (Script, Conditions) {
+    let mut random = Random(seed);
+    let backend = BACKENDS[random.number() as usize % 10 % BACKENDS.len()];
+    let direct = random.number().is_multiple_of(2);
+    let mut rate =
+        || if random.number().is_multiple_of(2) { 0 } else { (random.number() % 300) as u16 };
+    let [short, errors, retryable, delay, reorder, starve, sync_errors] =
+        std::array::from_fn(|_| rate());
+    // Each answer that starves beside something that waits for ever takes 50 ms.
+    let starve = starve / 4;
+    let faults = Faults { seed, short, errors, retryable, delay, reorder, starve, sync_errors };
+    let faults = random.number().is_multiple_of(2).then_some(faults);
+    let length = 20 + random.number() % 1500;
+    (Script::decode(&random.bytes(length as usize)), Conditions { backend, direct, faults })
+}
+
+/// One script, in a directory of its own below `dir`; nothing where its backend is refused.
+fn one(seed: u64, dir: &Path) -> Result<Option<Report>, String> {
+    let (script, conditions) = make(seed);
+    let path = dir.join(format!("ringway-soak-{}-{seed}", std::process::id()));
+    std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let _watched = watchdog::watch(format!("soak --replay {seed}: {conditions:?}"));
+    let ran = run(&script, &conditions, &path);
+    // What is left after a failure is in the way of the next try only.
+    let _ = std::fs::remove_dir_all(&path);
+    match ran {
+        Ok(report) => Ok(Some(report)),
+        Err(failure) if failure.refused => Ok(None),
+        Err(failure) => {
+            Err(format!("soak --replay {seed}: {conditions:?} {:?}\n{failure}", script.setup))
+        }
+    }
+}
+
+fn replay(seed: u64, arguments: &Arguments) -> Result<(), String> {
+    let (script, conditions) = make(seed);
+    println!("{conditions:?}\n{script:#?}");
+    for _ in 0..arguments.times {
+        one(seed, &arguments.dir)?.ok_or("the backend is refused here")?;
+    }
+    println!("{} times without a failure", arguments.times);
+    Ok(())
+}
+
+#[derive(Default)]
+struct Total {
+    scripts: u64,
+    /// Scripts whose backend is refused here.
+    refused: u64,
+    pushed: u64,
+    delivered: u64,
+    orphaned: u64,
+    retries: u64,
+    continued: u64,
+    to_threads: u64,
+    compared: u64,
+}
+
+fn soak(arguments: &Arguments) -> Result<(), String> {
+    // Starts what stays: the watchdog, and what the library sets up once.
+    one(arguments.seed, &arguments.dir)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let at_first = Usage::now();
+    println!("soak: {:?}, seed {}, at first {at_first}", arguments.time, arguments.seed);
+    let next = AtomicU64::new(arguments.seed.wrapping_add(1));
+    let stop = AtomicBool::new(false);
+    let total = Mutex::new(Total::default());
+    let begin = Instant::now();
+    let work = || -> Result<(), String> {
+        while !stop.load(Ordering::Relaxed) && begin.elapsed() < arguments.time {
+            let report =
+                one(next.fetch_add(1, Ordering::Relaxed), &arguments.dir).inspect_err(|text| {
+                    eprintln!("{text}");
+                    stop.store(true, Ordering::Relaxed);
+                })?;
+            let mut total = total.lock().map_err(|_| "another worker has panicked")?;
+            let Some(report) = report else {
+                total.refused += 1;
+                continue;
+            };
+            total.scripts += 1;
+            total.pushed += report.stats.counts.pushed;
+            total.delivered += report.stats.counts.delivered;
+            total.orphaned += report.stats.counts.orphaned;
+            total.retries += report.stats.retries;
+            total.continued += report.stats.continued;
+            total.to_threads += report.stats.to_threads;
+            total.compared += report.compared;
+        }
+        Ok(())
+    };
+    let failed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(work)).collect();
+        let mut shown = Instant::now();
+        while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(50));
+            if shown.elapsed() >= EVERY {
+                shown = Instant::now();
+                println!("{:4} s  {}", begin.elapsed().as_secs(), line(&total));
+            }
+        }
+        workers
+            .into_iter()
+            .map(|worker| worker.join())
+            .filter(|end| !matches!(end, Ok(Ok(()))))
+            .count()
+    });
+    println!("{:4} s  {}", begin.elapsed().as_secs(), line(&total));
+    if failed > 0 {
+        return Err("soak: FAILED".into());
+    }
+    // Threads that were left with a blocking call need a moment, and kernel threads give
+    // descriptors back late.
+    let until = Instant::now() + Duration::from_secs(20);
+    let at_last = loop {
+        let now = Usage::now();
+        if (now.descriptors <= at_first.descriptors && now.threads <= at_first.threads)
+            || Instant::now() >= until
+        {
+            break now;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    println!("at first {at_first}; at last {at_last}");
+    if at_last.descriptors > at_first.descriptors || at_last.threads > at_first.threads {
+        return Err("soak: FAILED: descriptors or threads are left over".into());
+    }
+    if at_last.memory > at_first.memory + GROWTH {
+        return Err("soak: FAILED: memory has grown".into());
+    }
+    println!("soak: passed");
+    Ok(())
+}
+
+fn line(total: &Mutex<Total>) -> String {
+    let Ok(total) = total.lock() else { return "a worker has panicked".into() };
+    format!(
+        "{} scripts ({} refused), {} operations ({} delivered, {} orphaned), {} tried again, {} continued, {} to threads, {} MiB compared; {}",
+        total.scripts,
+        total.refused,
+        total.pushed,
+        total.delivered,
+        total.orphaned,
+        total.retries,
+        total.continued,
+        total.to_threads,
+        total.compared >> 20,
+        Usage::now()
+    )
+}
+
+/// What this process holds.
+struct Usage {
+    descriptors: usize,
+    threads: usize,
+    /// Bytes resident.
+    memory: u64,
+}
+
+impl Usage {
+    fn now() -> Self {
+        let count = |dir: &str| std::fs::read_dir(dir).map_or(0, Iterator::count);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+        Self {
+            descriptors: count("/proc/self/fd"),
+            threads: count("/proc/self/task"),
+            memory: kib.unwrap_or(0u64) << 10,
+        }
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} descriptors, {} threads, {} MiB",
+            self.descriptors,
+            self.threads,
+            self.memory >> 20
+        )
+    }
+}

@@ -1,0 +1,82 @@
+//! What is written: for each mark and each place in a file other bytes, so that a read tells which
+//! write it saw, and whether from the right place.
+
+/// The odd number nearest to 2^64 divided by the golden ratio.
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finaliser of SplitMix64.
+pub(crate) fn mix(number: u64) -> u64 {
+    let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The content of a hole.
+pub(crate) const ZEROES: u32 = 0;
+
+/// The bytes that `mark` has from `start` on.
+pub(crate) fn fill(mark: u32, start: u64, bytes: &mut [u8]) {
+    if mark == ZEROES {
+        return bytes.fill(0);
+    }
+    let seed = mix(u64::from(mark));
+    let mut at = start;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let word = mix(seed ^ (at / 8)).to_le_bytes();
+        let skip = (at % 8) as usize;
+        let count = rest.len().min(8 - skip);
+        let (these, others) = rest.split_at_mut(count);
+        these.copy_from_slice(&word[skip..skip + count]);
+        at += count as u64;
+        rest = others;
+    }
+}
+
+/// Where the bytes first differ from all of these marks' content.
+pub(crate) fn first_stranger(marks: &[u32], start: u64, bytes: &[u8]) -> Option<u64> {
+    let mut unexplained: Vec<bool> = Vec::new();
+    let mut expected = vec![0; bytes.len()];
+    for mark in marks {
+        fill(*mark, start, &mut expected);
+        if expected == bytes {
+            return None;
+        }
+        unexplained.resize(bytes.len(), true);
+        for (index, (one, other)) in expected.iter().zip(bytes).enumerate() {
+            unexplained[index] &= one != other;
+        }
+    }
+    if marks.is_empty() {
+        return Some(start);
+    }
+    unexplained.iter().position(|unexplained| *unexplained).map(|index| start + index as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_depends_on_mark_and_place_alone() {
+        let mut whole = vec![0; 100];
+        fill(7, 1000, &mut whole);
+        let mut part = vec![0; 21];
+        fill(7, 1013, &mut part);
+        assert_eq!(whole[13..34], part);
+        assert_eq!(first_stranger(&[7], 1013, &part), None);
+        assert_eq!(first_stranger(&[8], 1013, &part), Some(1013));
+        assert!(first_stranger(&[7], 1014, &part).is_some());
+    }
+
+    #[test]
+    fn a_mixture_is_explained_by_all_its_marks_only() {
+        let mut bytes = vec![0; 64];
+        fill(1, 0, &mut bytes[..32]);
+        fill(2, 32, &mut bytes[32..]);
+        assert_eq!(first_stranger(&[1, 2], 0, &bytes), None);
+        assert_eq!(first_stranger(&[1, 3], 0, &bytes), Some(32));
+        bytes[40..48].fill(0);
+        assert_eq!(first_stranger(&[ZEROES, 1, 2], 0, &bytes), None);
+    }
+}

@@ -1,0 +1,618 @@
+//! Carries a script out: the queue, the files, and the steps. What an operation is made of stands
+//! in `make`, what its answer is held against in `judge`.
+
+mod judge;
+mod make;
+
+use crate::alone::AloneFile;
+use crate::names::Names;
+use crate::order::Order;
+use crate::script::{Script, Step};
+use crate::shared::SharedFile;
+use judge::{Op, lines};
+use ringway_core::{
+    Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions,
+    Options, Queue, QueueStats, SqPoll,
+};
+use std::fmt;
+use std::io::{PipeReader, PipeWriter, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Where a script is carried out.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// The backend, forced.
+    pub backend: BackendKind,
+    /// Half of the files are open for direct I/O.
+    pub direct: bool,
+    /// What goes wrong.
+    pub faults: Option<Faults>,
+}
+
+/// The rates of a [`FaultPlan`], per thousand; what may be answered follows from them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// [`FaultPlan::new`]
+    pub seed: u64,
+    /// [`FaultPlan::short`]
+    pub short: u16,
+    /// [`FaultPlan::errors`]
+    pub errors: u16,
+    /// [`FaultPlan::retryable`]
+    pub retryable: u16,
+    /// [`FaultPlan::delay`]
+    pub delay: u16,
+    /// [`FaultPlan::reorder`]
+    pub reorder: u16,
+    /// [`FaultPlan::starve`]
+    pub starve: u16,
+    /// [`FaultPlan::sync_errors`]
+    pub sync_errors: u16,
+}
+
+impl Faults {
+    fn plan(&self) -> FaultPlan {
+        FaultPlan::new(self.seed)
+            .short(self.short)
+            .errors(self.errors)
+            .retryable(self.retryable)
+            .delay(self.delay, 4)
+            .reorder(self.reorder)
+            .starve(self.starve)
+            .sync_errors(self.sync_errors)
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// The queue's own figures, from just before its end.
+    pub stats: QueueStats,
+    /// Bytes that were read and compared.
+    pub compared: u64,
+}
+
+/// Something was not as it has to be, or nothing could be tried.
+#[derive(Debug)]
+pub struct Failure {
+    /// The backend is refused here: nothing was tried.
+    pub refused: bool,
+    /// At which step; the number of steps: at the end.
+    pub step: usize,
+    /// What.
+    pub text: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}: {}", self.step, self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Nothing takes longer, on the slowest of disks.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So long something is waited for that may never come.
+const MOMENT: Duration = Duration::from_millis(2);
+/// Bytes of a block of the arena.
+const BLOCK: usize = 4096;
+
+/// Carries `script` out in `dir`, an empty directory.
+///
+/// Errors: the first thing that was not as it has to be.
+pub fn run(script: &Script, conditions: &Conditions, dir: &Path) -> Result<Report, Failure> {
+    let fail = |refused, step, text| Failure { refused, step, text };
+    let queue = options(script, conditions).build().map_err(|error| {
+        let refused = matches!(error, BuildError::Refused(_));
+        fail(refused, 0, said(error))
+    })?;
+    let mut run = Run::new(script, conditions, dir, queue).map_err(|text| fail(false, 0, text))?;
+    let result = run.steps().and_then(|()| {
+        run.end()?;
+        run.last_look()
+    });
+    match result {
+        Ok(()) => Ok(run.report),
+        Err(text) => Err(fail(false, run.step, text)),
+    }
+}
+
+fn options(script: &Script, conditions: &Conditions) -> Options {
+    let setup = script.setup;
+    let mut options = Options::new()
+        .backend(conditions.backend)
+        .entries(setup.entries)
+        .in_flight(setup.in_flight)
+        .eventfd(setup.eventfd)
+        .single_issuer(setup.single_issuer)
+        .threads(4)
+        .sync_threads(1)
+        .close_wait(PATIENCE);
+    if setup.tight {
+        options = options.completion_entries(setup.entries);
+    }
+    if setup.sqpoll && conditions.backend == BackendKind::Uring {
+        options = options.sqpoll(SqPoll { idle: Duration::from_millis(1), cpu: None });
+    }
+    match &conditions.faults {
+        Some(faults) => options.faults(faults.plan()),
+        None => options,
+    }
+}
+
+struct Run<'a> {
+    script: &'a Script,
+    conditions: &'a Conditions,
+    step: usize,
+    moves: usize,
+    queue: Option<Queue>,
+    arena: Option<Arena>,
+    ops: Vec<Op>,
+    order: Order,
+    /// Operations that somebody waits for.
+    live: usize,
+    delivered: u64,
+    /// Given up, and not known to be over.
+    abandoned: Vec<usize>,
+    all_abandoned: u64,
+    closed: bool,
+    shared: Vec<SharedFile>,
+    alone: Vec<AloneFile>,
+    names: Names,
+    opened: Vec<File>,
+    pipes: Pipes,
+    report: Report,
+}
+
+/// One that is only polled, and one that is read from.
+struct Pipes {
+    polled: File,
+    read: File,
+    feed_polled: PipeWriter,
+    feed_read: PipeWriter,
+    fed: bool,
+    /// Bytes that went into the one that is read from: 0, 1, 2 ...
+    sent: u8,
+    /// Those that came out.
+    received: Vec<u8>,
+    /// Some may have gone to nobody.
+    leaks: bool,
+}
+
+fn file_of(pipe: PipeReader) -> File {
+    File::from(OwnedFd::from(pipe))
+}
+
+type Checked = Result<(), String>;
+
+fn said(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        script: &'a Script,
+        conditions: &'a Conditions,
+        dir: &Path,
+        mut queue: Queue,
+    ) -> Result<Self, String> {
+        let setup = script.setup;
+        let open = |path: &Path, direct: bool| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .direct(direct)
+                .open(path)
+                .map_err(said)
+        };
+        let mut shared = Vec::new();
+        let mut alone = Vec::new();
+        for number in 0..2 {
+            let direct = conditions.direct && number == 0;
+            let len = if setup.large && number == 0 { 10 << 20 } else { 128 << 10 };
+            let path = dir.join(format!("shared{number}"));
+            std::fs::write(&path, SharedFile::first_content(len)).map_err(said)?;
+            shared.push(SharedFile::new(open(&path, direct)?, path, direct, len));
+            let path = dir.join(format!("alone{number}"));
+            alone.push(AloneFile::new(open(&path, direct)?, path, direct));
+        }
+        let arena = setup.fixed.then(|| Arena::new(BLOCK, 8));
+        if let Some(arena) = &arena {
+            // Where there is no ring, or no memory may be locked, they are buffers and files like
+            // any other.
+            let _ = queue.register_arena(arena);
+            let _ = queue.register_file(&shared[0].file);
+            let _ = queue.register_file(&alone[1].file);
+        }
+        std::fs::create_dir(dir.join("names")).map_err(said)?;
+        let (polled, feed_polled) = std::io::pipe().map_err(said)?;
+        let (read, feed_read) = std::io::pipe().map_err(said)?;
+        let pipes = Pipes {
+            polled: file_of(polled),
+            read: file_of(read),
+            feed_polled,
+            feed_read,
+            fed: false,
+            sent: 0,
+            received: Vec::new(),
+            leaks: false,
+        };
+        Ok(Self {
+            script,
+            conditions,
+            step: 0,
+            moves: 0,
+            queue: Some(queue),
+            arena,
+            ops: Vec::new(),
+            order: Order::default(),
+            live: 0,
+            delivered: 0,
+            abandoned: Vec::new(),
+            all_abandoned: 0,
+            closed: false,
+            shared,
+            alone,
+            names: Names::new(dir.join("names")),
+            opened: Vec::new(),
+            pipes,
+            report: Report::default(),
+        })
+    }
+
+    fn steps(&mut self) -> Checked {
+        let script = self.script;
+        while let Some(step) = script.steps.get(self.step) {
+            if self.queue.is_none() {
+                self.step = script.steps.len();
+                return Ok(());
+            }
+            if matches!(step, Step::Move) && !script.setup.single_issuer && self.moves < 4 {
+                self.moves += 1;
+                self.step += 1;
+                return std::thread::scope(|scope| match scope.spawn(|| self.steps()).join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+            }
+            self.take_step(step)?;
+            self.check_counts()?;
+            self.step += 1;
+        }
+        Ok(())
+    }
+
+    fn take_step(&mut self, step: &Step) -> Checked {
+        match step {
+            Step::Push(push) => self.push(std::slice::from_ref(push), false),
+            Step::Chain(pushes) => self.push(pushes, true),
+            Step::Cancel(which) => self.cancel(*which),
+            Step::Abandon(which) => self.abandon(*which),
+            Step::CancelAll => {
+                self.note_cancel_all();
+                self.queue()?.cancel_all();
+                Ok(())
+            }
+            Step::Submit => {
+                let live = self.live;
+                let ready = self.queue()?.submit().map_err(said)?;
+                if ready <= live {
+                    Ok(())
+                } else {
+                    Err(format!("{ready} ready of {live} in flight"))
+                }
+            }
+            Step::Reap(at_least) => self.reap(usize::from(*at_least)),
+            Step::Take(most) => {
+                let done: Vec<Completion> =
+                    self.queue()?.reap(0).map_err(said)?.take(usize::from(*most)).collect();
+                self.judge_all(done)
+            }
+            Step::ReapFor(at_least, time) => {
+                let until = Instant::now() + *time;
+                let done: Vec<Completion> = self
+                    .queue()?
+                    .reap_until(usize::from(*at_least), until)
+                    .map_err(said)?
+                    .collect();
+                self.judge_all(done)
+            }
+            Step::Poll(at_least) => self.poll(usize::from(*at_least)),
+            Step::Feed(which) => self.feed(*which),
+            Step::Close(wait) => {
+                self.note_cancel_all();
+                self.closed = true;
+                let left = self.queue()?.close(*wait).map_err(said)?;
+                let possible = self.live + self.abandoned.len();
+                if left <= possible { Ok(()) } else { Err(format!("{left} left of {possible}")) }
+            }
+            Step::Drop => {
+                self.drop_queue();
+                Ok(())
+            }
+            Step::Move => Ok(()),
+        }
+    }
+
+    fn queue(&mut self) -> Result<&mut Queue, String> {
+        self.queue.as_mut().ok_or_else(|| "the queue has been dropped".to_owned())
+    }
+
+    /// Which operation a number of the script means: most often one in flight.
+    fn choose(&self, which: u8) -> Option<usize> {
+        let known = |number: &usize| self.ops[*number].id.is_some();
+        let live: Vec<usize> =
+            (0..self.ops.len()).filter(|number| self.ops[*number].live).filter(known).collect();
+        let all: Vec<usize> = (0..self.ops.len()).filter(known).collect();
+        let from = if which < 224 && !live.is_empty() { live } else { all };
+        (!from.is_empty()).then(|| from[usize::from(which) % from.len()])
+    }
+
+    fn cancel(&mut self, which: u8) -> Checked {
+        let Some(number) = self.choose(which) else { return Ok(()) };
+        let Some(id) = self.ops[number].id else { return Ok(()) };
+        let asked = self.queue()?.cancel(id);
+        if !asked {
+            return Ok(());
+        }
+        // One that was given up is in flight for a while.
+        if !self.ops[number].live && !self.abandoned.contains(&number) {
+            return Err(format!("operation {number} is over and was cancelled"));
+        }
+        self.note_cancel(number);
+        Ok(())
+    }
+
+    fn note_cancel(&mut self, number: usize) {
+        self.ops[number].cancelled = true;
+        self.order.cancelled(number);
+    }
+
+    fn note_cancel_all(&mut self) {
+        for number in 0..self.ops.len() {
+            if self.ops[number].live {
+                self.note_cancel(number);
+            }
+        }
+    }
+
+    fn abandon(&mut self, which: u8) -> Checked {
+        let Some(number) = self.choose(which) else { return Ok(()) };
+        let Some(id) = self.ops[number].id else { return Ok(()) };
+        let given_up = self.queue()?.abandon(id);
+        if !self.ops[number].live {
+            let possible = self.abandoned.contains(&number) || !given_up;
+            return if possible {
+                Ok(())
+            } else {
+                Err(format!("operation {number} is over and was given up"))
+            };
+        }
+        if !given_up {
+            return Err(format!("operation {number} is in flight and was not given up"));
+        }
+        self.note_cancel(number);
+        self.give_up(number);
+        self.all_abandoned += 1;
+        Ok(())
+    }
+
+    /// Nobody will know what became of it.
+    fn give_up(&mut self, number: usize) {
+        self.ops[number].live = false;
+        self.ops[number].outcome = judge::Outcome::Unknown;
+        self.ops[number].ended = judge::Ended::Perhaps;
+        self.live -= 1;
+        self.abandoned.push(number);
+        self.begin_doubt(number);
+    }
+
+    /// Blocks only for what is sure to come.
+    fn reap(&mut self, at_least: usize) -> Checked {
+        let want = at_least.min(self.live);
+        if self.may_stall() {
+            let until = Instant::now() + MOMENT;
+            let done: Vec<Completion> =
+                self.queue()?.reap_until(at_least, until).map_err(said)?.collect();
+            return self.judge_all(done);
+        }
+        let done: Vec<Completion> = self.queue()?.reap(at_least).map_err(said)?.collect();
+        let count = done.len();
+        self.judge_all(done)?;
+        if count >= want {
+            Ok(())
+        } else {
+            Err(format!("reaped {count} where {want} were to come"))
+        }
+    }
+
+    /// As a loop around `poll(2)` does it.
+    fn poll(&mut self, at_least: usize) -> Checked {
+        let want = at_least.min(self.live);
+        let fd = self.queue()?.poll_fd().map_err(said)?.as_raw_fd();
+        let ready = self.queue()?.submit().map_err(said)?;
+        // A kernel thread that polls for submissions takes its time over the nop that makes a ring
+        // readable.
+        let at_once = if self.script.setup.sqpoll { PATIENCE } else { Duration::ZERO };
+        if ready > 0 && !is_readable(fd, at_once)? {
+            return Err(format!(
+                "{ready} completions are there, and the descriptor is not readable"
+            ));
+        }
+        let patience = if self.may_stall() { MOMENT } else { PATIENCE };
+        let mut count = 0;
+        while count < want {
+            if !is_readable(fd, patience)? {
+                if patience == MOMENT {
+                    break;
+                }
+                let waiting: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();
+                return Err(format!(
+                    "the descriptor has not become readable for{}",
+                    lines(waiting)
+                ));
+            }
+            let done: Vec<Completion> = self.queue()?.reap(0).map_err(said)?.collect();
+            count += done.len();
+            self.judge_all(done)?;
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, which: u8) -> Checked {
+        if which.is_multiple_of(4) {
+            // More than its pipe takes would block.
+            if !std::mem::replace(&mut self.pipes.fed, true) {
+                self.pipes.feed_polled.write_all(&[1]).map_err(said)?;
+            }
+        } else if self.pipes.sent < u8::MAX {
+            self.pipes.feed_read.write_all(&[self.pipes.sent]).map_err(said)?;
+            self.pipes.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// After every step.
+    fn check_counts(&mut self) -> Checked {
+        let Some(queue) = &self.queue else { return Ok(()) };
+        let stats = queue.stats();
+        let Counts { pushed, delivered, orphaned, in_flight } = stats.counts;
+        let in_order = pushed == delivered + orphaned + in_flight
+            && pushed == self.ops.len() as u64
+            && delivered == self.delivered
+            && orphaned <= self.all_abandoned
+            && in_flight == self.live as u64 + self.all_abandoned - orphaned
+            && in_flight == queue.in_flight() as u64
+            && queue.room() as u64 == u64::from(self.script.setup.in_flight) - in_flight
+            && stats.late == 0;
+        if !in_order {
+            let (own, live) = (self.ops.len(), self.live);
+            return Err(format!(
+                "{stats:?}, but {own} were pushed, {live} are in flight, {} delivered",
+                self.delivered
+            ));
+        }
+        self.report.stats = stats;
+        if orphaned == self.all_abandoned {
+            for number in std::mem::take(&mut self.abandoned) {
+                self.end_doubt(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_queue(&mut self) {
+        self.queue = None;
+        for number in 0..self.ops.len() {
+            if self.ops[number].live {
+                self.give_up(number);
+            }
+        }
+    }
+
+    /// Everything ends that can; what cannot is cancelled before.
+    fn end(&mut self) -> Checked {
+        if self.queue.is_none() {
+            return std::mem::take(&mut self.abandoned)
+                .into_iter()
+                .try_for_each(|number| self.end_doubt(number));
+        }
+        if self.may_stall() {
+            self.note_cancel_all();
+            self.queue()?.cancel_all();
+        }
+        let until = Instant::now() + PATIENCE;
+        while self.live > 0 {
+            let live = self.live;
+            let done: Vec<Completion> =
+                self.queue()?.reap_until(live, until).map_err(said)?.collect();
+            self.judge_all(done)?;
+            self.check_counts()?;
+            if self.live > 0 && Instant::now() >= until {
+                let lost: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();
+                return Err(format!(
+                    "lost:{}\n{:?}",
+                    lines(lost),
+                    self.queue.as_ref().map(Queue::stats)
+                ));
+            }
+        }
+        let left = self.queue()?.close(PATIENCE).map_err(said)?;
+        if left > 0 {
+            return Err(format!("{left} operations that were given up do not end"));
+        }
+        self.check_counts()?;
+        let counts = self.queue()?.stats().counts;
+        if counts.in_flight > 0 || !self.abandoned.is_empty() {
+            return Err(format!("after the end: {counts:?}"));
+        }
+        self.queue = None;
+        Ok(())
+    }
+
+    /// The real files against the model, when all is over.
+    fn last_look(&mut self) -> Checked {
+        if self.conditions.backend == BackendKind::Null {
+            return Ok(());
+        }
+        for file in &self.shared {
+            let found = std::fs::read(&file.path).map_err(said)?;
+            if found.len() as u64 != file.len {
+                return Err(format!("{}: {} bytes", file.path.display(), found.len()));
+            }
+            file.check(&self.order, None, 0, &found).map_err(|text| {
+                format!("at the end, {}: {text}{}", file.path.display(), lines(&self.ops))
+            })?;
+        }
+        for file in &mut self.alone {
+            file.look().map_err(|text| format!("at the end, {}: {text}", file.path.display()))?;
+        }
+        self.names.check()?;
+        let mut rest = vec![0; 256];
+        while is_readable(self.pipes.read.as_raw_fd(), Duration::ZERO)? {
+            // SAFETY: `rest` is valid for writes of its length; the descriptor is open.
+            let count = unsafe {
+                libc::read(self.pipes.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len())
+            };
+            let count = usize::try_from(count).map_err(said)?;
+            self.pipes.received.extend(&rest[..count]);
+        }
+        self.pipes.received.sort_unstable();
+        let sent: Vec<u8> = (0..self.pipes.sent).collect();
+        if self.pipes.received == sent || self.pipes.leaks {
+            Ok(())
+        } else {
+            Err(format!(
+                "a pipe got the bytes 0 to {}, and gave {:?}",
+                self.pipes.sent, self.pipes.received
+            ))
+        }
+    }
+
+    /// Something in flight may never end by itself.
+    fn may_stall(&self) -> bool {
+        let endless = |op: &Op| op.live && op.may_stall(self.pipes.fed);
+        self.conditions.backend != BackendKind::Null
+            && (self.ops.iter().any(endless)
+                || self.abandoned.iter().any(|number| self.ops[*number].may_stall(self.pipes.fed)))
+    }
+
+    fn number_of(&self, id: OpId) -> Option<usize> {
+        (0..self.ops.len())
+            .find(|number| self.ops[*number].live && self.ops[*number].id == Some(id))
+    }
+}
+
+fn is_readable(fd: RawFd, wait: Duration) -> Result<bool, String> {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, on this stack, for the length of the call.
+    match unsafe { libc::poll(&raw mut poll, 1, wait.as_millis() as i32) } {
+        0 => Ok(false),
+        1 => Ok(poll.revents & libc::POLLIN != 0),
+        _ => Err(said(std::io::Error::last_os_error())),
+    }
+}

@@ -1,0 +1,372 @@
+//! Makes operations of a script's numbers, so that they fit the files as they are, and pushes them.
+
+use super::judge::{Ended, Expect, Op, Outcome};
+use super::{BLOCK, Checked, Run};
+use crate::alone::Use;
+use crate::content::fill;
+use crate::names::{self, NOWHERE};
+use crate::script::{Alone, LONG, Name, Push, Shared, Span, What};
+use ringway_core::{AlignedBuffer, Buffer, OpenOptions, Operation, Reason, op};
+
+/// Device blocks are no larger.
+const UNIT: u64 = 4096;
+
+/// An operation and what is to be known of it.
+struct Made {
+    operation: Operation,
+    expect: Expect,
+    /// Bytes of a transfer.
+    total: Option<u64>,
+    /// First byte of its first buffer.
+    address: Option<usize>,
+    exact: bool,
+}
+
+impl Made {
+    fn plain(operation: Operation, expect: Expect) -> Self {
+        Self { operation, expect, total: None, address: None, exact: false }
+    }
+}
+
+impl Run<'_> {
+    /// One operation, or several as a chain.
+    pub(super) fn push(&mut self, pushes: &[Push], chain: bool) -> Checked {
+        let room = self.queue()?.room();
+        if self.closed || room < pushes.len() {
+            return self.push_in_vain(pushes, chain);
+        }
+        let first = self.order.next();
+        let mut operations = Vec::new();
+        for push in pushes {
+            let number = self.order.next();
+            let made = self.make(push, first, number);
+            let mut operation = made.operation.user_data(number as u64);
+            operation = if made.exact { operation.exact() } else { operation };
+            operation = if push.drain { operation.drain() } else { operation };
+            operation = if push.always { operation.continue_on_error() } else { operation };
+            operation = match push.limit {
+                Some(limit) => operation.timeout(limit),
+                None => operation,
+            };
+            self.order.push(first, push.drain);
+            self.ops.push(Op {
+                kind: operation.opcode(),
+                expect: made.expect,
+                first,
+                id: None,
+                live: true,
+                cancelled: false,
+                exact: made.exact,
+                always: push.always,
+                may_time_out: push.limit.is_some_and(|limit| limit < LONG),
+                total: made.total,
+                address: made.address,
+                outcome: Outcome::Unknown,
+                ended: Ended::No,
+            });
+            self.live += 1;
+            operations.push(operation);
+        }
+        let pushed = match (chain, operations.len()) {
+            (false, 1) => self.queue()?.push(operations.remove(0)),
+            _ => self.queue()?.push_chain(operations),
+        };
+        let id = pushed.map_err(|error| {
+            format!("with room for {room}, {} were refused: {error}", pushes.len())
+        })?;
+        if self.number_of(id).is_some() {
+            return Err(format!("{id:?} is in flight already"));
+        }
+        self.ops[first].id = Some(id);
+        Ok(())
+    }
+
+    /// Into a queue that is full or closed, or shorter than the chain.
+    fn push_in_vain(&mut self, pushes: &[Push], chain: bool) -> Checked {
+        let operations: Vec<Operation> = pushes.iter().map(|_| op::nop()).collect();
+        let queue = self.queue()?;
+        let pushed = if chain { queue.push_chain(operations) } else { queue.push(op::nop()) };
+        let too_long =
+            pushes.len() > usize::try_from(self.script.setup.in_flight).unwrap_or(usize::MAX);
+        let (expected, is_expected): (_, fn(Reason) -> bool) = match (self.closed, too_long) {
+            (true, _) => ("closed", |reason| reason == Reason::Closed),
+            (false, true) => ("invalid", |reason| matches!(reason, Reason::Invalid(_))),
+            (false, false) => ("full", |reason| reason == Reason::Full),
+        };
+        match pushed {
+            Err(error)
+                if is_expected(error.reason()) && error.is_full() == (expected == "full") =>
+            {
+                match error.into_operations().len() {
+                    count if count == pushes.len() => Ok(()),
+                    count => Err(format!("of {} operations {count} came back", pushes.len())),
+                }
+            }
+            other => Err(format!("a push that has to be refused as {expected} gave {other:?}")),
+        }
+    }
+
+    fn make(&mut self, push: &Push, first: usize, number: usize) -> Made {
+        match push.what {
+            What::Nop => Made::plain(op::nop(), Expect::Zero),
+            What::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
+            What::Poll => {
+                Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll)
+            }
+            What::ReadPipe(len) => {
+                let buffer = self.buffer(usize::from(len), false, number);
+                let address = Some(buffer.as_slice().as_ptr().addr());
+                let operation = op::read(&self.pipes.read, buffer, op::Position::Current);
+                Made {
+                    operation,
+                    expect: Expect::PipeRead,
+                    total: Some(u64::from(len)),
+                    address,
+                    exact: false,
+                }
+            }
+            What::Shared(what, span) => self.make_shared(what, span, number, push.exact),
+            What::Alone(what, span) => self.make_alone(what, span, [first, number], push.exact),
+            What::Name(what, one, other) => {
+                self.make_name(what, one % names::COUNT, other % names::COUNT)
+            }
+            What::Close { held } => self.make_close(held),
+        }
+    }
+
+    fn make_close(&mut self, held: bool) -> Made {
+        match self.opened.pop() {
+            None => Made::plain(op::nop(), Expect::Zero),
+            Some(file) if held => Made::plain(op::close(file.clone()), Expect::CloseHeld(file)),
+            Some(file) => Made::plain(op::close(file), Expect::Zero),
+        }
+    }
+
+    fn make_shared(&mut self, what: Shared, span: Span, number: usize, exact: bool) -> Made {
+        let index = usize::from(span.file % 2);
+        let (direct, all) = (self.shared[index].direct, self.shared[index].len);
+        let (at, len) = if span.len == u8::MAX {
+            (0, all)
+        } else if direct {
+            let at = u64::from(span.at) % (all / UNIT);
+            (at * UNIT, (1 + u64::from(span.len % 4)).min(all / UNIT - at) * UNIT)
+        } else {
+            let at = u64::from(span.at) * 3 % all;
+            (at, (1 + u64::from(span.len) * 16).min(all - at))
+        };
+        let file = self.shared[index].file.clone();
+        match what {
+            Shared::Fsync => Made::plain(op::fsync(&file), Expect::Zero),
+            Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
+            Shared::SyncRange => Made::plain(
+                op::sync_range(&file, at, len, libc::SYNC_FILE_RANGE_WRITE),
+                Expect::Zero,
+            ),
+            Shared::Fadvise => {
+                Made::plain(op::fadvise(&file, at, len, op::Advice::WillNeed), Expect::Zero)
+            }
+            Shared::Reserve => Made::plain(
+                op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, at, len),
+                Expect::ZeroOrUnsupported,
+            ),
+            Shared::Punch => {
+                self.shared[index].begin_write(number, at..at + len, true);
+                let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+                Made::plain(
+                    op::fallocate(&file, mode, at, len),
+                    Expect::SharedWrite { file: index, hole: Some(len) },
+                )
+            }
+            Shared::Read => {
+                let buffer = self.buffer(len as usize, direct, number);
+                let address = Some(buffer.as_slice().as_ptr().addr());
+                let expect = Expect::SharedRead { file: index, at };
+                Made {
+                    operation: op::read(&file, buffer, at),
+                    expect,
+                    total: Some(len),
+                    address,
+                    exact,
+                }
+            }
+            Shared::Write => {
+                let mark = self.shared[index].begin_write(number, at..at + len, false);
+                let buffer = self.filled(len as usize, direct, number, mark, at);
+                let address = Some(buffer.as_slice().as_ptr().addr());
+                let expect = Expect::SharedWrite { file: index, hole: None };
+                Made {
+                    operation: op::write(&file, buffer, at),
+                    expect,
+                    total: Some(len),
+                    address,
+                    exact,
+                }
+            }
+            Shared::Readv | Shared::Writev => {
+                let parts = parts(len, direct, number);
+                let writes = matches!(what, Shared::Writev);
+                let mark =
+                    writes.then(|| self.shared[index].begin_write(number, at..at + len, false));
+                let mut start = at;
+                let mut buffers = Vec::new();
+                for part in parts {
+                    buffers.push(match mark {
+                        Some(mark) => self.filled(part as usize, direct, number, mark, start),
+                        None => self.buffer(part as usize, direct, number),
+                    });
+                    start += part;
+                }
+                let buffers = op::Vectored::new(buffers);
+                let address =
+                    buffers.buffers().first().map(|buffer| buffer.as_slice().as_ptr().addr());
+                let (operation, expect) = if writes {
+                    (
+                        op::writev(&file, buffers, at),
+                        Expect::SharedWrite { file: index, hole: None },
+                    )
+                } else {
+                    (op::readv(&file, buffers, at), Expect::SharedRead { file: index, at })
+                };
+                Made { operation, expect, total: Some(len), address, exact }
+            }
+        }
+    }
+
+    fn make_alone(
+        &mut self,
+        what: Alone,
+        span: Span,
+        [first, number]: [usize; 2],
+        exact: bool,
+    ) -> Made {
+        let index = usize::from(span.file % 2);
+        // Those of its own chain take turns with it.
+        let uses = |op: &Op| matches!(op.expect, Expect::Alone { file, .. } if file == index);
+        let in_use = self.ops.iter().any(|op| op.live && op.first != first && uses(op))
+            || self.abandoned.iter().any(|number| uses(&self.ops[*number]));
+        if in_use {
+            return Made::plain(op::nop(), Expect::Zero);
+        }
+        let direct = self.alone[index].direct;
+        let (at, len) = if direct {
+            (u64::from(span.at % 8) * UNIT, u64::from(1 + span.len % 4) * UNIT)
+        } else {
+            (u64::from(span.at % 20_000), 1 + u64::from(span.len) * 8)
+        };
+        self.alone[index].users += 1;
+        let file = self.alone[index].file.clone();
+        let made = |operation, usage, total, address| Made {
+            operation,
+            expect: Expect::Alone { file: index, usage },
+            total,
+            address,
+            exact,
+        };
+        let place = match what {
+            Alone::ReadOn | Alone::WriteOn if !direct => op::Position::Current,
+            _ => op::Position::Offset(at),
+        };
+        let offset = if place == op::Position::Current { None } else { Some(at) };
+        match what {
+            Alone::Sync => made(op::fdatasync(&file), Use::Other, None, None),
+            Alone::Truncate => made(
+                op::ftruncate(&file, u64::from(span.at)),
+                Use::Truncate(u64::from(span.at)),
+                None,
+                None,
+            ),
+            Alone::Extend => {
+                made(op::fallocate(&file, 0, at, len), Use::Extend(at + len), None, None)
+            }
+            Alone::Read | Alone::ReadOn => {
+                let buffer = self.buffer(len as usize, direct, number);
+                let address = Some(buffer.as_slice().as_ptr().addr());
+                made(op::read(&file, buffer, place), Use::Read(offset), Some(len), address)
+            }
+            Alone::Write | Alone::WriteOn => {
+                let buffer = self.filled(len as usize, direct, number, number as u32 + 1, 0);
+                let address = Some(buffer.as_slice().as_ptr().addr());
+                let usage = Use::Write(offset, buffer.as_slice().to_vec());
+                made(op::write(&file, buffer, place), usage, Some(len), address)
+            }
+        }
+    }
+
+    fn make_name(&mut self, what: Name, first: u8, second: u8) -> Made {
+        let second = if matches!(what, Name::Rename | Name::Link) { second } else { first };
+        if !self.names.are_free(first, second) {
+            return Made::plain(op::nop(), Expect::Zero);
+        }
+        let plan = self.names.plan(what, first, second);
+        let (path, other) = (self.names.path(first), self.names.path(second));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let operation = match what {
+            Name::Mkdir => op::mkdir(path, 0o755),
+            Name::Rmdir => op::rmdir(path),
+            Name::Unlink => op::unlink(path),
+            Name::Rename => op::rename(path, other),
+            Name::Link => op::link(path, other),
+            Name::Symlink => op::symlink(NOWHERE, path),
+            Name::Statx => op::statx(path),
+            Name::Open => op::open(path, &options),
+            Name::Create => op::open(path, options.create(true)),
+            Name::CreateNew => op::open(path, options.create_new(true)),
+        };
+        Made::plain(operation, Expect::Name(plan))
+    }
+
+    /// A buffer of one of the kinds there are.
+    fn buffer(&self, len: usize, direct: bool, number: usize) -> Buffer {
+        let block =
+            self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
+        match (block, number % 3) {
+            (Some(block), 0 | 1) => Buffer::from(block).slice(..len),
+            _ if direct => AlignedBuffer::new(len, BLOCK).into(),
+            (_, 0) => vec![0; len + 3].into(),
+            (_, 1) => vec![0; len].into_boxed_slice().into(),
+            _ => vec![0; len].into(),
+        }
+        .slice(..len)
+    }
+
+    fn filled(&self, len: usize, direct: bool, number: usize, mark: u32, start: u64) -> Buffer {
+        let block =
+            self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
+        match block {
+            Some(mut block) if !number.is_multiple_of(3) => {
+                fill(mark, start, &mut block[..len]);
+                Buffer::from(block).slice(..len)
+            }
+            _ if direct => {
+                let mut buffer = AlignedBuffer::new(len, BLOCK);
+                fill(mark, start, &mut buffer);
+                buffer.into()
+            }
+            _ => {
+                let mut buffer = vec![0; len];
+                fill(mark, start, &mut buffer);
+                buffer.into()
+            }
+        }
+    }
+}
+
+/// The lengths of the buffers of a vectored transfer.
+fn parts(len: u64, direct: bool, number: usize) -> Vec<u64> {
+    let unit = if direct { UNIT } else { 1 };
+    let each = (len / unit).div_ceil(1 + number as u64 % 5).max(1) * unit;
+    (0..len).step_by(each as usize).map(|start| each.min(len - start)).collect()
+}
+
+impl Op {
+    /// Whether it would never end without help.
+    pub(super) fn may_stall(&self, fed: bool) -> bool {
+        let endless = match self.expect {
+            Expect::Poll => !fed,
+            Expect::PipeRead => true,
+            _ => false,
+        };
+        endless && !self.cancelled && !self.may_time_out
+    }
+}

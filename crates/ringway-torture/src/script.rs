@@ -1,0 +1,340 @@
+//! Scripts: what any sequence of bytes decodes to.
+
+use std::time::Duration;
+
+/// A queue's options, and what is done with it, step by step.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The queue.
+    pub setup: Setup,
+    /// The steps; at most [`MOST_STEPS`](Self::MOST_STEPS).
+    pub steps: Vec<Step>,
+}
+
+/// How the queue is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Submission queue entries.
+    pub entries: u32,
+    /// The most operations in flight.
+    pub in_flight: u32,
+    /// A completion queue no longer than the submission queue: it overflows.
+    pub tight: bool,
+    /// The descriptor to poll is an eventfd.
+    pub eventfd: bool,
+    /// The queue stays on its thread.
+    pub single_issuer: bool,
+    /// Files and buffers are registered.
+    pub fixed: bool,
+    /// A kernel thread polls for submissions.
+    pub sqpoll: bool,
+    /// One file is long enough that transfers are split.
+    pub large: bool,
+}
+
+/// One thing done with the queue.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Push one operation.
+    Push(Push),
+    /// Push several, each behind the one before.
+    Chain(Vec<Push>),
+    /// Cancel one in flight.
+    Cancel(u8),
+    /// Give one in flight up.
+    Abandon(u8),
+    /// Cancel all.
+    CancelAll,
+    /// Submit what was pushed.
+    Submit,
+    /// Reap at least so many.
+    Reap(u8),
+    /// Take no more than so many of the completions that are there.
+    Take(u8),
+    /// Reap at least so many, or until then.
+    ReapFor(u8, Duration),
+    /// Wait with `poll(2)` until so many are reaped.
+    Poll(u8),
+    /// Write a byte into a pipe.
+    Feed(u8),
+    /// Close the queue, waiting at most so long.
+    Close(Duration),
+    /// Drop the queue with what is in flight.
+    Drop,
+    /// Go on on another thread.
+    Move,
+}
+
+/// An operation with its settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Push {
+    /// Which one.
+    pub what: What,
+    /// `Operation::exact`
+    pub exact: bool,
+    /// `Operation::drain`
+    pub drain: bool,
+    /// `Operation::always`
+    pub always: bool,
+    /// `Operation::timeout`
+    pub limit: Option<Duration>,
+}
+
+/// Where in a file, in numbers that a run makes fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Which file.
+    pub file: u8,
+    /// Decides the position.
+    pub at: u16,
+    /// Decides the length; the greatest is all of the file.
+    pub len: u8,
+}
+
+/// An operation, in numbers that a run makes fit.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// nop
+    Nop,
+    /// timeout
+    Timeout(Duration),
+    /// Wait until the pipe that nobody reads from is readable.
+    Poll,
+    /// Read from the other pipe.
+    ReadPipe(u8),
+    /// On a file of fixed length that operations share.
+    Shared(Shared, Span),
+    /// On a file that operations take turns on.
+    Alone(Alone, Span),
+    /// On names in a directory.
+    Name(Name, u8, u8),
+    /// Close a file that an open has made, or one that is still held elsewhere.
+    Close {
+        /// It is.
+        held: bool,
+    },
+}
+
+/// Operations on files that others use at the same time.
+#[derive(Clone, Copy, Debug)]
+pub enum Shared {
+    /// read
+    Read,
+    /// write
+    Write,
+    /// readv
+    Readv,
+    /// writev
+    Writev,
+    /// fsync
+    Fsync,
+    /// fdatasync
+    Fdatasync,
+    /// sync_range
+    SyncRange,
+    /// fadvise
+    Fadvise,
+    /// fallocate that makes a hole
+    Punch,
+    /// fallocate that reserves what is there
+    Reserve,
+}
+
+/// Operations on files whose length changes.
+#[derive(Clone, Copy, Debug)]
+pub enum Alone {
+    /// read, possibly over the end
+    Read,
+    /// write, possibly over the end
+    Write,
+    /// read at the file's own position
+    ReadOn,
+    /// write at the file's own position
+    WriteOn,
+    /// ftruncate
+    Truncate,
+    /// fallocate that extends
+    Extend,
+    /// fdatasync
+    Sync,
+}
+
+/// Operations on names.
+#[derive(Clone, Copy, Debug)]
+pub enum Name {
+    /// mkdir
+    Mkdir,
+    /// rmdir
+    Rmdir,
+    /// unlink
+    Unlink,
+    /// rename
+    Rename,
+    /// link
+    Link,
+    /// symlink
+    Symlink,
+    /// statx
+    Statx,
+    /// open what is there
+    Open,
+    /// open or make
+    Create,
+    /// make
+    CreateNew,
+}
+
+struct Bytes<'a>(std::slice::Iter<'a, u8>);
+
+impl Bytes<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.next().copied().unwrap_or(0)
+    }
+
+    fn two(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    fn micros(&mut self, longest: u64) -> Duration {
+        Duration::from_micros(u64::from(self.two()) * longest / u64::from(u16::MAX))
+    }
+
+    fn setup(&mut self) -> Setup {
+        let flags = self.byte();
+        let rare = self.byte();
+        Setup {
+            entries: 1 << (self.byte() % 7),
+            in_flight: 1 + u32::from(self.byte() % 64),
+            tight: flags & 1 != 0,
+            eventfd: flags & 2 != 0,
+            single_issuer: flags & 4 != 0,
+            fixed: flags & 8 != 0,
+            sqpoll: rare % 16 == 1,
+            large: rare / 16 == 1,
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        match self.byte() {
+            0..120 => Step::Push(self.push()),
+            120..155 => {
+                let count = 1 + self.byte() % 5;
+                let mut chain: Vec<Push> = (0..count).map(|_| self.push()).collect();
+                // A barrier within a chain is one before it; which of them later operations wait
+                // for is left open.
+                chain.iter_mut().skip(1).for_each(|push| push.drain = false);
+                Step::Chain(chain)
+            }
+            155..168 => Step::Cancel(self.byte()),
+            168..175 => Step::Abandon(self.byte()),
+            175..177 => Step::CancelAll,
+            177..192 => Step::Submit,
+            192..215 => Step::Reap(self.byte() % 40),
+            215..221 => Step::Take(self.byte() % 4),
+            221..233 => Step::ReapFor(self.byte() % 40, self.micros(2000)),
+            233..243 => Step::Poll(self.byte() % 8),
+            243..250 => Step::Feed(self.byte()),
+            250..252 => Step::Move,
+            252 => Step::Close(self.micros(20_000)),
+            253 => Step::Drop,
+            254..=255 => Step::CancelAll,
+        }
+    }
+
+    fn push(&mut self) -> Push {
+        let flags = self.byte();
+        let limit = match flags >> 4 {
+            1 => Some(Duration::from_nanos(1)),
+            2 => Some(self.micros(3000)),
+            3 => Some(LONG),
+            _ => None,
+        };
+        let what = self.what();
+        Push {
+            what,
+            exact: flags & 1 != 0,
+            drain: flags & 14 == 14,
+            always: flags & 10 == 10,
+            limit,
+        }
+    }
+
+    fn what(&mut self) -> What {
+        use {Alone as A, Name as N, Shared as S};
+        match self.byte() {
+            0..12 => What::Nop,
+            12..22 => What::Timeout(self.micros(2000)),
+            22..30 => What::Poll,
+            30..40 => What::ReadPipe(1 + self.byte() % 8),
+            40..160 => {
+                let what =
+                    [S::Read, S::Read, S::Read, S::Write, S::Write, S::Write, S::Readv, S::Writev];
+                let rare = [
+                    S::Fsync,
+                    S::Fdatasync,
+                    S::SyncRange,
+                    S::Fadvise,
+                    S::Punch,
+                    S::Reserve,
+                    S::Readv,
+                    S::Writev,
+                ];
+                let choice = self.byte();
+                let what = if choice < 200 { what } else { rare }[usize::from(choice % 8)];
+                What::Shared(what, self.span())
+            }
+            160..205 => {
+                let what = [
+                    A::Read,
+                    A::Write,
+                    A::Write,
+                    A::ReadOn,
+                    A::WriteOn,
+                    A::Truncate,
+                    A::Extend,
+                    A::Sync,
+                ];
+                What::Alone(what[usize::from(self.byte() % 8)], self.span())
+            }
+            205..240 => {
+                let what = [
+                    N::Mkdir,
+                    N::Rmdir,
+                    N::Unlink,
+                    N::Rename,
+                    N::Link,
+                    N::Symlink,
+                    N::Statx,
+                    N::Open,
+                    N::Create,
+                    N::CreateNew,
+                ];
+                What::Name(what[usize::from(self.byte() % 10)], self.byte(), self.byte())
+            }
+            240..=255 => What::Close { held: self.byte() < 32 },
+        }
+    }
+
+    fn span(&mut self) -> Span {
+        Span { file: self.byte(), at: self.two(), len: self.byte() }
+    }
+}
+
+/// A limit that nothing takes as long as.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+impl Script {
+    /// Of longer scripts the rest is left out.
+    pub const MOST_STEPS: usize = 300;
+
+    /// What these bytes stand for; any bytes stand for something.
+    pub fn decode(bytes: &[u8]) -> Self {
+        let mut bytes = Bytes(bytes.iter());
+        let setup = bytes.setup();
+        let mut steps = Vec::new();
+        while bytes.0.len() > 0 && steps.len() < Self::MOST_STEPS {
+            steps.push(bytes.step());
+        }
+        Self { setup, steps }
+    }
+}

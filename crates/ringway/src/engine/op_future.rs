@@ -1,0 +1,212 @@
+//! The future of one or more operations: it pushes them when first polled and gives them up when
+//! dropped.
+
+use super::shard::{Group, OpResult, OpResults, Refused};
+use super::submission::Schedule;
+use super::trace::Trace;
+use super::{Inner, coop};
+use ringway_core::{Operation, Reason, op};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Operations that are pushed and awaited together: one, or any number of them.
+pub(crate) trait Operations: Unpin {
+    /// The result of all of them.
+    type Output;
+
+    fn operations(self) -> impl Iterator<Item = Operation>;
+
+    /// The result, from that of a single operation.
+    fn one(result: OpResult) -> Self::Output;
+
+    /// The result, from those of each operation.
+    fn all(results: OpResults) -> Self::Output;
+
+    fn trace(&self) -> Trace;
+}
+
+impl Operations for Operation {
+    type Output = OpResult;
+
+    #[inline]
+    fn operations(self) -> impl Iterator<Item = Operation> {
+        std::iter::once(self)
+    }
+
+    #[inline]
+    fn one(result: OpResult) -> OpResult {
+        result
+    }
+
+    #[inline]
+    fn all(mut results: OpResults) -> OpResult {
+        results.pop().unwrap_or_else(|| forked(op::nop()))
+    }
+
+    fn trace(&self) -> Trace {
+        Trace::new(self.opcode(), 1)
+    }
+}
+
+impl Operations for Vec<Operation> {
+    type Output = Vec<OpResult>;
+
+    fn operations(self) -> impl Iterator<Item = Operation> {
+        self.into_iter()
+    }
+
+    fn one(result: OpResult) -> Vec<OpResult> {
+        vec![result]
+    }
+
+    fn all(results: OpResults) -> Vec<OpResult> {
+        results.into_vec()
+    }
+
+    fn trace(&self) -> Trace {
+        self.first().map_or(Trace::none(), |first| Trace::new(first.opcode(), self.len()))
+    }
+}
+
+/// The result in a forked child, whose parent owns the queue.
+fn forked(operation: Operation) -> OpResult {
+    Err(Box::new(Refused { reason: Reason::Forked, operation }))
+}
+
+/// Operations in flight, each with its own result.
+///
+/// Dropping the future cancels them. What they own is kept until the kernel no longer uses it.
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct OpFuture<'a, L: Operations> {
+    engine: &'a Inner,
+    schedule: Schedule,
+    /// Bytes that the submission may copy.
+    copies: usize,
+    stage: Stage<L>,
+    trace: Trace,
+}
+
+/// The stage of the future.
+enum Stage<L> {
+    /// Nothing has been submitted.
+    New(L),
+    /// The operations are in this shard.
+    Pushed {
+        shard: usize,
+        group: Group,
+    },
+    Done,
+}
+
+impl<'a, L: Operations> OpFuture<'a, L> {
+    pub(crate) fn new(engine: &'a Inner, schedule: Schedule, operations: L) -> Self {
+        let trace = operations.trace();
+        Self { engine, schedule, copies: 0, stage: Stage::New(operations), trace }
+    }
+
+    /// Sets how many bytes the submission may copy, so that the task yields now and then.
+    #[inline]
+    pub(crate) fn copies(mut self, copies: usize) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    #[inline]
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Output> {
+        if !self.engine.is_here() {
+            return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Done) {
+                Stage::New(operations) => L::all(operations.operations().map(forked).collect()),
+                // The parent owns what it pushed.
+                Stage::Pushed { group, .. } => {
+                    std::mem::forget(group);
+                    L::all(OpResults::new())
+                }
+                Stage::Done => panic!("a future was polled after it was ready"),
+            });
+        }
+        let is_new = matches!(self.stage, Stage::New(_));
+        if is_new {
+            // Operations may complete at once (on a file system in memory), so the task must yield
+            // sometimes.
+            std::task::ready!(if self.copies > 0 {
+                coop::poll_proceed(cx, self.copies)
+            } else {
+                coop::poll_may_proceed(cx)
+            });
+            let Stage::New(operations) = std::mem::replace(&mut self.stage, Stage::Done) else {
+                unreachable!()
+            };
+            let mut own = None;
+            let (shard, pushed) =
+                self.engine.push(self.schedule, cx, operations.operations(), &mut own);
+            if let Some(own) = own {
+                coop::charge_call(cx);
+                return Poll::Ready(L::one(Ok(own)));
+            }
+            self.stage = Stage::Pushed { shard, group: pushed.group };
+            if !pushed.may_be_done {
+                return Poll::Pending;
+            }
+        }
+        let Stage::Pushed { shard, group } = &mut self.stage else {
+            panic!("a future was polled after it was ready");
+        };
+        match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
+            Some(results) => {
+                if is_new {
+                    coop::charge_call(cx);
+                }
+                self.stage = Stage::Done;
+                Poll::Ready(L::all(results))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<L: Operations> Future for OpFuture<'_, L> {
+    type Output = L::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::Output> {
+        let _entered = self.trace.enter();
+        self.advance(cx)
+    }
+}
+
+impl<L: Operations> Drop for OpFuture<'_, L> {
+    fn drop(&mut self) {
+        if let Stage::Pushed { shard, group } = &self.stage
+            && self.engine.is_here()
+        {
+            self.engine.shards[*shard].give_up(group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+    use ringway_core::BackendKind;
+    use std::task::Waker;
+
+    /// Where all operations complete at once, groups yield as single operations do.
+    #[test]
+    fn a_task_whose_operations_complete_at_once_yields() {
+        let engine = Engine::builder().backend(BackendKind::Null).build().unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let group = || vec![op::nop(), op::nop()];
+        let mut one = || {
+            Pin::new(&mut OpFuture::new(&engine.inner, Schedule::Paced, op::nop()))
+                .poll(&mut cx)
+                .is_ready()
+        };
+        assert!((0..10_000).take_while(|_| one()).count() < 10_000);
+        let mut many = || {
+            Pin::new(&mut OpFuture::new(&engine.inner, Schedule::Paced, group()))
+                .poll(&mut cx)
+                .is_ready()
+        };
+        assert!((0..10_000).take_while(|_| many()).count() < 10_000);
+    }
+}
