@@ -144,19 +144,19 @@ func TestBufferAbandoned(t *testing.T) {
 // watching notes what becomes of requests in a ring.
 type watching struct {
 	queue
-	ops map[ring.Op]int
+	ops map[ring.Opcode]int
 }
 
 func (w *watching) push(r *request) {
 	w.queue.push(r)
 	if r.flight != nil {
-		w.ops[r.flight.Op()]++
+		w.ops[r.flight.Opcode()]++
 	}
 }
 
 // What lies in fixed buffers goes as such, and the rest as ever.
 func TestFixedBuffers(t *testing.T) {
-	ops := map[ring.Op]int{}
+	ops := map[ring.Opcode]int{}
 	e, err := New(Options{Backend: Uring, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20, wrap: func(q queue) queue {
 		return &watching{q, ops}
 	}})
@@ -191,7 +191,7 @@ func TestFixedBuffers(t *testing.T) {
 	if n, err := f.ReadAt(ours.Bytes(), 0); n != 8192 || err != nil || !bytes.Equal(fresh, ours.Bytes()) {
 		t.Fatal(n, err)
 	}
-	for _, op := range []ring.Op{ring.OpRead, ring.OpReadFixed, ring.OpWrite, ring.OpWriteFixed} {
+	for _, op := range []ring.Opcode{ring.OpRead, ring.OpReadFixed, ring.OpWrite, ring.OpWriteFixed} {
 		if ops[op] != 1 {
 			t.Errorf("operation %d: %d times", op, ops[op])
 		}

@@ -266,7 +266,7 @@ func (d *fileDoor) push(ops ...*operation) error {
 func (d *fileDoor) carry(f *File, op *operation) int {
 	w := op.words
 	off, n := w.offset(), int64(w.number("len"))
-	cursor := off == ring.AtCursor
+	cursor := off == ring.CurrentPosition
 	total := sum(op.buffers)
 	var err error
 	switch op.kind {
@@ -334,11 +334,11 @@ func ofPackageOS(f *File, op *operation) int {
 	var n int
 	var err error
 	switch off := op.words.offset(); {
-	case op.kind == "read" && off == ring.AtCursor:
+	case op.kind == "read" && off == ring.CurrentPosition:
 		n, err = f.File().Read(op.buffers[0])
 	case op.kind == "read":
 		n, err = f.File().ReadAt(op.buffers[0], off)
-	case off == ring.AtCursor:
+	case off == ring.CurrentPosition:
 		n, err = f.File().Write(op.buffers[0])
 	default:
 		n, err = f.File().WriteAt(op.buffers[0], off)

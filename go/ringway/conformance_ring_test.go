@@ -88,7 +88,7 @@ func (d *ringDoor) open(r *caseRun) (err error) {
 		}
 		return uint32(caseNumber(r.options[name]))
 	}
-	d.ring, err = ring.New(ring.Options{Entries: number("entries"), CompletionEntries: number("completion_entries")})
+	d.ring, err = ring.New(ring.Options{Entries: number("entries"), CQEntries: number("completion_entries")})
 	return err
 }
 
@@ -105,7 +105,7 @@ func (d *ringDoor) close() error { return d.ring.Close() }
 func (r *caseRun) prepared(op *operation, buffers [][]byte, done int) *ring.Request {
 	q, w := new(ring.Request), op.words
 	fd, off, n := func() int { return r.fd(w, "fd") }, w.offset(), int64(w.number("len"))
-	if off != ring.AtCursor {
+	if off != ring.CurrentPosition {
 		off += int64(done)
 	}
 	dir, dir2, bits := r.fd(w, "dir"), r.fd(w, "dir2"), w.bits("flags")
@@ -126,7 +126,7 @@ func (r *caseRun) prepared(op *operation, buffers [][]byte, done int) *ring.Requ
 	case "fdatasync":
 		q.Fdatasync(fd())
 	case "sync_range":
-		q.SyncRange(fd(), off, uint32(n), uint32(bits))
+		q.SyncFileRange(fd(), off, uint32(n), uint32(bits))
 	case "fallocate":
 		q.Fallocate(fd(), uint32(w.bits("mode")), off, n)
 	case "ftruncate":
@@ -160,7 +160,7 @@ func (r *caseRun) prepared(op *operation, buffers [][]byte, done int) *ring.Requ
 	default:
 		throw("no operation: %s", op.kind)
 	}
-	q.Tag = op
+	q.UserData = op
 	return q
 }
 
@@ -191,7 +191,7 @@ func (d *ringDoor) push(ops ...*operation) error {
 				q.Link()
 			}
 			op.limit = new(ring.Request).LinkTimeout(duration(caseNumber(ns)))
-			op.limit.Tag = op
+			op.limit.UserData = op
 			op.left = 2
 			all = append(all, op.limit)
 			last = op.limit
@@ -210,12 +210,12 @@ func (d *ringDoor) push(ops ...*operation) error {
 
 // send pushes requests into one submission.
 func (d *ringDoor) send(all ...*ring.Request) error {
-	for d.ring.Room() < len(all) {
+	for d.ring.SpaceLeft() < len(all) {
 		if err := d.submit(); err != nil {
 			return err
 		}
-		if d.ring.Room() < len(all) {
-			if d.ring.Waiting() == 0 {
+		if d.ring.SpaceLeft() < len(all) {
+			if d.ring.Pending() == 0 {
 				return fmt.Errorf("no room for a chain of %d", len(all))
 			}
 			if err := d.reap(0); err != nil {
@@ -233,7 +233,7 @@ func (d *ringDoor) send(all ...*ring.Request) error {
 }
 
 func (d *ringDoor) submit() error {
-	for d.ring.Waiting() > 0 {
+	for d.ring.Pending() > 0 {
 		n, err := d.ring.Submit()
 		if err == ring.ErrReap || err == nil && n == 0 {
 			return nil
@@ -252,19 +252,19 @@ func (d *ringDoor) reap(least int) error {
 		if d.run.out-begin < least {
 			wait = 1
 		}
-		if _, err := d.ring.Wait(wait, caseTime/2); err != nil && err != ring.ErrReap {
+		if _, err := d.ring.SubmitAndWait(wait, caseTime/2); err != nil && err != ring.ErrReap {
 			return err
 		}
 		var done [64]ring.Completion
 		n := d.ring.Reap(done[:])
 		for _, c := range done[:n] {
 			d.delivered++
-			if op, ok := c.Request.Tag.(*operation); ok {
+			if op, ok := c.Request.UserData.(*operation); ok {
 				if err := d.landed(op, c); err != nil {
 					return err
 				}
 			} else {
-				*c.Request.Tag.(*int) = int(c.Result)
+				*c.Request.UserData.(*int) = int(c.Result)
 			}
 		}
 		if n < len(done) && d.run.out-begin >= least {
@@ -330,7 +330,7 @@ func (d *ringDoor) goOn(op *operation) error {
 	}
 	op.left = 2
 	op.limit = new(ring.Request).LinkTimeout(duration(op.words.number("limit")))
-	op.limit.Tag = op
+	op.limit.UserData = op
 	return d.send(op.request.Link(), op.limit)
 }
 
@@ -347,7 +347,7 @@ func (d *ringDoor) ready(n int) error {
 // ask pushes a request about others, and waits for its answer.
 func (d *ringDoor) ask(q *ring.Request) (int, error) {
 	answer := math.MinInt
-	q.Tag = &answer
+	q.UserData = &answer
 	if err := d.send(q); err != nil {
 		return 0, err
 	}

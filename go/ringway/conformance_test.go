@@ -208,7 +208,7 @@ func (r *caseRun) named(name string) *descriptor {
 func (r *caseRun) fd(w caseWords, key string) int {
 	switch name, _ := w.get(key); name {
 	case "", "cwd":
-		return ring.AtCwd
+		return ring.AtFDCWD
 	case "bad":
 		return noFD
 	case "negative":

@@ -213,10 +213,10 @@ func (w caseWords) bits(key string) uint64 {
 	return caseBits(value)
 }
 
-// offset of a transfer; ring.AtCursor for the file's own position.
+// offset of a transfer; ring.CurrentPosition for the file's own position.
 func (w caseWords) offset() int64 {
 	if value, _ := w.get("offset"); value == "cursor" {
-		return ring.AtCursor
+		return ring.CurrentPosition
 	}
 	return int64(w.number("offset"))
 }

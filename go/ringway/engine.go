@@ -173,7 +173,7 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	}
 	if ring {
 		if len(e.rings) == 0 {
-			e.granted, e.refusals = u.ring.Granted(), append(e.refusals, u.ring.Refusals()...)
+			e.granted, e.refusals = u.ring.SetupFlags(), append(e.refusals, u.ring.Refusals()...)
 		}
 		e.rings = append(e.rings, u)
 	}

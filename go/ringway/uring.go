@@ -51,7 +51,7 @@ func (u *uring) unfix() {
 	u.fixed = nil
 }
 
-func (u *uring) room() int { return u.ring.Room() }
+func (u *uring) room() int { return u.ring.SpaceLeft() }
 
 func (u *uring) push(r *request) {
 	var q *ring.Request
@@ -84,7 +84,7 @@ func (u *uring) push(r *request) {
 	if r.linked() != nil {
 		q.Link()
 	}
-	q.Tag, r.flight = r, q
+	q.UserData, r.flight = r, q
 	if err := u.ring.Push(q); err != nil {
 		u.refuse(q)
 	}
@@ -95,12 +95,12 @@ func (u *uring) push(r *request) {
 
 // landed is the end of a flight: whose it was, or nobody's for a cancel.
 func (u *uring) landed(q *ring.Request) *request {
-	r, ok := q.Tag.(*request)
+	r, ok := q.UserData.(*request)
 	if !ok {
 		return nil
 	}
-	q.Tag, r.flight = nil, nil
-	q.Drop()
+	q.UserData, r.flight = nil, nil
+	q.Reset()
 	u.spare = append(u.spare, q)
 	return r
 }
@@ -117,7 +117,7 @@ func (u *uring) cancel(r *request) {
 	if q == nil {
 		return
 	}
-	if u.ring.Room() == 0 {
+	if u.ring.SpaceLeft() == 0 {
 		u.submit(false)
 	}
 	// Without room even now the request ends by itself.
@@ -125,11 +125,11 @@ func (u *uring) cancel(r *request) {
 }
 
 func (u *uring) submit(light bool) bool {
-	for u.ring.Waiting() > 0 {
+	for u.ring.Pending() > 0 {
 		var n int
 		var err error
 		if light {
-			n, err = u.ring.SubmitBriefly()
+			n, err = u.ring.SubmitRaw()
 		} else {
 			n, err = u.ring.Submit()
 		}

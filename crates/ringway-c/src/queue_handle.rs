@@ -3,9 +3,9 @@
 
 use crate::abi::{self, Completion};
 use crate::cancellation::Uncancellable;
+use crate::completion;
 use crate::error::{Failure, answer};
 use crate::files::Files;
-use crate::handing_out;
 use crate::options;
 use crate::records::{Record, Records};
 use libc::c_int;
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What `struct ringway_queue *` points at.
-pub struct Door {
+pub struct QueueHandle {
     pub queue: Queue,
     pub records: Records,
     pub files: Files,
     /// Callbacks are being called.
-    pub handing_out: bool,
+    pub in_callback: bool,
     /// Completions on their way to their callbacks; its room is used again.
     pub batch: Vec<Completion>,
     /// A chain on its way to the queue, and the numbers of its records; their room is used again.
@@ -32,7 +32,7 @@ pub struct Door {
     pub close_wait: Duration,
 }
 
-impl Door {
+impl QueueHandle {
     /// Errors: ECHILD in a fork of the process that made it; EEXIST on another thread than its
     /// single issuer.
     #[inline]
@@ -62,8 +62,8 @@ impl Door {
 
     /// Errors: EDEADLK in a callback.
     #[inline]
-    pub fn check_not_handing_out(&self, what: &str) -> Result<(), Failure> {
-        match self.handing_out {
+    pub fn check_not_in_callback(&self, what: &str) -> Result<(), Failure> {
+        match self.in_callback {
             true => {
                 Err(Failure::new(libc::EDEADLK, format_args!("a callback cannot {what} its queue")))
             }
@@ -90,14 +90,14 @@ pub fn this_thread() -> u64 {
     })
 }
 
-/// The door behind a caller's pointer, for the length of one call of ours that calls nobody back.
+/// The handle behind a caller's pointer, for the length of one call of ours that calls nobody back.
 ///
 /// # Safety
 ///
 /// `queue` comes from `ringway_create`, has not been destroyed, and no other thread uses it
 /// meanwhile.
 #[inline]
-pub unsafe fn open<'a>(queue: *mut Door) -> &'a mut Door {
+pub unsafe fn open<'a>(queue: *mut QueueHandle) -> &'a mut QueueHandle {
     // SAFETY: the caller's promise; functions of ours that call back hold no reference meanwhile,
     // so this is the only one.
     unsafe { &mut *queue }
@@ -108,7 +108,7 @@ pub unsafe fn open<'a>(queue: *mut Door) -> &'a mut Door {
 /// # Safety
 ///
 /// As for [`open`].
-pub unsafe fn look<'a>(queue: *const Door) -> &'a Door {
+pub unsafe fn look<'a>(queue: *const QueueHandle) -> &'a QueueHandle {
     // SAFETY: as in `open`.
     unsafe { &*queue }
 }
@@ -121,20 +121,20 @@ pub unsafe fn look<'a>(queue: *const Door) -> &'a Door {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_create(
     options: *const abi::Options,
-    queue: *mut *mut Door,
+    queue: *mut *mut QueueHandle,
 ) -> c_int {
-    let _whole = Uncancellable::new();
+    let _guard = Uncancellable::new();
     if queue.is_null() {
-        return Failure::new(libc::EINVAL, "nowhere to put the queue").tell();
+        return Failure::new(libc::EINVAL, "nowhere to put the queue").report();
     }
     // SAFETY: `options` is as the header asks for it.
     let made = unsafe { options::make(options) };
-    let (door, result) = match made {
-        Ok(door) => (Box::into_raw(Box::new(door)), 0),
-        Err(failure) => (std::ptr::null_mut(), failure.tell()),
+    let (handle, result) = match made {
+        Ok(handle) => (Box::into_raw(Box::new(handle)), 0),
+        Err(failure) => (std::ptr::null_mut(), failure.report()),
     };
     // SAFETY: the caller's promise.
-    unsafe { queue.write(door) };
+    unsafe { queue.write(handle) };
     result
 }
 
@@ -145,8 +145,8 @@ pub unsafe extern "C" fn ringway_create(
 /// As the header says: `queue` is null, or points at null or at a queue that is in nobody else's
 /// use.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
-    let _whole = Uncancellable::new();
+pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut QueueHandle) -> c_int {
+    let _guard = Uncancellable::new();
     // SAFETY: the caller's promise.
     let Some(place) = (unsafe { queue.as_mut() }) else { return 0 };
     let pointer = *place;
@@ -154,19 +154,19 @@ pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut Door) -> c_int {
         return 0;
     }
     // SAFETY: the caller's promise; the reference ends before anybody is called back.
-    let door = unsafe { open(pointer) };
-    if let Err(failure) = door.check_not_handing_out("destroy") {
-        return failure.tell();
+    let handle = unsafe { open(pointer) };
+    if let Err(failure) = handle.check_not_in_callback("destroy") {
+        return failure.report();
     }
     *place = std::ptr::null_mut();
     let mut left = 0;
-    if door.home.is_here() {
+    if handle.home.is_here() {
         // The end may come from any thread: the single issuer may be gone.
-        door.issuer = None;
+        handle.issuer = None;
         // (It fails in a forked child only.)
-        let _ = door.queue.close(door.close_wait);
+        let _ = handle.queue.close(handle.close_wait);
         // SAFETY: as above; callbacks may use the queue.
-        while unsafe { handing_out::hand_out(pointer, 0, 0) }.is_ok_and(|count| count > 0) {}
+        while unsafe { completion::deliver(pointer, 0, 0) }.is_ok_and(|count| count > 0) {}
         // SAFETY: as above.
         left = unsafe { look(pointer) }.queue.in_flight();
     }

@@ -2,9 +2,9 @@
 
 use crate::abi::Completion;
 use crate::cancellation::Uncancellable;
-use crate::door::{Door, look, open};
 use crate::error::{Failure, answer, result};
-use crate::kind;
+use crate::opcode;
+use crate::queue_handle::{QueueHandle, look, open};
 use crate::records::Records;
 use libc::{c_int, c_uint};
 use ringway_core::Completions;
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 ///
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_submit(queue: *mut Door) -> c_int {
-    let _whole = Uncancellable::new();
+pub unsafe extern "C" fn ringway_submit(queue: *mut QueueHandle) -> c_int {
+    let _guard = Uncancellable::new();
     // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    answer(door.check().and_then(|()| Ok(door.queue.submit()?)))
+    let handle = unsafe { open(queue) };
+    answer(handle.check().and_then(|()| Ok(handle.queue.submit()?)))
 }
 
 /// `ringway_reap`.
@@ -30,12 +30,16 @@ pub unsafe extern "C" fn ringway_submit(queue: *mut Door) -> c_int {
 ///
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_reap(queue: *mut Door, min: c_uint, timeout_ns: i64) -> c_int {
-    let _whole = Uncancellable::new();
+pub unsafe extern "C" fn ringway_reap(
+    queue: *mut QueueHandle,
+    min: c_uint,
+    timeout_ns: i64,
+) -> c_int {
+    let _guard = Uncancellable::new();
     // SAFETY: the caller's promise.
-    answer(unsafe { look(queue) }.check_not_handing_out("reap").and_then(|()| {
+    answer(unsafe { look(queue) }.check_not_in_callback("reap").and_then(|()| {
         // SAFETY: likewise.
-        unsafe { hand_out(queue, min as usize, timeout_ns) }
+        unsafe { deliver(queue, min as usize, timeout_ns) }
     }))
 }
 
@@ -46,23 +50,23 @@ pub unsafe extern "C" fn ringway_reap(queue: *mut Door, min: c_uint, timeout_ns:
 /// As the header says: `queue` is valid, and `done` for writes of `capacity` completions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_reap_into(
-    queue: *mut Door,
+    queue: *mut QueueHandle,
     done: *mut Completion,
     capacity: usize,
     min: c_uint,
     timeout_ns: i64,
 ) -> c_int {
-    let _whole = Uncancellable::new();
+    let _guard = Uncancellable::new();
     // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    if let Err(failure) = door.check_not_handing_out("reap") {
-        return failure.tell();
+    let handle = unsafe { open(queue) };
+    if let Err(failure) = handle.check_not_in_callback("reap") {
+        return failure.report();
     }
     if done.is_null() || capacity == 0 {
-        return Failure::new(libc::EINVAL, "reap_into: no room for completions").tell();
+        return Failure::new(libc::EINVAL, "reap_into: no room for completions").report();
     }
     let mut count = 0;
-    let reaped = reap(door, capacity.min(min as usize), timeout_ns, |completion| {
+    let reaped = reap(handle, capacity.min(min as usize), timeout_ns, |completion| {
         // SAFETY: the caller's promise for `capacity` of them, and no more than that are taken.
         unsafe { done.add(count).write(completion) };
         count += 1;
@@ -76,15 +80,19 @@ pub unsafe extern "C" fn ringway_reap_into(
 /// # Safety
 ///
 /// `queue` is valid, nobody holds a reference to it, and no callback of its is being called.
-pub unsafe fn hand_out(queue: *mut Door, min: usize, timeout_ns: i64) -> Result<usize, Failure> {
+pub unsafe fn deliver(
+    queue: *mut QueueHandle,
+    min: usize,
+    timeout_ns: i64,
+) -> Result<usize, Failure> {
     // SAFETY: the caller's promise; the reference ends before anybody is called back.
-    let door = unsafe { open(queue) };
-    let mut batch = std::mem::take(&mut door.batch);
-    let reaped = reap(door, min, timeout_ns, |completion| {
+    let handle = unsafe { open(queue) };
+    let mut batch = std::mem::take(&mut handle.batch);
+    let reaped = reap(handle, min, timeout_ns, |completion| {
         batch.push(completion);
         true
     });
-    door.handing_out = true;
+    handle.in_callback = true;
     for completion in &batch {
         match completion.callback {
             // SAFETY: it is a function of the caller's, for this; no reference to the queue is
@@ -96,15 +104,15 @@ pub unsafe fn hand_out(queue: *mut Door, min: usize, timeout_ns: i64) -> Result<
     let count = batch.len();
     batch.clear();
     // SAFETY: as above; a callback cannot destroy the queue.
-    let door = unsafe { open(queue) };
-    door.handing_out = false;
-    door.batch = batch;
+    let handle = unsafe { open(queue) };
+    handle.in_callback = false;
+    handle.batch = batch;
     reaped.map(|()| count)
 }
 
 /// A descriptor that nobody is told of would be open for ever.
 fn close_unseen(completion: &Completion) {
-    if completion.kind == u32::from(kind::OPEN)
+    if completion.opcode == u32::from(opcode::OPEN)
         && let Ok(fd) = c_int::try_from(completion.result)
         && fd >= 0
     {
@@ -115,19 +123,19 @@ fn close_unseen(completion: &Completion) {
 
 /// Waits, and gives `each` the completions that are there until it has had enough.
 fn reap(
-    door: &mut Door,
+    handle: &mut QueueHandle,
     min: usize,
     timeout_ns: i64,
     each: impl FnMut(Completion) -> bool,
 ) -> Result<(), Failure> {
-    door.check()?;
-    let records = &mut door.records;
+    handle.check()?;
+    let records = &mut handle.records;
     let min = if timeout_ns == 0 { 0 } else { min };
     // A time that the clock cannot express does not come, nor does a negative one.
     let limit = u64::try_from(timeout_ns).ok().filter(|_| min > 0).map(Duration::from_nanos);
     let completions = match limit.and_then(|limit| Instant::now().checked_add(limit)) {
-        Some(deadline) => door.queue.reap_until(min, deadline)?,
-        None => door.queue.reap(min)?,
+        Some(deadline) => handle.queue.reap_until(min, deadline)?,
+        None => handle.queue.reap(min)?,
     };
     give(records, completions, each);
     Ok(())
@@ -140,10 +148,10 @@ fn give(
 ) {
     for done in completions {
         let record = records.take(done.user_data);
-        let (id, kind) = (done.id.to_bits() as i64, done.opcode);
+        let (id, opcode) = (done.id.to_bits() as i64, done.opcode);
         let result = match done.result {
             // Nobody else holds a file that has just been opened.
-            Ok(0) if kind == ringway_core::op::Opcode::Open => done
+            Ok(0) if opcode == ringway_core::op::Opcode::Open => done
                 .into_file()
                 .ok()
                 .and_then(|file| file.into_fd().ok())
@@ -153,9 +161,9 @@ fn give(
         let completion = Completion {
             id,
             result,
-            arg: record.arg,
+            user_data: record.user_data,
             callback: record.callback,
-            kind: kind::number(kind),
+            opcode: opcode::number(opcode),
             reserved: 0,
         };
         if !each(completion) {

@@ -2,7 +2,7 @@
 
 package main
 
-// Figures as people read them: three digits, and the unit that suits. They are those of the `ringway` command.
+// Figures as people read them: three significant digits and a suitable unit, as in `ringway bench`.
 
 import (
 	"fmt"
@@ -13,10 +13,7 @@ import (
 	"unicode"
 )
 
-// absent is shown where there is no figure.
-const absent = "–"
-
-// grouped is 1,234,567.
+// grouped formats 1234567 as 1,234,567.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for at := len(digits) - 3; at > 0; at -= 3 {
@@ -25,8 +22,9 @@ func grouped(n int64) string {
 	return digits
 }
 
-// digits has three that count, and no more: 0.123, 1.23, 12.3, 1,234.
+// digits formats three significant digits: 0.123, 1.23, 12.3, 1,234.
 func digits(value float64) string {
+	// The limits are where three digits round up to the next power of ten.
 	switch size := math.Abs(value); {
 	case math.IsNaN(value) || math.IsInf(value, 0):
 		return absent
@@ -45,20 +43,7 @@ func digits(value float64) string {
 	}
 }
 
-// short is 9,812, 412 k or 1.25 M.
-func short(value float64) string {
-	switch {
-	case value < 9_999.5:
-		return digits(value)
-	case value < 999_500:
-		return digits(value/1e3) + " k"
-	default:
-		return digits(value/1e6) + " M"
-	}
-}
-
-func duration(d time.Duration) string {
-	// The limits are where three digits would round up to the next unit.
+func durationText(d time.Duration) string {
 	switch ns := float64(d); {
 	case ns < 999.5:
 		return fmt.Sprintf("%d ns", d)
@@ -71,7 +56,7 @@ func duration(d time.Duration) string {
 	}
 }
 
-// sizeText is 4 KiB or 1.5 GiB.
+// sizeText formats 4 KiB or 1.5 GiB.
 func sizeText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	unit, scale := 0, int64(1)
@@ -85,7 +70,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%.1f %s", float64(n)/float64(scale), units[unit])
 }
 
-// times is 1.45×.
+// times formats 1.45×.
 func times(ratio float64) string {
 	if ratio >= 0.005 && ratio < 9.995 {
 		return fmt.Sprintf("%.2f×", ratio)
@@ -100,8 +85,8 @@ func plural(n int, noun string) string {
 	return grouped(int64(n)) + " " + noun + "s"
 }
 
-// clean is text from elsewhere without what could move the cursor of a terminal.
-func clean(text string) string {
+// printable replaces control characters, which could change the terminal.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return unicode.ReplacementChar

@@ -1,18 +1,18 @@
-//! `enum ringway_kind`: the operations' numbers, which do not change, and their names.
+//! `enum ringway_opcode`: the operations' numbers, which do not change, and their names.
 
 use libc::{c_char, c_uint};
 use ringway_core::op::Opcode;
 use std::ffi::CStr;
 
-macro_rules! kinds {
-    ($($constant:ident $kind:ident $number:literal $name:literal,)*) => {
+macro_rules! opcodes {
+    ($($constant:ident $opcode:ident $number:literal $name:literal,)*) => {
         $(pub const $constant: u16 = $number;)*
 
         /// Its number; that of no operation for one that the header does not know.
         #[inline]
-        pub fn number(kind: Opcode) -> u32 {
-            match kind {
-                $(Opcode::$kind => $number,)*
+        pub fn number(opcode: Opcode) -> u32 {
+            match opcode {
+                $(Opcode::$opcode => $number,)*
                 _ => u32::MAX,
             }
         }
@@ -27,7 +27,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! {
+opcodes! {
     NOP Nop 0 c"nop",
     READ Read 1 c"read",
     WRITE Write 2 c"write",
@@ -50,8 +50,8 @@ kinds! {
     TIMEOUT Timeout 19 c"timeout",
 }
 
-/// `ringway_kind_name`.
+/// `ringway_opcode_name`.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringway_kind_name(kind: c_uint) -> *const c_char {
-    name(kind).unwrap_or(c"?").as_ptr()
+pub extern "C" fn ringway_opcode_name(opcode: c_uint) -> *const c_char {
+    name(opcode).unwrap_or(c"?").as_ptr()
 }

@@ -2,8 +2,8 @@
 
 use crate::abi;
 use crate::cancellation::Uncancellable;
-use crate::door::{Door, look, open};
 use crate::error::{Failure, answer};
+use crate::queue_handle::{QueueHandle, look, open};
 use libc::{c_char, c_int, c_uint};
 use ringway_core::{BackendKind, File};
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,20 +20,24 @@ pub extern "C" fn ringway_version() -> *const c_char {
 ///
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_fd(queue: *mut Door) -> c_int {
-    let _whole = Uncancellable::new();
+pub unsafe extern "C" fn ringway_fd(queue: *mut QueueHandle) -> c_int {
+    let _guard = Uncancellable::new();
     // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    answer(door.check().and_then(|()| Ok(door.queue.poll_fd()?.as_raw_fd() as usize)))
+    let handle = unsafe { open(queue) };
+    answer(handle.check().and_then(|()| Ok(handle.queue.poll_fd()?.as_raw_fd() as usize)))
 }
 
-/// `ringway_stats`.
+/// `ringway_get_stats`.
 ///
 /// # Safety
 ///
 /// As the header says: `queue` is valid, and `stats` for writes of `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_stats(queue: *const Door, stats: *mut abi::Stats, size: usize) {
+pub unsafe extern "C" fn ringway_get_stats(
+    queue: *const QueueHandle,
+    stats: *mut abi::Stats,
+    size: usize,
+) {
     // SAFETY: the caller's promise.
     let known = unsafe { look(queue) }.queue.stats();
     let told = abi::Stats {
@@ -58,7 +62,7 @@ pub unsafe extern "C" fn ringway_stats(queue: *const Door, stats: *mut abi::Stat
 /// As the header says: `queue` is valid, and `text` for writes of `size` bytes, or `size` 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_explain(
-    queue: *const Door,
+    queue: *const QueueHandle,
     text: *mut c_char,
     size: usize,
 ) -> usize {
@@ -75,13 +79,13 @@ pub unsafe extern "C" fn ringway_explain(
     all.len()
 }
 
-/// `ringway_backend`.
+/// `ringway_get_backend`.
 ///
 /// # Safety
 ///
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_backend(queue: *const Door) -> c_uint {
+pub unsafe extern "C" fn ringway_get_backend(queue: *const QueueHandle) -> c_uint {
     // SAFETY: the caller's promise.
     match unsafe { look(queue) }.queue.backend() {
         BackendKind::Uring => 1,
@@ -111,45 +115,45 @@ pub extern "C" fn ringway_backend_name(backend: c_uint) -> *const c_char {
 ///
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_in_flight(queue: *const Door) -> usize {
+pub unsafe extern "C" fn ringway_in_flight(queue: *const QueueHandle) -> usize {
     // SAFETY: the caller's promise.
     unsafe { look(queue) }.queue.in_flight()
 }
 
-/// `ringway_room`.
+/// `ringway_free_slots`.
 ///
 /// # Safety
 ///
 /// As the header says: `queue` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_room(queue: *const Door) -> usize {
+pub unsafe extern "C" fn ringway_free_slots(queue: *const QueueHandle) -> usize {
     // SAFETY: the caller's promise.
     unsafe { look(queue) }.queue.room()
 }
 
-/// `ringway_direct_io`.
+/// `ringway_get_direct_io`.
 ///
 /// # Safety
 ///
 /// As the header says: `direct` is valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_direct_io(
+pub unsafe extern "C" fn ringway_get_direct_io(
     fd: c_int,
     direct: *mut abi::DirectIo,
     size: usize,
 ) -> c_int {
-    let _whole = Uncancellable::new();
+    let _guard = Uncancellable::new();
     // SAFETY: a number that fcntl(2) only looks at.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Failure::new(libc::EBADF, "direct_io: no open file").tell();
+        return Failure::new(libc::EBADF, "direct_io: no open file").report();
     }
     // SAFETY: the file is used for the length of this call, during which the caller keeps it open.
     let Some(file) = (unsafe { File::borrow_raw(fd) }) else { return -libc::EBADF };
     let facts = ringway_core::device::direct_alignment(file.as_fd());
     let told = abi::DirectIo {
-        memory: facts.memory_align,
-        offset: facts.offset_align,
-        largest_request: file.largest_request().unwrap_or(0),
+        mem_align: facts.memory_align,
+        offset_align: facts.offset_align,
+        max_request: file.largest_request().unwrap_or(0),
     };
     // SAFETY: the caller's promise.
     unsafe { abi::write(&told, direct, size) };
