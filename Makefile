@@ -172,7 +172,7 @@ storm: ## a thousand tasks that drop their reads and writes at random moments; S
 loom: ## the engine's shard under every order of its threads, with loom
 	$(NEED) $(needs.loom)
 	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off \
-		CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test -p ringway --lib --release every_order
+		CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test -p ringway --lib --release loom_tests
 
 # New inputs go to the target directory; corpus/ is only read. RUSTC_BOOTSTRAP=1 makes a stable
 # compiler accept the unstable flags that fuzzing and the sanitizers need.

@@ -2,7 +2,7 @@
 //! ([`write_atomic`]) or piece by piece ([`AtomicFile`]).
 
 use super::File;
-use super::outcome::invalid;
+use super::op_result::invalid;
 use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
 use crate::{Engine, Writer};

@@ -1,6 +1,6 @@
 //! From what became of an operation to what its caller is told.
 
-use crate::engine::Outcome;
+use crate::engine::OpResult;
 use ringway_core::op::Vectored;
 use ringway_core::{Buffer, File, Reason, SpareCapacity, op};
 use std::io;
@@ -19,7 +19,7 @@ pub(super) fn invalid(text: impl Into<String>) -> io::Error {
 }
 
 /// Bytes transferred, readiness, or 0.
-pub(super) fn number(outcome: Outcome) -> io::Result<u64> {
+pub(super) fn number(outcome: OpResult) -> io::Result<u64> {
     match outcome {
         Ok(done) => done.result.map_err(io::Error::from),
         Err(refused) => Err(refusal(refused.reason)),
@@ -27,12 +27,12 @@ pub(super) fn number(outcome: Outcome) -> io::Result<u64> {
 }
 
 /// Nothing but success.
-pub(crate) fn nothing(outcome: Outcome) -> io::Result<()> {
+pub(crate) fn nothing(outcome: OpResult) -> io::Result<()> {
     number(outcome).map(drop)
 }
 
 /// Bytes transferred, and the buffer.
-pub(super) fn transfer(outcome: Outcome) -> (io::Result<usize>, Buffer) {
+pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
     let (result, buffer) = match outcome {
         Ok(done) => (done.result.map_err(io::Error::from), done.into_buffer()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_buffer()),
@@ -42,7 +42,7 @@ pub(super) fn transfer(outcome: Outcome) -> (io::Result<usize>, Buffer) {
 }
 
 /// Bytes read, and the buffer that has grown by them.
-pub(super) fn spare_transfer(outcome: Outcome) -> (io::Result<usize>, SpareCapacity) {
+pub(super) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapacity) {
     let (result, spare) = match outcome {
         Ok(done) => (done.result.map_err(io::Error::from), done.into_spare()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_spare()),
@@ -51,7 +51,7 @@ pub(super) fn spare_transfer(outcome: Outcome) -> (io::Result<usize>, SpareCapac
 }
 
 /// Bytes transferred, and the buffers.
-pub(super) fn vectored(outcome: Outcome) -> (io::Result<usize>, Vec<Buffer>) {
+pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
     let (result, buffers) = match outcome {
         Ok(done) => (done.result.map_err(io::Error::from), done.into_vectored()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_vectored()),
@@ -60,7 +60,7 @@ pub(super) fn vectored(outcome: Outcome) -> (io::Result<usize>, Vec<Buffer>) {
 }
 
 /// The file that was opened.
-pub(super) fn opened(outcome: Outcome) -> io::Result<File> {
+pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
     match outcome {
         Ok(done) => done.into_file().map_err(io::Error::from),
         Err(refused) => Err(refusal(refused.reason)),
@@ -68,7 +68,7 @@ pub(super) fn opened(outcome: Outcome) -> io::Result<File> {
 }
 
 /// What statx told.
-pub(super) fn metadata(outcome: Outcome) -> io::Result<op::Metadata> {
+pub(super) fn metadata(outcome: OpResult) -> io::Result<op::Metadata> {
     match outcome {
         Ok(done) => done.into_metadata().map_err(io::Error::from),
         Err(refused) => Err(refusal(refused.reason)),

@@ -1,19 +1,19 @@
 //! A future that is on its way before anybody waits for it.
 
-use crate::engine::without_giving_way;
+use crate::engine::without_yielding;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 /// A future that has been polled once, so that what it does is under way, and its result if it is
 /// over.
-pub(super) struct Started<T> {
+pub(super) struct Eager<T> {
     /// The mutex is never locked: it says that nobody looks at the future but who has it alone.
     future: Mutex<Pin<Box<dyn Future<Output = T> + Send>>>,
     result: Option<T>,
 }
 
-impl<T> Started<T> {
+impl<T> Eager<T> {
     /// Starts it for somebody who waits for it.
     pub(super) fn new(
         future: impl Future<Output = T> + Send + 'static,
@@ -29,7 +29,7 @@ impl<T> Started<T> {
 
     /// Starts it. It wakes nobody: it has to be [polled](Self::poll) before anybody waits for it.
     pub(super) fn early(future: impl Future<Output = T> + Send + 'static) -> Self {
-        without_giving_way(|| Self::new(future, &mut Context::from_waker(Waker::noop())))
+        without_yielding(|| Self::new(future, &mut Context::from_waker(Waker::noop())))
     }
 
     /// True when the result is there.

@@ -1,6 +1,6 @@
 //! The reads that a reader has on their way: one chunk after the other, without a gap.
 
-use super::started::Started;
+use super::eager::Eager;
 use crate::Block;
 use crate::fs::File;
 use std::collections::VecDeque;
@@ -10,19 +10,19 @@ use std::task::{Context, Poll, ready};
 
 /// Reads in the order of their offsets. Dropping them cancels them.
 #[derive(Default)]
-pub(super) struct Ahead {
-    reads: VecDeque<Read>,
+pub(super) struct ReadAhead {
+    reads: VecDeque<PendingRead>,
 }
 
-struct Read {
+struct PendingRead {
     range: Range<u64>,
-    block: Started<io::Result<Block>>,
+    block: Eager<io::Result<Block>>,
     at_once: bool,
     early: bool,
 }
 
-/// What came of a read.
-pub(super) struct Came {
+/// What completed of a read.
+pub(super) struct CompletedRead {
     /// What was asked for.
     pub range: Range<u64>,
     pub result: io::Result<Block>,
@@ -32,11 +32,11 @@ pub(super) struct Came {
     pub early: bool,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Begins a read that somebody waits for, where there is no other.
     pub(super) fn begin(&mut self, file: &File, range: Range<u64>, cx: &mut Context<'_>) {
         let (of, wanted) = (file.clone(), range.clone());
-        let block = Started::new(async move { of.read(wanted).await }, cx);
+        let block = Eager::new(async move { of.read(wanted).await }, cx);
         self.push(range, block, false);
     }
 
@@ -44,25 +44,29 @@ impl Ahead {
     /// first of all reads does anybody wait. It copies nothing out of the page cache.
     pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
         let (of, wanted) = (file.clone(), range.clone());
-        self.push(range, Started::early(async move { of.read_pooled(wanted, false).await }), true);
+        self.push(range, Eager::early(async move { of.read_pooled(wanted, false).await }), true);
     }
 
-    fn push(&mut self, range: Range<u64>, block: Started<io::Result<Block>>, early: bool) {
+    fn push(&mut self, range: Range<u64>, block: Eager<io::Result<Block>>, early: bool) {
         debug_assert!(
             self.end().is_none_or(|end| end == range.start),
             "a gap in what is read ahead"
         );
-        self.reads.push_back(Read { range, at_once: block.is_over(), block, early });
+        self.reads.push_back(PendingRead { range, at_once: block.is_over(), block, early });
     }
 
-    /// What came of the first read; there must be one.
-    pub(super) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+    /// What completed of the first read; there must be one.
+    pub(super) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<CompletedRead> {
         let Some(first) = self.reads.front_mut() else { unreachable!("nothing is on its way") };
         let result = ready!(first.block.poll(cx));
-        let came =
-            Came { range: first.range.clone(), result, at_once: first.at_once, early: first.early };
+        let completed = CompletedRead {
+            range: first.range.clone(),
+            result,
+            at_once: first.at_once,
+            early: first.early,
+        };
         self.reads.pop_front();
-        Poll::Ready(came)
+        Poll::Ready(completed)
     }
 
     /// How many there are.
