@@ -51,7 +51,7 @@ remove() {
     rm -rf --one-file-system "$debian"
 }
 trap remove EXIT
-${MMDEBSTRAP:-mmdebstrap} --quiet --variant=buildd --include=debhelper,pkg-config,lintian "$suite" "$debian"
+${MMDEBSTRAP:-mmdebstrap} --quiet --variant=buildd --include=debhelper,lintian "$suite" "$debian"
 mkdir -p "$debian/opt/rust" "$debian/build"
 mount --bind -o ro "$(rustc --print sysroot)" "$debian/opt/rust"
 mount -t proc proc "$debian/proc"
