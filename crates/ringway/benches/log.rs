@@ -57,7 +57,7 @@ fn main() {
         for (name, figures) in &mut rows {
             let path = dir.path().join(format!("{name} {round}"));
             let std = std::fs::File::create(&path).unwrap();
-            let file = File::with_engine(std.try_clone().unwrap().into(), &engine);
+            let file = File::from_fd(std.try_clone().unwrap().into(), &engine);
             std.sync_all().unwrap();
             let end = Arc::new(AtomicU64::new(0));
             let (begun, before, cpu) = (Instant::now(), engine.stats().counts.pushed, cpu());

@@ -129,7 +129,7 @@ pub use log::LogWriter;
 pub use ranges::Coalesce;
 #[cfg(feature = "testing")]
 pub use ringway_core::FaultPlan;
-pub use ringway_core::op::{Advice, Metadata, Position};
+pub use ringway_core::op::Position;
 pub use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity,
     SqPoll,

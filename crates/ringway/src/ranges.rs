@@ -14,23 +14,23 @@ use std::ops::Range;
 
 /// When ranges that lie near each other are read together.
 ///
-/// Ranges that overlap always are, up to the [`largest`](Self::largest) read; others if all three
+/// Ranges that overlap always are, up to the [`largest`](Self::max_read) read; others if all three
 /// limits allow it. They share an error too, if their read meets one.
 ///
 /// The default is a gap of 16 KiB, 1 MiB for the largest read and an amplification of 2.0, which
 /// suits local disks and cached files. A device that is slow to begin (a network disk) wants a
-/// wider gap and a higher amplification:
+/// wider gap and a higher max_amplification:
 ///
 /// ```
 /// use ringway::Coalesce;
-/// let coalesce = Coalesce::default().gap(256 << 10).largest(4 << 20).amplification(8.0);
-/// # let _ = merge;
+/// let coalesce = Coalesce::default().max_gap(256 << 10).max_read(4 << 20).max_amplification(8.0);
+/// # let _ = coalesce;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coalesce {
-    gap: u64,
-    largest: u64,
-    amplification: f64,
+    max_gap: u64,
+    max_read: u64,
+    max_amplification: f64,
 }
 
 impl Default for Coalesce {
@@ -38,7 +38,7 @@ impl Default for Coalesce {
     fn default() -> Self {
         // On a virtio disk with 32 reads in flight, one of 24 KiB takes as long as two of 4 KiB
         // (`ringway bench --bs 4k,16k,32k --depth 32`); out of the page cache it is much the same.
-        Self { gap: 16 << 10, largest: 1 << 20, amplification: 2.0 }
+        Self { max_gap: 16 << 10, max_read: 1 << 20, max_amplification: 2.0 }
     }
 }
 
@@ -47,25 +47,25 @@ impl Coalesce {
     /// it.
     pub fn never() -> Self {
         // A range within another does not make the read any larger, so it does not ask for a limit.
-        Self { gap: 0, largest: 0, amplification: 1.0 }
+        Self { max_gap: 0, max_read: 0, max_amplification: 1.0 }
     }
 
     /// The most bytes between two ranges that are read together. They are read too, and thrown
     /// away. 0: only ranges that touch or overlap.
-    pub fn gap(self, bytes: u64) -> Self {
-        Self { gap: bytes, ..self }
+    pub fn max_gap(self, bytes: u64) -> Self {
+        Self { max_gap: bytes, ..self }
     }
 
     /// The most bytes of a read of several ranges. A range that is longer is a read of its own.
-    pub fn largest(self, bytes: u64) -> Self {
-        Self { largest: bytes, ..self }
+    pub fn max_read(self, bytes: u64) -> Self {
+        Self { max_read: bytes, ..self }
     }
 
     /// The most bytes that are read for each byte that was asked for, in any one read. 1.0, or
     /// anything less or not a number: no gap is read. With direct I/O, all of a block that is
     /// needed counts as asked for.
-    pub fn amplification(self, ratio: f64) -> Self {
-        Self { amplification: ratio, ..self }
+    pub fn max_amplification(self, ratio: f64) -> Self {
+        Self { max_amplification: ratio, ..self }
     }
 }
 
@@ -163,9 +163,9 @@ impl PlannedRead {
         let fresh = end - start.max(self.end);
         let needed = self.needed + fresh;
         let near = start <= self.end
-            || (start - self.end <= coalesce.gap
-                && len as f64 <= coalesce.amplification * needed as f64);
-        if !near || len > coalesce.largest {
+            || (start - self.end <= coalesce.max_gap
+                && len as f64 <= coalesce.max_amplification * needed as f64);
+        if !near || len > coalesce.max_read {
             return false;
         }
         (self.end, self.needed) = (end, needed);
@@ -277,7 +277,7 @@ mod tests {
 
     /// Gaps and sizes that are easy to see.
     fn small() -> Coalesce {
-        Coalesce { gap: 10, largest: 100, amplification: 2.0 }
+        Coalesce { max_gap: 10, max_read: 100, max_amplification: 2.0 }
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
             "too large together"
         );
         assert_eq!(reads(&[0..10, 10..20], &Coalesce::never(), 1), [(0, 10), (10, 20)]);
-        assert_eq!(reads(&[0..10, 10..20], &small().amplification(f64::NAN), 1), [(0, 20)]);
+        assert_eq!(reads(&[0..10, 10..20], &small().max_amplification(f64::NAN), 1), [(0, 20)]);
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(
             reads(&[0..1000, 10..20, 0..5], &small(), 1),
             [(0, 1000)],
-            "larger than the largest, and alone"
+            "larger than the max_read, and alone"
         );
         assert_eq!(reads(&[0..10, 2..4, 0..10], &Coalesce::never(), 1), [(0, 10)]);
     }
@@ -343,13 +343,13 @@ mod tests {
         assert!(Plan::new(&[0..LARGEST_OFFSET + 1, 0..0], &Coalesce::default(), 1).is_err());
     }
 
-    fn merges() -> impl Strategy<Value = Coalesce> {
+    fn policies() -> impl Strategy<Value = Coalesce> {
         let ratio = prop_oneof![Just(f64::INFINITY), Just(f64::NAN), Just(0.0), 1.0..8.0];
         let coalesce = (0u64..300, 0u64..3_000, ratio);
         prop_oneof![
             Just(Coalesce::never()),
-            coalesce.prop_map(|(gap, largest, ratio)| {
-                Coalesce::default().gap(gap).largest(largest).amplification(ratio)
+            coalesce.prop_map(|(max_gap, max_read, ratio)| {
+                Coalesce::default().max_gap(max_gap).max_read(max_read).max_amplification(ratio)
             })
         ]
     }
@@ -365,7 +365,7 @@ mod tests {
         #[test]
         fn every_range_gets_its_bytes(
             ranges in ranges(),
-            coalesce in merges(),
+            coalesce in policies(),
             shift in 0u32..9,
             file_len in 0u64..9_000,
         ) {
@@ -385,7 +385,7 @@ mod tests {
 
         /// A window's reads are its plan's in order, and serve each range that is not empty once.
         #[test]
-        fn a_window_serves_each_range_once(ranges in ranges(), coalesce in merges(), shift in 0u32..9) {
+        fn a_window_serves_each_range_once(ranges in ranges(), coalesce in policies(), shift in 0u32..9) {
             let align = 1 << shift;
             let plan = Plan::new(&ranges, &coalesce, align).unwrap();
             let numbered = ranges.iter().enumerate().map(|(at, range)| IndexedRange { index: at + 100, range: range.clone() });
@@ -406,7 +406,7 @@ mod tests {
 
         /// Every read keeps to the limits, is needed at both ends, and is as few as they allow.
         #[test]
-        fn reads_keep_to_the_limits(ranges in ranges(), coalesce in merges(), shift in 0u32..9) {
+        fn reads_keep_to_the_limits(ranges in ranges(), coalesce in policies(), shift in 0u32..9) {
             let align = 1 << shift;
             let plan = Plan::new(&ranges, &coalesce, align).unwrap();
             let mut within = vec![Vec::new(); plan.reads().len()];
@@ -424,21 +424,21 @@ mod tests {
                 let (mut end, mut needed) = (read.start, 0);
                 for range in &ranges {
                     if range.start > end {
-                        prop_assert!(range.start - end <= coalesce.gap);
+                        prop_assert!(range.start - end <= coalesce.max_gap);
                     }
                     needed += range.end.saturating_sub(range.start.max(end));
                     end = end.max(range.end);
                 }
                 prop_assert_eq!((ranges[0].start, end, needed), (read.start, read.end, read.needed));
                 let single = ranges.contains(&(read.start..read.end));
-                prop_assert!(single || read.end - read.start <= coalesce.largest);
-                prop_assert!(read.len() as f64 <= coalesce.amplification.max(1.0) * needed as f64);
+                prop_assert!(single || read.end - read.start <= coalesce.max_read);
+                prop_assert!(read.len() as f64 <= coalesce.max_amplification.max(1.0) * needed as f64);
             }
             for (pair, behind) in plan.reads().windows(2).zip(within.iter().skip(1)) {
                 prop_assert!(pair[0].start <= pair[1].start && pair[0].end < pair[1].end);
                 let first = behind.iter().min_by_key(|range| (range.start, Reverse(range.end))).unwrap();
                 if first.start <= pair[0].end {
-                    prop_assert!(first.end - pair[0].start > coalesce.largest, "nothing forced these two apart");
+                    prop_assert!(first.end - pair[0].start > coalesce.max_read, "nothing forced these two apart");
                 }
             }
         }
