@@ -47,7 +47,7 @@ impl File {
                 read
             }
         };
-        let wanted = part(in_memory(enclosed.front), in_memory(range.end - range.start), read);
+        let wanted = part(in_memory(enclosed.leading), in_memory(range.end - range.start), read);
         let len = wanted.len();
         Ok(pool.into_block(buffer.slice(wanted), len))
     }
