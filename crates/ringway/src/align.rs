@@ -89,8 +89,8 @@ impl fmt::Display for InvalidRange {
             }
             Self::LastBlock { start, end, align } => write!(
                 f,
-                "{start}..{end} cannot be read directly: the block of {align} bytes that it ends in ends beyond \
-                 {LARGEST_OFFSET}, the largest offset of a file"
+                "{start}..{end} cannot be read directly: the block of {align} bytes that it ends \
+                 in ends beyond {LARGEST_OFFSET}, the largest offset of a file"
             ),
         }
     }
@@ -251,7 +251,8 @@ mod tests {
                     if start == end {
                         prop_assert_eq!(blocks.start, blocks.end);
                     } else {
-                        prop_assert_eq!((blocks.start + blocks.leading, blocks.end - blocks.trailing), (start, end));
+                        prop_assert_eq!(blocks.start + blocks.leading, start);
+                        prop_assert_eq!(blocks.end - blocks.trailing, end);
                     }
                 }
                 Err(InvalidRange::Backwards { .. }) => prop_assert!(start > end),

@@ -195,11 +195,11 @@ mod tests {
         #[test]
         fn slices_of_slices(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
-            cuts in proptest::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..5),
+            cuts in proptest::collection::vec(any::<[prop::sample::Index; 2]>(), 0..5),
         ) {
             let mut block = Block::from(bytes.clone());
             let mut plain = &bytes[..];
-            for (one, other) in cuts {
+            for [one, other] in cuts {
                 let (one, other) = (one.index(plain.len() + 1), other.index(plain.len() + 1));
                 let range = one.min(other)..one.max(other);
                 let first = block.as_ptr();

@@ -14,8 +14,8 @@ use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 /// Operations use the whole length of a buffer: `vec![0; 4096]`, not `Vec::with_capacity(4096)`. To
 /// read into spare capacity, use [`SpareBuffer`].
 ///
-/// If a process forks while an operation is in flight, the parent keeps the buffer. In the child the
-/// operation fails with ECHILD and returns an empty buffer.
+/// If a process forks while an operation is in flight, the parent keeps the buffer. In the child
+/// the operation fails with ECHILD and returns an empty buffer.
 ///
 /// ```compile_fail
 /// use ringway::{Buffer, IoBuffer};

@@ -482,7 +482,8 @@ mod tests {
                     let buffer = pool.get(len, len % 2 == 0).unwrap();
                     prop_assert_eq!(buffer.len(), len);
                     let first = buffer.as_slice().as_ptr();
-                    prop_assert!(len == 0 || in_use.iter().all(|other| other.as_slice().as_ptr() != first));
+                    let is_new = in_use.iter().all(|other| other.as_slice().as_ptr() != first);
+                    prop_assert!(len == 0 || is_new);
                     in_use.push(buffer);
                 } else if !in_use.is_empty() {
                     pool.locals[len % count].put(in_use.swap_remove(len % in_use.len()));
@@ -490,7 +491,8 @@ mod tests {
                 let mut borrowed = 0;
                 for local in &pool.locals {
                     let lists = local.lists().unwrap();
-                    prop_assert_eq!(lists.bytes, lists.free.iter().flatten().map(|buffer| buffer.len()).sum::<usize>());
+                    let bytes: usize = lists.free.iter().flatten().map(|buffer| buffer.len()).sum();
+                    prop_assert_eq!(lists.bytes, bytes);
                     prop_assert!(lists.bytes - lists.borrowed <= local.share);
                     borrowed += lists.borrowed;
                 }

@@ -157,7 +157,8 @@ impl OpenOptions {
     /// let mut served = OpenOptions::new();
     /// served.read(true).in_dir(&root).resolve(Resolve::BENEATH | Resolve::NO_MAGICLINKS);
     /// let file = match served.open(name).await {
-    ///     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(()), // no openat2(2) here
+    ///     // no openat2(2) here
+    ///     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(()),
     ///     opened => opened?,
     /// };
     /// # assert_eq!(file.read(0..9).await?, b"hello");
@@ -231,7 +232,8 @@ impl OpenOptions {
             return error;
         }
         let text = format!(
-            "OpenOptions::resolve needs openat2(2): kernel 5.6, and a seccomp filter that allows it ({error})"
+            "OpenOptions::resolve needs openat2(2): use kernel 5.6 or later, and a seccomp filter \
+             that allows it ({error})"
         );
         io::Error::new(io::ErrorKind::Unsupported, text)
     }

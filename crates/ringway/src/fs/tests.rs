@@ -295,7 +295,8 @@ fn a_dropped_or_failed_copy_leaves_a_prefix_and_the_source() {
     }
 }
 
-/// Calls that hang do not delay other operations. Calls that have not started are dropped with their futures.
+/// Calls that hang do not delay other operations. Calls that have not started are dropped with
+/// their futures.
 #[test]
 fn hanging_calls_delay_nothing_else() {
     for engine in engines(None) {
