@@ -21,7 +21,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // Source is what the file is read from: a [ringway.File].

@@ -23,9 +23,9 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	ringwayparquet "github.com/ringway-io/ringway/go/parquet"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // skipped are tests that are about the reader that they give, which is not the one that is read from here.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/cockroachdb/pebble/vfs"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // Option changes what New makes.

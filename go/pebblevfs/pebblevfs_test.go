@@ -28,10 +28,10 @@ import (
 	"github.com/cockroachdb/pebble/sstable"
 	"github.com/cockroachdb/pebble/vfs"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
 	"github.com/ringway-io/ringway/go/pebblevfs"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 func TestMain(m *testing.M) {

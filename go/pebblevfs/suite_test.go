@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // own is a package of Pebble with tests that read or write files.

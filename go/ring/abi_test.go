@@ -48,7 +48,7 @@ var headerNames = map[string]string{
 	"OpTee": "IORING_OP_TEE", "OpShutdown": "IORING_OP_SHUTDOWN", "OpRenameat": "IORING_OP_RENAMEAT", "OpUnlinkat": "IORING_OP_UNLINKAT",
 	"OpMkdirat": "IORING_OP_MKDIRAT", "OpSymlinkat": "IORING_OP_SYMLINKAT", "OpLinkat": "IORING_OP_LINKAT", "OpMsgRing": "IORING_OP_MSG_RING",
 	"OpSocket": "IORING_OP_SOCKET", "OpSendZC": "IORING_OP_SEND_ZC", "OpSendMsgZC": "IORING_OP_SENDMSG_ZC",
-	"OpReadMultishot": "IORING_OP_READ_MULTISHOT", "OpInstallFD": "IORING_OP_FIXED_FD_INSTALL", "OpFtruncate": "IORING_OP_FTRUNCATE",
+	"OpReadMultishot": "IORING_OP_READ_MULTISHOT", "OpFixedFDInstall": "IORING_OP_FIXED_FD_INSTALL", "OpFtruncate": "IORING_OP_FTRUNCATE",
 	"OpBind": "IORING_OP_BIND", "OpListen": "IORING_OP_LISTEN", "registerBuffers": "IORING_REGISTER_BUFFERS",
 	"unregisterBuffers": "IORING_UNREGISTER_BUFFERS", "registerFiles": "IORING_REGISTER_FILES", "unregisterFiles": "IORING_UNREGISTER_FILES",
 	"registerEventfd": "IORING_REGISTER_EVENTFD", "unregisterEventfd": "IORING_UNREGISTER_EVENTFD",

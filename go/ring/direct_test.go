@@ -31,7 +31,7 @@ func TestDirectOpen(t *testing.T) {
 	}
 	// Open, read and close in one chain, without a descriptor.
 	p := make([]byte, 4)
-	ends := run(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(2).Link(),
+	ends := run(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(2).Link(),
 		new(Request).Read(2, p, 3).FixedFile().Link(), new(Request).CloseDirect(2))
 	for _, c := range ends {
 		equal(t, c.Err(), nil)
@@ -40,8 +40,8 @@ func TestDirectOpen(t *testing.T) {
 	equal(t, run(t, r, new(Request).Read(2, p, 3).FixedFile())[0].Err(), error(syscall.EBADF))
 	equal(t, run(t, r, new(Request).CloseDirect(2))[0].Err(), error(syscall.EBADF))
 	// The kernel chooses, each time another.
-	a := one(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(AnyIndex))
-	b := one(t, r, new(Request).Openat2(AtCwd, name, uint64(os.O_RDONLY), 0, 0).Direct(AnyIndex))
+	a := one(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(AnyIndex))
+	b := one(t, r, new(Request).Openat2(AtFDCWD, name, uint64(os.O_RDONLY), 0, 0).Direct(AnyIndex))
 	if a == b {
 		t.Fatal("two files in one place:", a)
 	}
@@ -51,25 +51,25 @@ func TestDirectOpen(t *testing.T) {
 	if err := r.UpdateFiles(0, []int{-1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.RegisterFileRange(0, 1); err != nil {
+	if err := r.RegisterFileAllocRange(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, one(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(AnyIndex)), 0)
-	equal(t, run(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(AnyIndex))[0].Err(), error(syscall.ENFILE))
+	equal(t, one(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(AnyIndex)), 0)
+	equal(t, run(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(AnyIndex))[0].Err(), error(syscall.ENFILE))
 	// Beyond the table.
-	equal(t, run(t, r, new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(4))[0].Err(), error(syscall.EINVAL))
-	equal(t, r.Push(new(Request).Openat(AtCwd, name, os.O_RDONLY, 0).Direct(-2)), error(syscall.EINVAL))
+	equal(t, run(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(4))[0].Err(), error(syscall.EINVAL))
+	equal(t, r.Push(new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(-2)), error(syscall.EINVAL))
 }
 
-func TestInstallFile(t *testing.T) {
+func TestFixedFDInstall(t *testing.T) {
 	r := newRing(t, Options{})
-	need(t, r, OpInstallFD)
+	need(t, r, OpFixedFDInstall)
 	sparse(t, r, 2)
 	f := tempFile(t, "abc")
 	if err := r.UpdateFiles(1, []int{int(f.Fd())}); err != nil {
 		t.Fatal(err)
 	}
-	fd := one(t, r, new(Request).InstallFile(1))
+	fd := one(t, r, new(Request).FixedFDInstall(1))
 	defer syscall.Close(fd)
 	if flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); flags&syscall.FD_CLOEXEC == 0 {
 		t.Error("the descriptor is inherited by programs")
@@ -78,7 +78,7 @@ func TestInstallFile(t *testing.T) {
 	if n, err := syscall.Pread(fd, p, 0); n != 3 || err != nil || string(p) != "abc" {
 		t.Fatal(n, err)
 	}
-	equal(t, run(t, r, new(Request).InstallFile(0))[0].Err(), error(syscall.EBADF))
+	equal(t, run(t, r, new(Request).FixedFDInstall(0))[0].Err(), error(syscall.EBADF))
 }
 
 func TestDirectSockets(t *testing.T) {
@@ -89,8 +89,8 @@ func TestDirectSockets(t *testing.T) {
 	equal(t, one(t, r, new(Request).Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0).Direct(listener)), 0)
 	equal(t, one(t, r, new(Request).Bind(listener, netip.MustParseAddrPort("127.0.0.1:0")).FixedFile()), 0)
 	equal(t, one(t, r, new(Request).Listen(listener, 4).FixedFile()), 0)
-	need(t, r, OpInstallFD)
-	fd := one(t, r, new(Request).InstallFile(listener))
+	need(t, r, OpFixedFDInstall)
+	fd := one(t, r, new(Request).FixedFDInstall(listener))
 	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestDirectSockets(t *testing.T) {
 	equal(t, ends[1].Result, 5)
 	equal(t, string(p), "hello")
 	// Several connections into places that the kernel chooses.
-	multi := new(Request).AcceptMulti(listener, 0).FixedFile().Direct(AnyIndex)
+	multi := new(Request).AcceptMultishot(listener, 0).FixedFile().Direct(AnyIndex)
 	fd = one(t, r, new(Request).Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))
 	defer syscall.Close(fd)
 	ends = run(t, r, multi, new(Request).Connect(fd, to))
@@ -184,7 +184,7 @@ func TestUpdateBuffers(t *testing.T) {
 	equal(t, string(c[:1]), "9")
 	// Not under a request in flight; beside one.
 	reading, writing := pipe(t)
-	waits := new(Request).ReadFixed(reading, c[:1], AtCursor, 1)
+	waits := new(Request).ReadFixed(reading, c[:1], CurrentPosition, 1)
 	if err := r.Push(waits); err != nil {
 		t.Fatal(err)
 	}

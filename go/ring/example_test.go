@@ -35,18 +35,18 @@ func Example() {
 	for i := range words {
 		words[i] = make([]byte, 4)
 		q := new(ring.Request).Read(int(f.Fd()), words[i], int64(4*i))
-		q.Tag = i
+		q.UserData = i
 		if err := r.Push(q); err != nil {
 			log.Fatal(err)
 		}
 	}
-	if _, err := r.Wait(len(words), -1); err != nil { // Submits, and waits for all of them.
+	if _, err := r.SubmitAndWait(len(words), -1); err != nil { // Submits, and waits for all of them.
 		log.Fatal(err)
 	}
 	done := make([]ring.Completion, len(words))
 	for _, c := range done[:r.Reap(done)] {
 		if err := c.Err(); err != nil {
-			log.Fatalf("read %d: %v", c.Request.Tag, err)
+			log.Fatalf("read %d: %v", c.Request.UserData, err)
 		}
 	}
 	for _, word := range words {
@@ -79,14 +79,14 @@ func ExampleRequest_Link() {
 	chain := []*ring.Request{
 		new(ring.Request).Write(fd, []byte("content"), 0).Link(),
 		new(ring.Request).Fsync(fd).Link(),
-		new(ring.Request).Renameat(ring.AtCwd, temporary, ring.AtCwd, name, 0),
+		new(ring.Request).Renameat(ring.AtFDCWD, temporary, ring.AtFDCWD, name, 0),
 	}
 	for _, q := range chain {
 		if err := r.Push(q); err != nil {
 			log.Fatal(err)
 		}
 	}
-	if _, err := r.Wait(len(chain), -1); err != nil {
+	if _, err := r.SubmitAndWait(len(chain), -1); err != nil {
 		log.Fatal(err)
 	}
 	var done [3]ring.Completion
@@ -116,14 +116,14 @@ func ExampleRequest_LinkTimeout() {
 	}
 	defer r.Close()
 
-	read := new(ring.Request).Read(pipe[0], make([]byte, 1), ring.AtCursor).Link()
+	read := new(ring.Request).Read(pipe[0], make([]byte, 1), ring.CurrentPosition).Link()
 	limit := new(ring.Request).LinkTimeout(10 * time.Millisecond)
 	for _, q := range []*ring.Request{read, limit} {
 		if err := r.Push(q); err != nil {
 			log.Fatal(err)
 		}
 	}
-	if _, err := r.Wait(2, -1); err != nil {
+	if _, err := r.SubmitAndWait(2, -1); err != nil {
 		log.Fatal(err)
 	}
 	var done [2]ring.Completion

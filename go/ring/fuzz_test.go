@@ -71,7 +71,7 @@ const (
 )
 
 func (m *machine) open(options byte) {
-	o := Options{Entries: 1 << (options % 4), CompletionEntries: 1 << (options % 4), CoopTaskrun: options&16 != 0}
+	o := Options{Entries: 1 << (options % 4), CQEntries: 1 << (options % 4), CoopTaskrun: options&16 != 0}
 	r, err := New(o)
 	if err != nil {
 		skip(m.t, err)
@@ -90,7 +90,7 @@ func (m *machine) request() *Request {
 
 // push puts requests that are in no other's way into the queue, together.
 func (m *machine) push(all []*Request, fs []*flying) {
-	for m.ring.Room() < len(all) {
+	for m.ring.SpaceLeft() < len(all) {
 		if _, err := m.ring.Submit(); err != nil && err != ErrReap {
 			m.t.Fatal(err)
 		}
@@ -260,9 +260,9 @@ func (m *machine) step(step, arg byte) {
 			{kind: stepWrite, place: place, data: data}, {kind: stepRead, place: place, parts: [][]byte{p}, after: true}})
 	case stepPipe:
 		p := make([]byte, 1+arg%3)
-		q := m.request().Read(m.pipe[0], p, AtCursor)
+		q := m.request().Read(m.pipe[0], p, CurrentPosition)
 		if arg&8 != 0 {
-			q.Readv(m.pipe[0], [][]byte{p[:1], p[1:]}, AtCursor)
+			q.Readv(m.pipe[0], [][]byte{p[:1], p[1:]}, CurrentPosition)
 		}
 		one(q, &flying{kind: kind, place: -1, data: p})
 	case stepNop:
@@ -283,10 +283,10 @@ func (m *machine) step(step, arg byte) {
 		one(m.request().Cancel(other), &flying{kind: kind, place: -1, other: other})
 	case stepLimit:
 		p := make([]byte, 1)
-		m.push([]*Request{m.request().Read(m.pipe[0], p, AtCursor).Link(), m.request().LinkTimeout(time.Duration(arg) * time.Microsecond)},
+		m.push([]*Request{m.request().Read(m.pipe[0], p, CurrentPosition).Link(), m.request().LinkTimeout(time.Duration(arg) * time.Microsecond)},
 			[]*flying{{kind: stepPipe, place: -1, data: p}, {kind: stepLimit, place: -1}})
 	case stepMulti:
-		one(m.request().PollMulti(m.pipe[0], 1), &flying{kind: kind, place: -1})
+		one(m.request().PollMultishot(m.pipe[0], 1), &flying{kind: kind, place: -1})
 	case stepFeed:
 		if b := byte(m.fed); !m.taken[b] {
 			m.fed++
@@ -300,7 +300,7 @@ func (m *machine) step(step, arg byte) {
 			m.t.Fatal(err)
 		}
 	case stepWait:
-		if _, err := m.ring.Wait(int(arg)%5, time.Duration(arg)*time.Microsecond); err != nil && err != ErrTimeout && err != ErrReap {
+		if _, err := m.ring.SubmitAndWait(int(arg)%5, time.Duration(arg)*time.Microsecond); err != nil && err != ErrTimeout && err != ErrReap {
 			m.t.Fatal(err)
 		}
 	case stepReap:

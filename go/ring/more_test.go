@@ -22,19 +22,19 @@ func TestSpliceAndTee(t *testing.T) {
 	f, g := tempFile(t, "0123456789"), tempFile(t, "abcdefgh")
 	reading, writing := pipe(t)
 	other, into := pipe(t)
-	equal(t, one(t, r, new(Request).Splice(int(f.Fd()), 2, writing, AtCursor, 5, 0)), 5)
+	equal(t, one(t, r, new(Request).Splice(int(f.Fd()), 2, writing, CurrentPosition, 5, 0)), 5)
 	equal(t, one(t, r, new(Request).Tee(reading, into, 3, 0)), 3)
-	equal(t, one(t, r, new(Request).Splice(reading, AtCursor, int(g.Fd()), 1, 100, 0)), 5)
+	equal(t, one(t, r, new(Request).Splice(reading, CurrentPosition, int(g.Fd()), 1, 100, 0)), 5)
 	equal(t, content(t, g), "a23456gh")
 	p := make([]byte, 9)
-	equal(t, one(t, r, new(Request).Read(other, p, AtCursor)), 3)
+	equal(t, one(t, r, new(Request).Read(other, p, CurrentPosition)), 3)
 	equal(t, string(p[:3]), "234")
 	// The written one may be in the table of files.
 	if err := r.RegisterFiles([]int{into}); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, one(t, r, new(Request).Splice(int(f.Fd()), 0, 0, AtCursor, 2, 0).FixedFile()), 2)
-	equal(t, one(t, r, new(Request).Read(other, p, AtCursor)), 2)
+	equal(t, one(t, r, new(Request).Splice(int(f.Fd()), 0, 0, CurrentPosition, 2, 0).FixedFile()), 2)
+	equal(t, one(t, r, new(Request).Read(other, p, CurrentPosition)), 2)
 	equal(t, string(p[:2]), "01")
 }
 
@@ -68,7 +68,7 @@ func TestLongAdvice(t *testing.T) {
 	}
 	fd := int(f.Fd())
 	cached := func() bool {
-		return run(t, r, new(Request).Read(fd, make([]byte, 1), far).WithFlags(noWait))[0].Result == 1
+		return run(t, r, new(Request).Read(fd, make([]byte, 1), far).RWFlags(noWait))[0].Result == 1
 	}
 	for i, advice := range []*Request{
 		new(Request).Fadvise(fd, far, 4096, dontNeed), new(Request).Fadvise(fd, 0, far+4096, dontNeed),
@@ -117,9 +117,9 @@ func TestPathsWithZeroBytes(t *testing.T) {
 	r := newRing(t, Options{})
 	const emptyPath = 0x1000
 	for _, q := range []*Request{
-		new(Request).Openat(AtCwd, "a\x00b", os.O_CREATE, 0o600), new(Request).Statx(AtCwd, "\x00", emptyPath, 0x7ff),
-		new(Request).Unlinkat(AtCwd, "a\x00", 0), new(Request).Mkdirat(AtCwd, "a\x00", 0), new(Request).Symlinkat("a\x00", AtCwd, "b"),
-		new(Request).Renameat(AtCwd, "a", AtCwd, "b\x00", 0), new(Request).Linkat(AtCwd, "a\x00", AtCwd, "b", 0),
+		new(Request).Openat(AtFDCWD, "a\x00b", os.O_CREATE, 0o600), new(Request).Statx(AtFDCWD, "\x00", emptyPath, 0x7ff),
+		new(Request).Unlinkat(AtFDCWD, "a\x00", 0), new(Request).Mkdirat(AtFDCWD, "a\x00", 0), new(Request).Symlinkat("a\x00", AtFDCWD, "b"),
+		new(Request).Renameat(AtFDCWD, "a", AtFDCWD, "b\x00", 0), new(Request).Linkat(AtFDCWD, "a\x00", AtFDCWD, "b", 0),
 	} {
 		equal(t, r.Push(q), error(syscall.EINVAL))
 		equal(t, r.InFlight(), 0)
@@ -135,13 +135,13 @@ func TestPriority(t *testing.T) {
 	equal(t, run(t, r, new(Request).Read(int(f.Fd()), make([]byte, 3), 0).Priority(none))[0].Err(), error(syscall.EINVAL))
 }
 
-func TestReadMulti(t *testing.T) {
+func TestReadMultishot(t *testing.T) {
 	r := newRing(t, Options{})
 	need(t, r, OpReadMultishot)
 	group, err := r.RegisterBufferRing(1, 4, 8)
 	granted(t, err)
 	reading, writing := pipe(t)
-	multi := new(Request).ReadMulti(reading, 1)
+	multi := new(Request).ReadMultishot(reading, 1)
 	if err := r.Push(multi); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestZeroCopy(t *testing.T) {
 		if err := r.Push(q); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Wait(1, patience); err != nil {
+		if _, err := r.SubmitAndWait(1, patience); err != nil {
 			t.Fatal(err)
 		}
 		var done [2]Completion
@@ -229,7 +229,7 @@ func TestZeroCopy(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		for n < 2 {
-			if _, err := r.Wait(1, patience); err != nil {
+			if _, err := r.SubmitAndWait(1, patience); err != nil {
 				t.Fatal(name, err)
 			}
 			n += r.Reap(done[n:])
@@ -262,7 +262,7 @@ func TestMessageFlags(t *testing.T) {
 }
 
 // Word to another ring wakes who waits there.
-func TestMessage(t *testing.T) {
+func TestMsgRing(t *testing.T) {
 	r := newRing(t, Options{})
 	need(t, r, OpMsgRing)
 	other := newRing(t, Options{})
@@ -274,25 +274,25 @@ func TestMessage(t *testing.T) {
 	answer := make(chan woken)
 	go func() {
 		var done [2]Completion
-		_, err := other.Wait(1, patience)
+		_, err := other.SubmitAndWait(1, patience)
 		n := other.Reap(done[:])
 		answer <- woken{n, done[0], err}
 	}()
-	equal(t, one(t, r, new(Request).Message(other, 7)), 0)
+	equal(t, one(t, r, new(Request).MsgRing(other, 7)), 0)
 	w := <-answer
 	if w.n != 1 || w.err != nil || w.c.Request != nil || w.c.Result != 7 {
 		t.Fatalf("%+v", w)
 	}
 	equal(t, other.InFlight(), 0)
-	equal(t, r.Push(new(Request).Message(other, -1)), error(syscall.EINVAL))
+	equal(t, r.Push(new(Request).MsgRing(other, -1)), error(syscall.EINVAL))
 	// And to oneself.
 	ends := 0
-	q := new(Request).Message(r, 9)
+	q := new(Request).MsgRing(r, 9)
 	if err := r.Push(q); err != nil {
 		t.Fatal(err)
 	}
 	for ends < 2 {
-		if _, err := r.Wait(1, patience); err != nil {
+		if _, err := r.SubmitAndWait(1, patience); err != nil {
 			t.Fatal(err)
 		}
 		var done [2]Completion
@@ -305,7 +305,7 @@ func TestMessage(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t, r, new(Request).Message(other, 7))[0].Err(); err == nil {
+	if err := run(t, r, new(Request).MsgRing(other, 7))[0].Err(); err == nil {
 		t.Fatal("a closed ring has been told")
 	}
 }
@@ -323,7 +323,7 @@ func TestUpdates(t *testing.T) {
 		}
 	}
 	_, _ = syscall.Write(writing, []byte("x"))
-	if _, err := r.Wait(1, 20*time.Millisecond); err != ErrTimeout {
+	if _, err := r.SubmitAndWait(1, 20*time.Millisecond); err != ErrTimeout {
 		t.Fatal(err)
 	}
 	update := new(Request).PollUpdate(poll, pollIn)
@@ -348,7 +348,7 @@ func TestUpdates(t *testing.T) {
 	equal(t, run(t, r, new(Request).TimeoutUpdate(long, time.Second))[0].Err(), error(syscall.ENOENT))
 
 	_, _ = syscall.Read(reading, make([]byte, 1))
-	read := new(Request).Read(reading, make([]byte, 1), AtCursor).Link()
+	read := new(Request).Read(reading, make([]byte, 1), CurrentPosition).Link()
 	limit := new(Request).LinkTimeout(time.Hour)
 	for _, q := range []*Request{read, limit} {
 		if err := r.Push(q); err != nil {
@@ -397,7 +397,7 @@ func TestAddressesThatCannotBe(t *testing.T) {
 	// The name of an interface is its number.
 	if link, err := net.InterfaceByName("lo"); err == nil {
 		q := new(Request).Connect(fd, netip.AddrPortFrom(netip.MustParseAddr("fe80::1%lo"), 1))
-		equal(t, q.side.addr.Addr.Family, syscall.AF_INET6)
+		equal(t, q.extra.addr.Addr.Family, syscall.AF_INET6)
 		equal(t, q.Peer().Addr().Zone(), map[bool]string{true: "1"}[link.Index == 1])
 	}
 }

@@ -55,7 +55,7 @@ func newRing(t testing.TB, o Options) *Ring {
 }
 
 // need skips what this kernel is too old for.
-func need(t testing.TB, r *Ring, ops ...Op) {
+func need(t testing.TB, r *Ring, ops ...Opcode) {
 	t.Helper()
 	probe, err := r.Probe()
 	if err != nil {
@@ -83,7 +83,7 @@ func collect(t *testing.T, r *Ring, requests ...*Request) []Completion {
 	t.Helper()
 	ordered := make([]Completion, len(requests))
 	for got := 0; got < len(requests); {
-		if _, err := r.Wait(1, patience); err != nil {
+		if _, err := r.SubmitAndWait(1, patience); err != nil {
 			t.Fatalf("%d of %d completions: %v", got, len(requests), err)
 		}
 		var done [8]Completion
@@ -104,7 +104,7 @@ func one(t *testing.T, r *Ring, q *Request) int {
 	t.Helper()
 	c := run(t, r, q)[0]
 	if c.Err() != nil {
-		t.Fatalf("operation %d: %v", q.Op(), c.Err())
+		t.Fatalf("operation %d: %v", q.Opcode(), c.Err())
 	}
 	return int(c.Result)
 }
@@ -156,16 +156,16 @@ func TestReadAndWrite(t *testing.T) {
 	equal(t, content(t, f), "0ab3456789")
 }
 
-func TestAtCursor(t *testing.T) {
+func TestCurrentPosition(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "0123456789")
 	if _, err := f.Seek(2, 0); err != nil {
 		t.Fatal(err)
 	}
 	p := make([]byte, 3)
-	equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, AtCursor)), 3)
+	equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, CurrentPosition)), 3)
 	equal(t, string(p), "234")
-	equal(t, one(t, r, new(Request).Write(int(f.Fd()), []byte("X"), AtCursor)), 1)
+	equal(t, one(t, r, new(Request).Write(int(f.Fd()), []byte("X"), CurrentPosition)), 1)
 	equal(t, content(t, f), "01234X6789")
 }
 
@@ -173,7 +173,7 @@ func TestFlagsOfTransfers(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "x")
 	const unknown = 1 << 30
-	c := run(t, r, new(Request).Read(int(f.Fd()), make([]byte, 1), 0).WithFlags(unknown))[0]
+	c := run(t, r, new(Request).Read(int(f.Fd()), make([]byte, 1), 0).RWFlags(unknown))[0]
 	if c.Err() != syscall.EOPNOTSUPP && c.Err() != syscall.EINVAL {
 		t.Fatalf("the flags did not arrive: %v", c.Err())
 	}
@@ -239,13 +239,13 @@ func TestSyncs(t *testing.T) {
 	fd := int(f.Fd())
 	equal(t, one(t, r, new(Request).Fsync(fd)), 0)
 	equal(t, one(t, r, new(Request).Fdatasync(fd)), 0)
-	equal(t, one(t, r, new(Request).SyncRange(fd, 0, 4096, 2)), 0)
+	equal(t, one(t, r, new(Request).SyncFileRange(fd, 0, 4096, 2)), 0)
 	// A pipe can do none of them, which tells the three apart from a NOP.
 	a, b := pipe(t)
 	_ = a
 	equal(t, run(t, r, new(Request).Fsync(b))[0].Err(), error(syscall.EINVAL))
 	equal(t, run(t, r, new(Request).Fdatasync(b))[0].Err(), error(syscall.EINVAL))
-	equal(t, run(t, r, new(Request).SyncRange(b, 0, 1, 2))[0].Err(), error(syscall.ESPIPE))
+	equal(t, run(t, r, new(Request).SyncFileRange(b, 0, 1, 2))[0].Err(), error(syscall.ESPIPE))
 }
 
 func pipe(t *testing.T) (reading, writing int) {
@@ -293,7 +293,7 @@ func TestOpenStatClose(t *testing.T) {
 	r := newRing(t, Options{})
 	dir := t.TempDir()
 	name := filepath.Join(dir, "new")
-	fd := one(t, r, new(Request).Openat(AtCwd, name, os.O_CREATE|os.O_RDWR, 0o640))
+	fd := one(t, r, new(Request).Openat(AtFDCWD, name, os.O_CREATE|os.O_RDWR, 0o640))
 	if flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0); flags&syscall.FD_CLOEXEC == 0 {
 		t.Error("the descriptor is inherited by programs")
 	}
@@ -306,7 +306,7 @@ func TestOpenStatClose(t *testing.T) {
 	}
 	q := new(Request)
 	const basicStats = 0x7ff
-	equal(t, one(t, r, q.Statx(AtCwd, name, 0, basicStats)), 0)
+	equal(t, one(t, r, q.Statx(AtFDCWD, name, 0, basicStats)), 0)
 	stat := q.Stat()
 	equal(t, stat.Size, 3)
 	equal(t, int64(stat.Mode)&0o777, 0o640)
@@ -321,16 +321,16 @@ func TestPaths(t *testing.T) {
 	need(t, r, OpMkdirat, OpRenameat, OpUnlinkat, OpSymlinkat, OpLinkat)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	equal(t, one(t, r, new(Request).Mkdirat(AtCwd, at("d"), 0o700)), 0)
+	equal(t, one(t, r, new(Request).Mkdirat(AtFDCWD, at("d"), 0o700)), 0)
 	if info, err := os.Stat(at("d")); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
 		t.Fatal(info, err)
 	}
 	if err := os.WriteFile(at("a"), []byte("content"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, one(t, r, new(Request).Renameat(AtCwd, at("a"), AtCwd, at("d/b"), 0)), 0)
-	equal(t, one(t, r, new(Request).Linkat(AtCwd, at("d/b"), AtCwd, at("c"), 0)), 0)
-	equal(t, one(t, r, new(Request).Symlinkat("d/b", AtCwd, at("s"))), 0)
+	equal(t, one(t, r, new(Request).Renameat(AtFDCWD, at("a"), AtFDCWD, at("d/b"), 0)), 0)
+	equal(t, one(t, r, new(Request).Linkat(AtFDCWD, at("d/b"), AtFDCWD, at("c"), 0)), 0)
+	equal(t, one(t, r, new(Request).Symlinkat("d/b", AtFDCWD, at("s"))), 0)
 	for _, name := range []string{"d/b", "c", "s"} {
 		if b, err := os.ReadFile(at(name)); err != nil || string(b) != "content" {
 			t.Fatal(name, string(b), err)
@@ -340,10 +340,10 @@ func TestPaths(t *testing.T) {
 		t.Fatal(target, err)
 	}
 	const noReplace = 1
-	equal(t, run(t, r, new(Request).Renameat(AtCwd, at("c"), AtCwd, at("d/b"), noReplace))[0].Err(), error(syscall.EEXIST))
-	equal(t, one(t, r, new(Request).Unlinkat(AtCwd, at("d/b"), 0)), 0)
+	equal(t, run(t, r, new(Request).Renameat(AtFDCWD, at("c"), AtFDCWD, at("d/b"), noReplace))[0].Err(), error(syscall.EEXIST))
+	equal(t, one(t, r, new(Request).Unlinkat(AtFDCWD, at("d/b"), 0)), 0)
 	const removeDir = 0x200
-	equal(t, one(t, r, new(Request).Unlinkat(AtCwd, at("d"), removeDir)), 0)
+	equal(t, one(t, r, new(Request).Unlinkat(AtFDCWD, at("d"), removeDir)), 0)
 	if _, err := os.Stat(at("d")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -357,14 +357,14 @@ func TestPolls(t *testing.T) {
 	if err := r.Push(poll); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Wait(1, 20*time.Millisecond); err != ErrTimeout {
+	if _, err := r.SubmitAndWait(1, 20*time.Millisecond); err != ErrTimeout {
 		t.Fatal("an empty pipe is readable:", err)
 	}
 	_, _ = syscall.Write(writing, []byte("x"))
 	equal(t, collect(t, r, poll)[0].Result, pollIn)
 
 	// One request, an answer for each event.
-	multi := new(Request).PollMulti(reading, pollIn)
+	multi := new(Request).PollMultishot(reading, pollIn)
 	c := run(t, r, multi)[0]
 	if !c.More() || c.Result != pollIn {
 		t.Fatalf("%+v", c)
@@ -398,16 +398,16 @@ func TestTimeouts(t *testing.T) {
 	}
 
 	reading, _ := pipe(t)
-	limited := run(t, r, new(Request).Read(reading, make([]byte, 1), AtCursor).Link(), new(Request).LinkTimeout(20*time.Millisecond))
+	limited := run(t, r, new(Request).Read(reading, make([]byte, 1), CurrentPosition).Link(), new(Request).LinkTimeout(20*time.Millisecond))
 	if err := limited[0].Err(); err != syscall.ECANCELED && err != syscall.EINTR {
 		t.Fatal(err)
 	}
 	equal(t, limited[1].Err(), error(syscall.ETIME))
 }
 
-func TestTimeoutMulti(t *testing.T) {
+func TestTimeoutMultishot(t *testing.T) {
 	r := newRing(t, Options{})
-	tick := new(Request).TimeoutMulti(5*time.Millisecond, 3)
+	tick := new(Request).TimeoutMultishot(5*time.Millisecond, 3)
 	ticks := 0
 	if err := r.Push(tick); err != nil {
 		t.Fatal(err)
@@ -447,7 +447,7 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.Wait(2, patience); err != nil {
+	if _, err := r.SubmitAndWait(2, patience); err != nil {
 		t.Fatal(err)
 	}
 	var done [4]Completion
@@ -467,7 +467,7 @@ func TestAsync(t *testing.T) {
 func TestCancels(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, _ := pipe(t)
-	read := func() *Request { return new(Request).Read(reading, make([]byte, 1), AtCursor) }
+	read := func() *Request { return new(Request).Read(reading, make([]byte, 1), CurrentPosition) }
 	a, b := read(), read()
 	for _, q := range []*Request{a, b} {
 		if err := r.Push(q); err != nil {
@@ -547,7 +547,7 @@ func TestSockets(t *testing.T) {
 	equal(t, one(t, r, new(Request).Recv(server, p, 0)), 0)
 
 	// Several connections from one request.
-	multi := new(Request).AcceptMulti(listener, 0)
+	multi := new(Request).AcceptMultishot(listener, 0)
 	if err := r.Push(multi); err != nil {
 		t.Fatal(err)
 	}
@@ -653,7 +653,7 @@ func TestBufferRing(t *testing.T) {
 	}
 	defer syscall.Close(fds[0])
 	defer syscall.Close(fds[1])
-	multi := new(Request).RecvMulti(fds[0], 7, 0)
+	multi := new(Request).RecvMultishot(fds[0], 7, 0)
 	if err := r.Push(multi); err != nil {
 		t.Fatal(err)
 	}

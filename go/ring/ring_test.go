@@ -90,7 +90,7 @@ func TestCountersWrap(t *testing.T) {
 			}
 			pushed = append(pushed, q)
 		}
-		if n, err := f.Wait(len(pushed), time.Second); n != len(pushed) || err != nil {
+		if n, err := f.SubmitAndWait(len(pushed), time.Second); n != len(pushed) || err != nil {
 			t.Fatalf("round %d: %d, %v", round, n, err)
 		}
 		var done [16]Completion
@@ -111,7 +111,7 @@ func TestKernelCountersWrap(t *testing.T) {
 	if os.Getenv("RINGWAY_LONG") == "" {
 		t.Skip("skipped: RINGWAY_LONG is not set; it takes about ten minutes")
 	}
-	r := newRing(t, Options{Entries: 256, CompletionEntries: 256})
+	r := newRing(t, Options{Entries: 256, CQEntries: 256})
 	var requests [256]Request
 	var done [256]Completion
 	for total := uint64(0); total < 1<<32+1<<20; total += uint64(len(requests)) {
@@ -120,7 +120,7 @@ func TestKernelCountersWrap(t *testing.T) {
 				t.Fatal(total, err)
 			}
 		}
-		if n, err := r.SubmitBriefly(); n != len(requests) || err != nil {
+		if n, err := r.SubmitRaw(); n != len(requests) || err != nil {
 			t.Fatal(total, n, err)
 		}
 		if n := r.Reap(done[:]); n != len(requests) {
@@ -140,11 +140,11 @@ func TestFull(t *testing.T) {
 		}
 	}
 	equal(t, f.Push(new(Request)), ErrFull)
-	equal(t, f.Waiting(), 4)
+	equal(t, f.Pending(), 4)
 	if n, err := f.Submit(); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
-	equal(t, f.Room(), 4)
+	equal(t, f.SpaceLeft(), 4)
 }
 
 func TestPartialSubmission(t *testing.T) {
@@ -194,7 +194,7 @@ func TestInterruptionsAndRefusals(t *testing.T) {
 		n, err := f.Submit()
 		equal(t, n, 0)
 		equal(t, err, ErrReap)
-		equal(t, f.Waiting(), 1)
+		equal(t, f.Pending(), 1)
 		if n, err := f.Submit(); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -202,7 +202,7 @@ func TestInterruptionsAndRefusals(t *testing.T) {
 }
 
 func TestOverflow(t *testing.T) {
-	r := newRing(t, Options{Entries: 4, CompletionEntries: 4})
+	r := newRing(t, Options{Entries: 4, CQEntries: 4})
 	if r.params.features&featNoDrop == 0 {
 		skip(t, "this kernel drops what overflows")
 	}
@@ -214,7 +214,7 @@ func TestOverflow(t *testing.T) {
 			if _, err := r.Submit(); err != nil && err != ErrReap {
 				t.Fatal(err)
 			}
-			if r.Room() == 0 { // The kernel wants some to be reaped.
+			if r.SpaceLeft() == 0 { // The kernel wants some to be reaped.
 				reapInto(t, r, pushed)
 			}
 		}
@@ -262,7 +262,7 @@ func TestFakeOverflowIsFetched(t *testing.T) {
 func TestRequestInFlight(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, writing := pipe(t)
-	q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 	if err := r.Push(q); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestBuffersStayWhereTheyAre(t *testing.T) {
 	for range 50 {
 		var p [64]byte
 		q := new(Request)
-		q.Read(reading, p[:], AtCursor)
+		q.Read(reading, p[:], CurrentPosition)
 		if err := r.Push(q); err != nil {
 			t.Fatal(err)
 		}
@@ -312,8 +312,8 @@ func TestForgottenRequestsLive(t *testing.T) {
 	func() {
 		for range count {
 			p := make([]byte, 8)
-			q := new(Request).Readv(reading, [][]byte{p[:4], p[4:]}, AtCursor)
-			q.Tag = p
+			q := new(Request).Readv(reading, [][]byte{p[:4], p[4:]}, CurrentPosition)
+			q.UserData = p
 			for r.Push(q) == ErrFull {
 				if _, err := r.Submit(); err != nil {
 					t.Fatal(err)
@@ -330,12 +330,12 @@ func TestForgottenRequestsLive(t *testing.T) {
 	}
 	for got := range count {
 		_, _ = syscall.Write(writing, []byte{'0', '1', '2', '3', '4', '5', '6', byte(got)})
-		if _, err := r.Wait(1, patience); err != nil {
+		if _, err := r.SubmitAndWait(1, patience); err != nil {
 			t.Fatal(err)
 		}
 		var done [1]Completion
 		equal(t, r.Reap(done[:]), 1)
-		equal(t, string(done[0].Request.Tag.([]byte)), "0123456"+string(byte(got)))
+		equal(t, string(done[0].Request.UserData.([]byte)), "0123456"+string(byte(got)))
 	}
 }
 
@@ -367,7 +367,7 @@ func TestCloseCancels(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, _ := pipe(t)
 	for range 100 {
-		q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 		for r.Push(q) == ErrFull {
 			if _, err := r.Submit(); err != nil {
 				t.Fatal(err)
@@ -417,7 +417,7 @@ func TestCancelEach(t *testing.T) {
 	reading, _ := pipe(t)
 	const count = 50
 	for range count {
-		q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 		for r.Push(q) == ErrFull {
 			if _, err := r.Submit(); err != nil {
 				t.Fatal(err)
@@ -430,7 +430,7 @@ func TestCancelEach(t *testing.T) {
 	var done [8]Completion
 	r.cancelEach(done[:])
 	for deadline := time.Now().Add(patience); r.InFlight() > 0; {
-		if _, err := r.Wait(1, time.Second); err != nil && err != ErrReap {
+		if _, err := r.SubmitAndWait(1, time.Second); err != nil && err != ErrReap {
 			t.Fatal(r.InFlight(), err)
 		}
 		for r.Reap(done[:]) > 0 {
@@ -481,10 +481,10 @@ func TestCloseLeaksRatherThanFrees(t *testing.T) {
 }
 
 func TestPeeling(t *testing.T) {
-	w := Options{CoopTaskrun: true}.wish()
+	w := Options{CoopTaskrun: true}.config()
 	var names []string
 	for {
-		name := w.peel(syscall.EINVAL)
+		name := w.dropFlag(syscall.EINVAL)
 		if name == "" {
 			break
 		}
@@ -495,29 +495,29 @@ func TestPeeling(t *testing.T) {
 	}
 	equal(t, w.flags, 0)
 	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM, syscall.EMFILE} {
-		w := Options{}.wish()
-		equal(t, w.peel(errno), "")
+		w := Options{}.config()
+		equal(t, w.dropFlag(errno), "")
 	}
-	w = Options{}.wish()
-	for w.peel(syscall.ENOMEM) != "" {
+	w = Options{}.config()
+	for w.dropFlag(syscall.ENOMEM) != "" {
 	}
 	equal(t, w.entries, 8)
-	w = Options{SQPoll: 10}.wish()
-	equal(t, w.peel(syscall.EPERM), "SQPOLL")
+	w = Options{SQPoll: 10}.config()
+	equal(t, w.dropFlag(syscall.EPERM), "SQPOLL")
 }
 
 func TestOptions(t *testing.T) {
 	f := tempFile(t, "0123456789")
 	base := newRing(t, Options{})
 	for name, o := range map[string]Options{
-		"coop": {CoopTaskrun: true}, "small": {Entries: 1}, "large": {Entries: 256, CompletionEntries: 256},
-		"sqpoll": {SQPoll: 5}, "attached": {Attach: base}, "single thread": {SingleThread: true},
+		"coop": {CoopTaskrun: true}, "small": {Entries: 1}, "large": {Entries: 256, CQEntries: 256},
+		"sqpoll": {SQPoll: 5}, "attached": {Attach: base}, "single thread": {DeferTaskrun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			r := newRing(t, o)
-			t.Log(r.Granted(), r.Refusals())
+			t.Log(r.SetupFlags(), r.Refusals())
 			for range 100 {
 				p := make([]byte, 3)
 				equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 4)), 3)
@@ -562,7 +562,7 @@ func TestNoAllocations(t *testing.T) {
 	var done [1]Completion
 	allocations := testing.AllocsPerRun(200, func() {
 		_ = r.Push(q.Read(fd, p, 0))
-		_, _ = r.Wait(1, -1)
+		_, _ = r.SubmitAndWait(1, -1)
 		r.Reap(done[:])
 	})
 	equal(t, allocations, 0)
@@ -583,9 +583,9 @@ func BenchmarkNop(b *testing.B) {
 }
 
 // bare is a ring as an old kernel grants it: without flags, and so with the array of entries.
-func bare(t *testing.T, change func(*wish)) *Ring {
+func bare(t *testing.T, change func(*config)) *Ring {
 	t.Helper()
-	w := Options{}.wish()
+	w := Options{}.config()
 	w.flags = 0
 	if change != nil {
 		change(&w)
@@ -603,9 +603,9 @@ func bare(t *testing.T, change func(*wish)) *Ring {
 }
 
 func TestBareRing(t *testing.T) {
-	r := bare(t, func(w *wish) { w.entries = 4 })
-	if len(r.Granted()) != 0 {
-		t.Fatal(r.Granted())
+	r := bare(t, func(w *config) { w.entries = 4 })
+	if len(r.SetupFlags()) != 0 {
+		t.Fatal(r.SetupFlags())
 	}
 	f := tempFile(t, "0123456789")
 	for i := range 50 { // Round and round.
@@ -632,7 +632,7 @@ func TestPartialSubmissionOfTheKernel(t *testing.T) {
 	n, err := r.Submit()
 	equal(t, err, nil)
 	equal(t, n, 2)
-	equal(t, r.Waiting(), 2)
+	equal(t, r.Pending(), 2)
 	equal(t, r.InFlight(), 4)
 	n, err = r.Submit()
 	equal(t, err, nil)
@@ -685,13 +685,13 @@ func TestSignalsWhileWaiting(t *testing.T) {
 	waiting(func(over func()) {
 		defer over()
 		begin := time.Now()
-		_, err := r.Wait(1, 50*time.Millisecond)
+		_, err := r.SubmitAndWait(1, 50*time.Millisecond)
 		equal(t, err, ErrTimeout)
 		if took := time.Since(begin); took < 50*time.Millisecond {
 			t.Fatal("too early:", took)
 		}
 	})
-	q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 	if err := r.Push(q); err != nil {
 		t.Fatal(err)
 	}
@@ -703,7 +703,7 @@ func TestSignalsWhileWaiting(t *testing.T) {
 			}
 			_, _ = syscall.Write(writing, []byte("x"))
 		}()
-		n, err := r.Wait(1, -1)
+		n, err := r.SubmitAndWait(1, -1)
 		equal(t, n, 1)
 		equal(t, err, nil)
 	})
@@ -716,12 +716,12 @@ func TestWaitBefore511(t *testing.T) {
 	r.params.features &^= featExtArg
 	reading, writing := pipe(t)
 	begin := time.Now()
-	_, err := r.Wait(1, 30*time.Millisecond)
+	_, err := r.SubmitAndWait(1, 30*time.Millisecond)
 	equal(t, err, ErrTimeout)
 	if took := time.Since(begin); took < 30*time.Millisecond {
 		t.Fatal("too early:", took)
 	}
-	q := new(Request).Read(reading, make([]byte, 1), AtCursor)
+	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		_, _ = syscall.Write(writing, []byte("x"))
@@ -732,7 +732,7 @@ func TestWaitBefore511(t *testing.T) {
 	if err := r.Push(nop); err != nil {
 		t.Fatal(err)
 	}
-	n, err := r.Wait(2, 10*time.Millisecond)
+	n, err := r.SubmitAndWait(2, 10*time.Millisecond)
 	equal(t, n, 1)
 	equal(t, err, ErrTimeout)
 	collect(t, r, nop)
@@ -741,7 +741,7 @@ func TestWaitBefore511(t *testing.T) {
 
 // More than the completion queue holds cannot be there at once, and is not waited for.
 func TestWaitForMoreThanFits(t *testing.T) {
-	r := newRing(t, Options{Entries: 4, CompletionEntries: 4})
+	r := newRing(t, Options{Entries: 4, CQEntries: 4})
 	var all [12]Request
 	for i := range all {
 		for r.Push(&all[i]) == ErrFull {
@@ -750,7 +750,7 @@ func TestWaitForMoreThanFits(t *testing.T) {
 			}
 		}
 	}
-	if _, err := r.Wait(len(all), -1); err != nil {
+	if _, err := r.SubmitAndWait(len(all), -1); err != nil {
 		t.Fatal(err)
 	}
 	var done [12]Completion
@@ -759,8 +759,8 @@ func TestWaitForMoreThanFits(t *testing.T) {
 
 // With a kernel thread that takes them, a queue that is full is waited for.
 func TestFullSQPoll(t *testing.T) {
-	r := newRing(t, Options{Entries: 4, CompletionEntries: 512, SQPoll: 1})
-	if !slices.Contains(r.Granted(), "SQPOLL") {
+	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: 1})
+	if !slices.Contains(r.SetupFlags(), "SQPOLL") {
 		skip(t, r.Refusals())
 	}
 	const count = 200
@@ -769,18 +769,18 @@ func TestFullSQPoll(t *testing.T) {
 			time.Sleep(5 * time.Millisecond) // The kernel's thread falls asleep.
 		}
 		for q := new(Request); r.Push(q) != nil; {
-			equal(t, r.Room(), 0)
+			equal(t, r.SpaceLeft(), 0)
 			if _, err := r.Submit(); err != nil {
 				t.Fatal(err)
 			}
-			if r.Room() == 0 {
+			if r.SpaceLeft() == 0 {
 				t.Fatal("no room was waited for")
 			}
 		}
 	}
 	var done [count]Completion
 	for n := 0; n < count; {
-		if _, err := r.Wait(1, patience); err != nil {
+		if _, err := r.SubmitAndWait(1, patience); err != nil {
 			t.Fatal(n, err)
 		}
 		n += r.Reap(done[n:])
@@ -820,8 +820,8 @@ func TestClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, r.Fd(), -1)
-	equal(t, r.Room()+r.Ready()+r.Waiting()+r.InFlight()+int(r.Overflow())+len(r.Withdraw()), 0)
-	_, wait := r.Wait(1, 0)
+	equal(t, r.SpaceLeft()+r.Ready()+r.Pending()+r.InFlight()+int(r.Overflow())+len(r.Withdraw()), 0)
+	_, wait := r.SubmitAndWait(1, 0)
 	_, probe := r.Probe()
 	_, group := r.RegisterBufferRing(0, 4, 4)
 	for _, err := range []error{wait, probe, group, r.RegisterFiles([]int{0}), r.RegisterBuffers([][]byte{{1}}), r.UnregisterEventfd()} {
@@ -832,7 +832,7 @@ func TestClosed(t *testing.T) {
 // An overflow that the kernel keeps: more than four times what its queue holds, of polls that become ready together, so that
 // nobody can hold them back.
 func TestOverflowOfPolls(t *testing.T) {
-	r := newRing(t, Options{Entries: 8, CompletionEntries: 8})
+	r := newRing(t, Options{Entries: 8, CQEntries: 8})
 	if r.params.features&featNoDrop == 0 {
 		skip(t, "this kernel drops what overflows")
 	}
@@ -852,7 +852,7 @@ func TestOverflowOfPolls(t *testing.T) {
 	}
 	_, _ = syscall.Write(writing, []byte("x"))
 	for deadline := time.Now().Add(patience); len(waiting) > 0; {
-		if _, err := r.Wait(1, patience); err != nil && err != ErrReap {
+		if _, err := r.SubmitAndWait(1, patience); err != nil && err != ErrReap {
 			t.Fatal(len(waiting), err)
 		}
 		reapInto(t, r, waiting)
@@ -868,7 +868,7 @@ func TestOverflowOfPolls(t *testing.T) {
 func TestCancelOfAnotherRing(t *testing.T) {
 	r, other := newRing(t, Options{}), newRing(t, Options{})
 	reading, writing := pipe(t)
-	a, b := new(Request).Read(reading, make([]byte, 1), AtCursor), new(Request).Read(reading, make([]byte, 1), AtCursor)
+	a, b := new(Request).Read(reading, make([]byte, 1), CurrentPosition), new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 	for q, r := range map[*Request]*Ring{a: r, b: other} {
 		if err := r.Push(q); err != nil {
 			t.Fatal(err)
@@ -882,7 +882,7 @@ func TestCancelOfAnotherRing(t *testing.T) {
 	// One that was prepared before is about what is in flight when it is pushed.
 	early := new(Request)
 	cancel := new(Request).Cancel(early)
-	if err := r.Push(early.Read(reading, make([]byte, 1), AtCursor)); err != nil {
+	if err := r.Push(early.Read(reading, make([]byte, 1), CurrentPosition)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Push(cancel); err != nil {
@@ -901,7 +901,7 @@ func TestCancelOfAnotherRing(t *testing.T) {
 
 // To reap is not to submit, also when the kernel has to be entered for what did not fit.
 func TestReapSubmitsNothing(t *testing.T) {
-	r := newRing(t, Options{Entries: 8, CompletionEntries: 8})
+	r := newRing(t, Options{Entries: 8, CQEntries: 8})
 	reading, writing := pipe(t)
 	for range 20 {
 		q := new(Request).Poll(reading, 1)
@@ -927,7 +927,7 @@ func TestReapSubmitsNothing(t *testing.T) {
 			t.Fatal(n)
 		}
 	}
-	equal(t, r.Waiting(), 2)
+	equal(t, r.Pending(), 2)
 	collect(t, r, chain...)
 }
 
@@ -995,16 +995,16 @@ func TestCloseClosesDescriptors(t *testing.T) {
 	r := newRing(t, Options{})
 	sparse(t, r, 2)
 	requests := []*Request{
-		new(Request).Openat(AtCwd, "/", os.O_RDONLY, 0), new(Request).Openat(AtCwd, "/", os.O_RDONLY, 0).Async(),
-		new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0), new(Request).AcceptMulti(int(file.Fd()), 0),
-		new(Request).Openat(AtCwd, "/", os.O_RDONLY, 0).Direct(0), new(Request).Openat(AtCwd, "/none", os.O_RDONLY, 0),
+		new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0), new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0).Async(),
+		new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0), new(Request).AcceptMultishot(int(file.Fd()), 0),
+		new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0).Direct(0), new(Request).Openat(AtFDCWD, "/none", os.O_RDONLY, 0),
 	}
 	for _, q := range requests {
 		if err := r.Push(q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.Wait(len(requests)-1, patience); err != nil {
+	if _, err := r.SubmitAndWait(len(requests)-1, patience); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -1014,7 +1014,7 @@ func TestCloseClosesDescriptors(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	if _, err := r.Wait(len(requests)-1+3, patience); err != nil {
+	if _, err := r.SubmitAndWait(len(requests)-1+3, patience); err != nil {
 		t.Fatal(err)
 	}
 	if count() < before+1+3+3 {

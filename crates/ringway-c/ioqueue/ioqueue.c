@@ -54,7 +54,7 @@ static void forget(void)
 
 int ioqueue_init(unsigned depth)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options;
 	unsigned i;
 	int error;
 
@@ -62,6 +62,7 @@ int ioqueue_init(unsigned depth)
 		return fail(EINVAL);
 	if (depth > DEPTH_MAX)
 		return fail(ENOMEM);
+	ringway_options_init(&options);
 
 	queue.requests = malloc(depth * sizeof *queue.requests);
 	queue.free = malloc(depth * sizeof *queue.free);
@@ -106,7 +107,7 @@ int ioqueue_eventfd(void)
 
 static void done(struct ringway_queue *ringway, const struct ringway_completion *completion)
 {
-	struct request *place = completion->arg;
+	struct request *place = completion->user_data;
 	struct request request = *place;
 	int64_t result = completion->result;
 
@@ -114,7 +115,7 @@ static void done(struct ringway_queue *ringway, const struct ringway_completion 
 	queue.outstanding--;
 	queue.free[queue.depth - queue.outstanding - 1] = (unsigned)(place - queue.requests);
 	/* A nop stands for what the kernel would refuse: see push(). */
-	if (completion->kind == RINGWAY_NOP && result == 0)
+	if (completion->opcode == RINGWAY_OP_NOP && result == 0)
 		result = -EINVAL;
 	if (result < 0) {
 		errno = (int)-result;
@@ -140,10 +141,10 @@ static inline int push(struct ringway_operation *operation, void *buf, size_t le
 	request->cb = cb;
 	request->arg = cb_arg;
 	request->buf = buf;
-	operation->arg = request;
+	operation->user_data = request;
 	/* An offset below 0 cannot be said to ringway, for which -1 is the file's own position. */
 	if (offset < 0)
-		*operation = ringway_nop(done, request);
+		*operation = ringway_prep_nop(done, request);
 	id = ringway_push(queue.ringway, operation);
 	if (id < 0)
 		return fail((int)-id);
@@ -153,14 +154,14 @@ static inline int push(struct ringway_operation *operation, void *buf, size_t le
 
 int ioqueue_pread(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg)
 {
-	struct ringway_operation read = ringway_read(fd, buf, len, (uint64_t)offset, done, NULL);
+	struct ringway_operation read = ringway_prep_read(fd, buf, len, (uint64_t)offset, done, NULL);
 
 	return push(&read, buf, len, offset, cb, cb_arg);
 }
 
 int ioqueue_pwrite(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg)
 {
-	struct ringway_operation write = ringway_write(fd, buf, len, (uint64_t)offset, done, NULL);
+	struct ringway_operation write = ringway_prep_write(fd, buf, len, (uint64_t)offset, done, NULL);
 
 	return push(&write, buf, len, offset, cb, cb_arg);
 }
@@ -201,5 +202,5 @@ void ioqueue_destroy(void)
 
 const char *ioqueue_backend(void)
 {
-	return queue.depth ? ringway_backend_name(ringway_backend(queue.ringway)) : NULL;
+	return queue.depth ? ringway_backend_name(ringway_get_backend(queue.ringway)) : NULL;
 }

@@ -2,7 +2,9 @@
 #
 # The static libraries have all of libringway.a in them, so that the link line of a program for the original, -lioqueue with or without
 # -laio -lrt, needs nothing more (but -lpthread -ldl, where the C library is older than 2.34). The shared ones need
-# libringway.so.0, which they find beside themselves.
+# libringway.so.0, which they find in their own directory. (A distribution's packages set RPATH to
+# nothing: there the loader searches that directory anyway.)
+RPATH ?= -Wl,-rpath,'$$ORIGIN'
 
 IOQUEUE := libioqueue libioqueuemt
 IOQUEUE_STATIC := $(IOQUEUE:%=$(BUILD)/%.a)
@@ -20,9 +22,9 @@ $(IOQUEUE:%=$(BUILD)/%.pic.o): $(BUILD)/%.pic.o: ioqueue/ioqueue.c $(HEADERS) | 
 
 $(IOQUEUE_STATIC): $(BUILD)/%.a: $(BUILD)/%.o $(LIB)
 	cp $(LIB) $@
-	$(AR) rs $@ $<
+	$(AR) rsD $@ $<
 $(IOQUEUE_SHARED): $(BUILD)/%.so: $(BUILD)/%.pic.o $(BUILD)/libringway.so
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-soname,$*.so.$(SOVERSION) -Wl,-rpath,'$$ORIGIN' \
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-soname,$*.so.$(SOVERSION) $(RPATH) \
 		$< $(BUILD)/libringway.so -o $@.$(VERSION)
 	ln -sf $*.so.$(VERSION) $@.$(SOVERSION)
 	ln -sf $*.so.$(VERSION) $@

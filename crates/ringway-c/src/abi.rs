@@ -1,12 +1,13 @@
 //! The header's structures and numbers, field by field; and reading those that may be of another
 //! version's size.
 
-use crate::door::Door;
+use crate::queue_handle::QueueHandle;
 use libc::{c_char, c_int, c_void, iovec};
 use std::mem::MaybeUninit;
 
 /// `ringway_callback`. It may be C++, and throw: that ends the program at our own border.
-pub type Callback = Option<unsafe extern "C-unwind" fn(queue: *mut Door, done: *const Completion)>;
+pub type Callback =
+    Option<unsafe extern "C-unwind" fn(queue: *mut QueueHandle, done: *const Completion)>;
 
 /// `struct ringway_options`.
 #[repr(C)]
@@ -22,11 +23,11 @@ pub struct Options {
     pub sync_threads: u32,
     pub sqpoll_idle_ms: u32,
     pub sqpoll_cpu: u32,
-    pub io_wq_files: u32,
-    pub io_wq_rest: u32,
+    pub io_wq_bounded: u32,
+    pub io_wq_unbounded: u32,
     pub close_wait_ms: u32,
     pub iopoll_fd: i32,
-    pub attach: *const Door,
+    pub attach: *const QueueHandle,
     pub faults: *const c_char,
 }
 
@@ -36,32 +37,33 @@ pub const STRICT: u32 = 1 << 2;
 pub const SQPOLL: u32 = 1 << 3;
 pub const IOPOLL: u32 = 1 << 4;
 pub const SQPOLL_CPU: u32 = 1 << 5;
+pub const NO_CLOSE_WAIT: u32 = 1 << 6;
 
 /// `struct ringway_operation`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub size: u32,
-    pub kind: u16,
+    pub opcode: u16,
     pub flags: u16,
     pub fd: c_int,
     pub fd2: c_int,
     pub offset: u64,
     pub length: u64,
-    pub address: *const c_void,
+    pub buf: *const c_void,
     pub path: *const c_char,
     pub path2: *const c_char,
-    pub argument: u32,
+    pub op_flags: u32,
     pub mode: u32,
     pub resolve: u64,
-    pub limit_ns: u64,
+    pub timeout_ns: u64,
     pub callback: Callback,
-    pub arg: *mut c_void,
+    pub user_data: *mut c_void,
 }
 
 pub const EXACT: u16 = 1 << 0;
 pub const DRAIN: u16 = 1 << 1;
-pub const ALWAYS: u16 = 1 << 2;
+pub const CONTINUE_ON_ERROR: u16 = 1 << 2;
 
 /// `struct ringway_completion`.
 #[repr(C)]
@@ -69,9 +71,9 @@ pub const ALWAYS: u16 = 1 << 2;
 pub struct Completion {
     pub id: i64,
     pub result: i64,
-    pub arg: *mut c_void,
+    pub user_data: *mut c_void,
     pub callback: Callback,
-    pub kind: u32,
+    pub opcode: u32,
     pub reserved: u32,
 }
 
@@ -82,7 +84,7 @@ pub struct Range {
     pub flags: u32,
     pub offset: u64,
     pub length: u64,
-    pub buffer: *mut c_void,
+    pub buf: *mut c_void,
     pub result: i64,
 }
 
@@ -108,9 +110,9 @@ pub struct Stats {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DirectIo {
-    pub memory: u32,
-    pub offset: u32,
-    pub largest_request: u32,
+    pub mem_align: u32,
+    pub offset_align: u32,
+    pub max_request: u32,
 }
 
 /// A structure that the caller fills in, with its size in its first field, and of which a later
@@ -269,12 +271,12 @@ mod tests {
 
     #[test]
     fn this_version_and_others() {
-        assert_eq!(read_back(&bytes(SIZE as u32, |_| 0)).unwrap().kind, 0);
+        assert_eq!(read_back(&bytes(SIZE as u32, |_| 0)).unwrap().opcode, 0);
         for small in [0, 4, SIZE as u32 - 1] {
             assert_eq!(read_back(&bytes(small, |_| 0)).unwrap_err(), libc::EINVAL);
         }
         let later = bytes(SIZE as u32 + 8, |at| u8::from(at == 4));
-        assert_eq!(read_back(&later).unwrap().kind, 1);
+        assert_eq!(read_back(&later).unwrap().opcode, 1);
     }
 
     proptest! {
@@ -283,13 +285,17 @@ mod tests {
         fn nothing_is_overlooked(more in 1usize..200, at in any::<prop::sample::Index>()) {
             let unknown = SIZE + at.index(more);
             let answer = read_back(&bytes((SIZE + more) as u32, |at| u8::from(at == unknown)));
-            prop_assert_eq!(answer.map(|read| read.kind).unwrap_err(), libc::E2BIG);
+            prop_assert_eq!(answer.map(|read| read.opcode).unwrap_err(), libc::E2BIG);
         }
 
         /// Never more is written than there is room for, and all of that.
         #[test]
         fn room_is_filled_and_no_more(size in 0usize..200) {
-            let stats = DirectIo { memory: 0x0101_0101, offset: 0x0202_0202, largest_request: 0x0303_0303 };
+            let stats = DirectIo {
+                mem_align: 0x0101_0101,
+                offset_align: 0x0202_0202,
+                max_request: 0x0303_0303,
+            };
             let mut room = [0xeeu8; 256];
             // SAFETY: `size` bytes and more are there.
             unsafe { write(&stats, room.as_mut_ptr().cast(), size) };

@@ -37,7 +37,7 @@ impl Failure {
 
     /// Remembers it for `ringway_last_error`, and gives what the function is to return.
     #[cold]
-    pub fn tell(self) -> c_int {
+    pub fn report(self) -> c_int {
         // A thread that is ending has nobody to tell.
         let _ = LAST.try_with(|last| *last.borrow_mut() = self.text);
         -self.errno
@@ -54,7 +54,7 @@ impl From<io::Error> for Failure {
 pub fn answer(result: Result<usize, Failure>) -> c_int {
     match result {
         Ok(number) => c_int::try_from(number).unwrap_or(c_int::MAX),
-        Err(failure) => failure.tell(),
+        Err(failure) => failure.report(),
     }
 }
 

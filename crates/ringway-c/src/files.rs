@@ -32,7 +32,7 @@ impl Files {
 
     #[cold]
     fn learn(&mut self, fd: RawFd, index: usize) -> Option<File> {
-        let _whole = Uncancellable::new();
+        let _guard = Uncancellable::new();
         // SAFETY: whoever calls `ringway_push` keeps the descriptor as it is until the operation's
         // completion; nothing holds the file for longer than that, but a registration, which the
         // caller ends before closing it.

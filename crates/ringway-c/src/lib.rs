@@ -1,4 +1,4 @@
-//! The C door: what `include/ringway.h` declares, over the queue of `ringway-core`. The header is
+//! The C handle: what `include/ringway.h` declares, over the queue of `ringway-core`. The header is
 //! its documentation.
 //!
 //! A function here checks what the caller gave, changes it into the core's terms, and the answer
@@ -6,15 +6,15 @@
 //! which would be a defect, or a C++ exception out of a callback, ends the program.
 
 mod abi;
-mod asking;
 mod cancellation;
-mod door;
+mod completion;
 mod error;
 mod files;
-mod handing_out;
-mod kind;
+mod info;
 mod multi_read;
+mod opcode;
 mod operation;
 mod options;
+mod queue_handle;
 mod records;
-mod registering;
+mod registration;

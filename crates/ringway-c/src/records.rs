@@ -8,13 +8,13 @@ use libc::c_void;
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub callback: Callback,
-    pub arg: *mut c_void,
+    pub user_data: *mut c_void,
 }
 
 impl Record {
     #[inline]
-    pub fn of(asked: &Operation) -> Self {
-        Self { callback: asked.callback, arg: asked.arg }
+    pub fn of(request: &Operation) -> Self {
+        Self { callback: request.callback, user_data: request.user_data }
     }
 }
 
@@ -48,7 +48,7 @@ impl Records {
                 self.free.push(number as u32);
                 *record
             }
-            None => Record { callback: None, arg: std::ptr::null_mut() },
+            None => Record { callback: None, user_data: std::ptr::null_mut() },
         }
     }
 }
@@ -60,15 +60,17 @@ mod tests {
     #[test]
     fn numbers_are_used_again() {
         let mut records = Records::default();
-        let record =
-            |arg: usize| Record { callback: None, arg: std::ptr::without_provenance_mut(arg) };
-        let numbers: Vec<u64> = (1..=3).map(|arg| records.keep(record(arg))).collect();
+        let record = |user_data: usize| Record {
+            callback: None,
+            user_data: std::ptr::without_provenance_mut(user_data),
+        };
+        let numbers: Vec<u64> = (1..=3).map(|user_data| records.keep(record(user_data))).collect();
         assert_eq!(numbers, [0, 1, 2]);
-        assert_eq!(records.take(1).arg.addr(), 2);
+        assert_eq!(records.take(1).user_data.addr(), 2);
         assert_eq!(records.keep(record(4)), 1);
-        assert_eq!(records.take(1).arg.addr(), 4);
-        assert_eq!(records.take(2).arg.addr(), 3);
-        assert_eq!(records.take(0).arg.addr(), 1);
+        assert_eq!(records.take(1).user_data.addr(), 4);
+        assert_eq!(records.take(2).user_data.addr(), 3);
+        assert_eq!(records.take(0).user_data.addr(), 1);
         assert_eq!(records.records.len(), 3);
     }
 }

@@ -33,6 +33,7 @@
 //! this machine can do, in [`probe`].
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod buffer;
@@ -66,9 +67,7 @@ pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;
 
-/// The programs in the documentation compile and run.
+/// The program in the README compiles and runs.
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../docs/backends.md")]
-    struct Backends;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

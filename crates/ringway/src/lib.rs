@@ -95,6 +95,7 @@
 //! ```
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod align;
@@ -130,9 +131,7 @@ pub use ringway_core::{
 pub use stream::Blocks;
 pub use stream::{RangeRead, RangeStream, Reader, Writer};
 
-/// The examples in the README compile and run.
+/// The program in the README compiles and runs.
 #[cfg(all(doctest, feature = "tokio"))]
-mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

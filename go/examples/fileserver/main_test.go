@@ -23,8 +23,8 @@ import (
 	"testing"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // site is a directory to serve.

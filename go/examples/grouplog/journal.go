@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // A record in the file is its length and a checksum of its bytes, 4 bytes each, little-endian, and its bytes.

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 func main() {

@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"testing"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // The test's own binary is the command, when it is asked to be.

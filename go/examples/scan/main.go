@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 func main() {

@@ -19,8 +19,8 @@ import (
 
 	"github.com/cockroachdb/pebble/vfs"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/pebblevfs"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // counts has the layout that suite_test.go reads.
