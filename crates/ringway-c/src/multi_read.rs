@@ -65,7 +65,7 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
     if handle.queue.is_closed() {
         return Err(Failure::new(libc::ESHUTDOWN, ringway_core::Reason::Closed));
     }
-    if handle.queue.room() == 0 {
+    if handle.queue.free_slots() == 0 {
         return Err(Failure::full());
     }
     let mut in_flight = 0;
@@ -79,7 +79,7 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
             _last = file;
             continue;
         }
-        if handle.queue.room() == 0
+        if handle.queue.free_slots() == 0
             && let Err(error) = wait(handle, ranges, 1, &mut in_flight)
         {
             ranges[index..].iter_mut().for_each(|range| range.result = -i64::from(libc::ECANCELED));
@@ -119,7 +119,7 @@ fn push(
 ) {
     let read = op::Read {
         fd: range.fd,
-        addr: range.buf.cast(),
+        buf: range.buf.cast(),
         len: range.length as usize,
         offset: range.offset,
     };
@@ -164,7 +164,7 @@ fn take(
     missing: usize,
     in_flight: &mut usize,
 ) -> io::Result<()> {
-    handle.queue.reap_those(
+    handle.queue.reap_matching(
         missing,
         |number| number & MULTI_READ != 0,
         |done| {

@@ -44,15 +44,15 @@ pub unsafe extern "C" fn ringway_push(
     // copy.
     if request.timeout_ns == 0 && request.flags == 0 && request.length <= ALWAYS_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = request;
-        let addr = request.buf.cast_mut().cast::<u8>();
+        let buf = request.buf.cast_mut().cast::<u8>();
         if let (opcode::READ | opcode::WRITE, Ok(len)) = (request.opcode, transfer_len(request)) {
             // SAFETY: the caller keeps the buffer and the descriptor until the completion.
             return unsafe {
                 match request.opcode {
                     opcode::READ => {
-                        push_transfer(handle, request, op::Read { fd, addr, len, offset })
+                        push_transfer(handle, request, op::Read { fd, buf, len, offset })
                     }
-                    _ => push_transfer(handle, request, op::Write { fd, addr, len, offset }),
+                    _ => push_transfer(handle, request, op::Write { fd, buf, len, offset }),
                 }
             };
         }
@@ -128,7 +128,8 @@ pub unsafe extern "C" fn ringway_push_chain(
     match pushed {
         Ok(first) => {
             if !ids.is_null() {
-                let members = std::iter::successors(Some(first), |id| handle.queue.behind(*id));
+                let members =
+                    std::iter::successors(Some(first), |id| handle.queue.next_in_chain(*id));
                 for (index, id) in members.take(count).enumerate() {
                     // SAFETY: the caller guarantees room for `count` ids.
                     unsafe { ids.add(index).write(id.to_bits() as i64) };
@@ -335,16 +336,16 @@ unsafe fn raw(
     memory: &mut Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Raw, Failure> {
     let &abi::Operation { fd, offset, length, op_flags, .. } = request;
-    let addr = request.buf.cast_mut().cast::<u8>();
+    let buf = request.buf.cast_mut().cast::<u8>();
     let len = || transfer_len(request).map_err(invalid);
     Ok(match request.opcode {
-        opcode::READ => op::Read { fd, addr, len: len()?, offset }.into(),
-        opcode::WRITE => op::Write { fd, addr, len: len()?, offset }.into(),
+        opcode::READ => op::Read { fd, buf, len: len()?, offset }.into(),
+        opcode::WRITE => op::Write { fd, buf, len: len()?, offset }.into(),
         opcode::READV | opcode::WRITEV => {
             if length > IOV_MAX {
                 return Err(invalid("push: more than 1024 buffers (IOV_MAX): split the operation"));
             }
-            if addr.is_null() && length > 0 {
+            if buf.is_null() && length > 0 {
                 return Err(invalid("push: the array of buffers is NULL"));
             }
             // SAFETY: the array is not null and has `length` elements.

@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::files::Files;
 use crate::queue_handle::{QueueHandle, handle_ref, this_thread};
 use crate::records::Records;
-use ringway_core::{BackendKind, BuildError, File, Home, Options, SqPoll};
+use ringway_core::{BackendKind, BuildError, File, Options, OwnerProcess, SqPoll};
 use std::ffi::CStr;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub unsafe fn make(options: *const abi::Options) -> Result<QueueHandle, Failure>
         chain: Vec::new(),
         numbers: Vec::new(),
         issuer,
-        home: Home::here(),
+        owner: OwnerProcess::current(),
         close_wait,
     })
 }
@@ -124,7 +124,7 @@ unsafe fn translate(request: &abi::Options) -> Result<Options, Failure> {
     if has(abi::SQPOLL) {
         let idle = if request.sqpoll_idle_ms == 0 { 1000 } else { request.sqpoll_idle_ms };
         let cpu = has(abi::SQPOLL_CPU).then_some(request.sqpoll_cpu);
-        core = core.sqpoll(SqPoll { idle: Duration::from_millis(idle.into()), cpu });
+        core = core.sqpoll(SqPoll::new(Duration::from_millis(idle.into())).cpu(cpu));
     }
     if has(abi::IOPOLL) {
         // 0 means that no descriptor was given, as in every other option.
@@ -141,7 +141,7 @@ unsafe fn translate(request: &abi::Options) -> Result<Options, Failure> {
     if !request.attach.is_null() {
         // SAFETY: `attach` is not null, so it is a valid queue.
         let other = unsafe { handle_ref(request.attach) };
-        if !other.home.is_here() {
+        if !other.owner.is_current() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         core = core.attach(&other.queue);

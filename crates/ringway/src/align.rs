@@ -43,27 +43,27 @@ pub(crate) fn in_memory(bytes: u64) -> usize {
 /// # Errors
 ///
 /// When the range ends before it begins, or it or its last block ends beyond the largest offset.
-pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, BadRange> {
+pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, InvalidRange> {
     let Range { start, end } = *range;
     let align = align.max(1);
     if start > end {
-        return Err(BadRange::Backwards { start, end });
+        return Err(InvalidRange::Backwards { start, end });
     }
     if end > LARGEST_OFFSET {
-        return Err(BadRange::TooFar { start, end });
+        return Err(InvalidRange::TooFar { start, end });
     }
     let front = start % align;
     if start == end {
         return Ok(Enclosed { start: start - front, end: start - front, front: 0, back: 0 });
     }
     let last = end.checked_next_multiple_of(align).filter(|last| *last <= LARGEST_OFFSET);
-    let last = last.ok_or(BadRange::LastBlock { start, end, align })?;
+    let last = last.ok_or(InvalidRange::LastBlock { start, end, align })?;
     Ok(Enclosed { start: start - front, end: last, front, back: last - end })
 }
 
 /// Why a range of bytes cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadRange {
+pub(crate) enum InvalidRange {
     /// It ends before it begins.
     Backwards { start: u64, end: u64 },
     /// It ends beyond the largest offset.
@@ -72,7 +72,7 @@ pub(crate) enum BadRange {
     LastBlock { start: u64, end: u64, align: u64 },
 }
 
-impl fmt::Display for BadRange {
+impl fmt::Display for InvalidRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backwards { start, end } => write!(f, "{start}..{end} ends before it begins"),
@@ -91,10 +91,10 @@ impl fmt::Display for BadRange {
     }
 }
 
-impl std::error::Error for BadRange {}
+impl std::error::Error for InvalidRange {}
 
-impl From<BadRange> for io::Error {
-    fn from(error: BadRange) -> Self {
+impl From<InvalidRange> for io::Error {
+    fn from(error: InvalidRange) -> Self {
         io::Error::new(io::ErrorKind::InvalidInput, error)
     }
 }
@@ -168,14 +168,8 @@ impl From<Misaligned> for io::Error {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ringway_core::device::AlignmentSource;
 
-    const DIRECT: DirectIo = DirectIo {
-        supported: true,
-        memory_align: 4,
-        offset_align: 512,
-        source: AlignmentSource::Statx,
-    };
+    const DIRECT: DirectIo = DirectIo::new(4, 512);
 
     #[test]
     fn a_range_is_widened_to_blocks() {
@@ -202,7 +196,7 @@ mod tests {
         assert!(enclose(&(last..last), 4096).is_ok());
         assert_eq!(enclose(&(last - 5000..last - 4095), 4096).unwrap().end, last - 4095);
         let error = enclose(&(last - 1..last), 4096).unwrap_err();
-        assert_eq!(error, BadRange::LastBlock { start: last - 1, end: last, align: 4096 });
+        assert_eq!(error, InvalidRange::LastBlock { start: last - 1, end: last, align: 4096 });
         let error = enclose(&(0..last + 1), 1).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -249,9 +243,9 @@ mod tests {
                         prop_assert_eq!((blocks.start + blocks.front, blocks.end - blocks.back), (start, end));
                     }
                 }
-                Err(BadRange::Backwards { .. }) => prop_assert!(start > end),
-                Err(BadRange::TooFar { .. }) => prop_assert!(end > LARGEST_OFFSET),
-                Err(BadRange::LastBlock { .. }) => prop_assert!(align > LARGEST_OFFSET - end),
+                Err(InvalidRange::Backwards { .. }) => prop_assert!(start > end),
+                Err(InvalidRange::TooFar { .. }) => prop_assert!(end > LARGEST_OFFSET),
+                Err(InvalidRange::LastBlock { .. }) => prop_assert!(align > LARGEST_OFFSET - end),
             }
         }
 
@@ -263,7 +257,7 @@ mod tests {
         ) {
             // Any three numbers are hardly ever multiples of anything.
             let (offset, len, address) = (offset << zeros.0, len << zeros.1, address << zeros.2);
-            let direct = DirectIo { offset_align: 1 << shift, ..DIRECT };
+            let direct = DirectIo::new(4, 1 << shift);
             let whole = |number: u64, align: u32| number.is_multiple_of(u64::from(align));
             let expected = whole(offset, 1 << shift) && whole(len, 1 << shift) && whole(address, 4);
             prop_assert_eq!(check_memory(&direct, offset, len, address).is_ok(), expected);

@@ -1,6 +1,6 @@
 //! Bytes that ringway lends: the result of a read, shared without a copy.
 
-use crate::pool::Lent;
+use crate::pool::PooledBuffer;
 use ringway_core::Buffer;
 use std::fmt;
 use std::ops::{Bound, Deref, RangeBounds};
@@ -30,19 +30,19 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Block {
     /// `None` where there are no bytes, so that an empty block keeps no memory.
-    lent: Option<Arc<Lent>>,
+    memory: Option<Arc<PooledBuffer>>,
     start: usize,
     len: usize,
 }
 
 impl Block {
-    /// The first `len` bytes of what was lent, or all where there are fewer.
-    pub(crate) fn new(lent: Lent, len: usize) -> Self {
-        let len = len.min(lent.len());
+    /// The first `len` bytes of what was memory, or all where there are fewer.
+    pub(crate) fn new(memory: PooledBuffer, len: usize) -> Self {
+        let len = len.min(memory.len());
         if len == 0 {
             return Self::default();
         }
-        Self { lent: Some(Arc::new(lent)), start: 0, len }
+        Self { memory: Some(Arc::new(memory)), start: 0, len }
     }
 
     /// A part of it that shares its memory; positions are those of this block.
@@ -67,7 +67,7 @@ impl Block {
         if len == 0 {
             return Self::default();
         }
-        Self { lent: self.lent.clone(), start: self.start + start, len }
+        Self { memory: self.memory.clone(), start: self.start + start, len }
     }
 }
 
@@ -75,8 +75,8 @@ impl Deref for Block {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.lent {
-            Some(lent) => &lent[self.start..self.start + self.len],
+        match &self.memory {
+            Some(memory) => &memory[self.start..self.start + self.len],
             None => &[],
         }
     }
@@ -92,7 +92,7 @@ impl AsRef<[u8]> for Block {
 impl From<Vec<u8>> for Block {
     fn from(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
-        Self::new(Lent::of_nobody(Buffer::from(bytes)), len)
+        Self::new(PooledBuffer::unpooled(Buffer::from(bytes)), len)
     }
 }
 

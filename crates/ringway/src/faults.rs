@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// After this a call hangs. Nothing here takes a hundredth of it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// More than any call has.
 const STEPS: u64 = 40;
 /// How often a call is made with faults by chance.
@@ -192,7 +192,7 @@ fn at_once(mut call: Pin<&mut dyn Future<Output = io::Result<()>>>) -> Option<io
 fn settle(engine: &Engine, name: &str) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {
-        assert!(begun.elapsed() < PATIENCE, "{name}: something is in flight for ever");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{name}: something is in flight for ever");
         std::thread::sleep(Duration::from_micros(200));
     }
 }

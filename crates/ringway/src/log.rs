@@ -5,7 +5,7 @@
 //! next.
 
 use crate::fs::File;
-use crate::fs::pooled::again;
+use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,7 +33,7 @@ const RECORDS: usize = 1024;
 ///   and records behind it and later ones are refused: after a failed sync nobody knows what is on
 ///   the device, and another one that succeeds proves nothing. Close the file, read back what it
 ///   has, and begin anew behind the last good record.
-/// - **What a crash or an error leaves.** Behind the last record that was acknowledged the file may
+/// - **What a crash or an error leaves.** WriteBehind the last record that was acknowledged the file may
 ///   have any part of those that were not, also a whole record behind a torn one. So records need a
 ///   length and a checksum of their own, and whoever reads the log back stops at the first bad
 ///   record and cuts the file there before it appends again. Without the cut, an old record may
@@ -104,7 +104,7 @@ struct Shared {
 
 struct State {
     /// Appends that wait, by key; the free keys.
-    appends: Vec<Option<Waiting>>,
+    appends: Vec<Option<PendingAppend>>,
     free: Vec<usize>,
     /// Keys of those whose records have not begun, in order.
     queue: VecDeque<usize>,
@@ -123,19 +123,19 @@ struct State {
 }
 
 /// One append.
-struct Waiting {
-    stage: Stage,
+struct PendingAppend {
+    stage: AppendStage,
     /// To be woken, once.
     waker: Option<Waker>,
     /// It has let others append before it begins a group.
     has_deferred: bool,
 }
 
-enum Stage {
+enum AppendStage {
     Queued(Buffer),
     /// It is being written at this offset.
     Begun(u64),
-    Over(io::Result<u64>),
+    Done(io::Result<u64>),
     /// It is being written, and its future has been dropped.
     Dropped,
 }
@@ -181,7 +181,7 @@ impl LogWriter {
             max_group: GROUP,
             failed: None,
         }));
-        let waker = Arc::new(Signal(Arc::downgrade(&state))).into();
+        let waker = Arc::new(CommitWaker(Arc::downgrade(&state))).into();
         Ok(Self { shared: Arc::new(Shared { file, state, waker }) })
     }
 
@@ -236,7 +236,7 @@ impl Future for Append<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         // In a forked child the lock may be taken for ever.
-        if !self.shared.is_here() {
+        if !self.shared.is_current() {
             return Poll::Ready(Err(io::Error::from_raw_os_error(Reason::Forked.errno())));
         }
         let mut state = self.shared.lock();
@@ -249,32 +249,32 @@ impl Future for Append<'_> {
             self.key = Some(state.insert(record, cx.waker()));
         }
         let Some(key) = self.key else { panic!("a future was polled after it was ready") };
-        if !state.is_over(key) {
+        if !state.is_done(key) {
             let old = state.wait(key, cx.waker());
             drop(state);
             drop(old);
             self.shared.advance(key);
             state = self.shared.lock();
         }
-        if !state.is_over(key) {
+        if !state.is_done(key) {
             return Poll::Pending;
         }
         self.key = None;
         let over = state.remove(key);
         drop(state);
-        let Stage::Over(result) = over.stage else { unreachable!("it is over") };
+        let AppendStage::Done(result) = over.stage else { unreachable!("it is over") };
         Poll::Ready(result)
     }
 }
 
 impl Drop for Append<'_> {
     fn drop(&mut self) {
-        let Some(key) = self.key.filter(|_| self.shared.is_here()) else { return };
+        let Some(key) = self.key.filter(|_| self.shared.is_current()) else { return };
         let mut state = self.shared.lock();
         let waiting = state.waiting(key);
         let waker = waiting.waker.take();
-        let stage = std::mem::replace(&mut waiting.stage, Stage::Dropped);
-        if !matches!(stage, Stage::Begun(_)) {
+        let stage = std::mem::replace(&mut waiting.stage, AppendStage::Dropped);
+        if !matches!(stage, AppendStage::Begun(_)) {
             state.queue.retain(|queued| *queued != key);
             state.remove(key);
         }
@@ -284,9 +284,9 @@ impl Drop for Append<'_> {
 }
 
 /// Tells those that wait that the write of their group has to be looked at.
-struct Signal(Weak<Mutex<State>>);
+struct CommitWaker(Weak<Mutex<State>>);
 
-impl Wake for Signal {
+impl Wake for CommitWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -317,8 +317,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Shared {
-    fn is_here(&self) -> bool {
-        self.file.engine().inner.is_here()
+    fn is_current(&self) -> bool {
+        self.file.engine().inner.is_current()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -341,7 +341,7 @@ impl Shared {
                     // The caller has just deferred, unless it has its result. The others that wait
                     // were woken when the last group ended.
                     let waiting = state.waiting(own);
-                    let waker = if let Stage::Queued(_) = waiting.stage {
+                    let waker = if let AppendStage::Queued(_) = waiting.stage {
                         waiting.waker.take()
                     } else {
                         None
@@ -380,7 +380,7 @@ impl Shared {
                 }
                 Poll::Ready(result) => {
                     state.commit = Commit::None;
-                    if let Stage::Begun(_) = state.waiting(own).stage {
+                    if let AppendStage::Begun(_) = state.waiting(own).stage {
                         state.waiting(own).waker = None;
                     }
                     let (wakers, records) = state.end_group(result);
@@ -401,7 +401,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // A group that is being written holds the file. In a forked child the lock may be taken for
         // ever.
-        if self.is_here() {
+        if self.is_current() {
             let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
             drop(commit);
         }
@@ -410,8 +410,8 @@ impl Drop for Shared {
 
 impl State {
     fn insert(&mut self, record: Buffer, waker: &Waker) -> usize {
-        let waiting = Some(Waiting {
-            stage: Stage::Queued(record),
+        let waiting = Some(PendingAppend {
+            stage: AppendStage::Queued(record),
             waker: Some(waker.clone()),
             has_deferred: false,
         });
@@ -429,12 +429,12 @@ impl State {
         key
     }
 
-    fn waiting(&mut self, key: usize) -> &mut Waiting {
+    fn waiting(&mut self, key: usize) -> &mut PendingAppend {
         self.appends[key].as_mut().expect("an append has its key until it is removed")
     }
 
-    fn is_over(&mut self, key: usize) -> bool {
-        matches!(self.waiting(key).stage, Stage::Over(_))
+    fn is_done(&mut self, key: usize) -> bool {
+        matches!(self.waiting(key).stage, AppendStage::Done(_))
     }
 
     /// Keeps the waker, and gives the one that it replaces.
@@ -446,7 +446,7 @@ impl State {
         }
     }
 
-    fn remove(&mut self, key: usize) -> Waiting {
+    fn remove(&mut self, key: usize) -> PendingAppend {
         self.free.push(key);
         self.appends[key].take().expect("an append is removed once")
     }
@@ -466,7 +466,7 @@ impl State {
             return false;
         }
         let waiting = self.waiting(own);
-        !matches!(waiting.stage, Stage::Queued(_))
+        !matches!(waiting.stage, AppendStage::Queued(_))
             || !std::mem::replace(&mut waiting.has_deferred, true)
     }
 
@@ -479,12 +479,13 @@ impl State {
         {
             let offset = self.end;
             let stage = &mut self.waiting(key).stage;
-            let Stage::Queued(record) = std::mem::replace(stage, Stage::Begun(offset)) else {
+            let AppendStage::Queued(record) = std::mem::replace(stage, AppendStage::Begun(offset))
+            else {
                 unreachable!("what is in the queue has not begun")
             };
             let end = offset + record.len() as u64;
             if !records.is_empty() && end - begin > self.max_group as u64 {
-                self.waiting(key).stage = Stage::Queued(record);
+                self.waiting(key).stage = AppendStage::Queued(record);
                 break;
             }
             self.end = end;
@@ -497,14 +498,15 @@ impl State {
 
     /// Notes the result of each record of the group, and of those behind it if it has failed. The
     /// wakers of all that wait, and the records that will not be written.
-    fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<Stage>) {
+    fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<AppendStage>) {
         let wakers = self.take_wakers();
         self.is_gathering = self.group.len() + self.queue.len() > 1;
         for key in std::mem::take(&mut self.group) {
             let waiting = self.waiting(key);
             match waiting.stage {
-                Stage::Begun(offset) => {
-                    waiting.stage = Stage::Over(result.as_ref().map(|()| offset).map_err(again));
+                AppendStage::Begun(offset) => {
+                    waiting.stage =
+                        AppendStage::Done(result.as_ref().map(|()| offset).map_err(clone_error));
                 }
                 _ => drop(self.remove(key)),
             }
@@ -513,8 +515,10 @@ impl State {
         if let Err(error) = result {
             for key in std::mem::take(&mut self.queue) {
                 let waiting = self.waiting(key);
-                records
-                    .push(std::mem::replace(&mut waiting.stage, Stage::Over(Err(refused(&error)))));
+                records.push(std::mem::replace(
+                    &mut waiting.stage,
+                    AppendStage::Done(Err(refused(&error))),
+                ));
             }
             self.failed = Some(error);
         }

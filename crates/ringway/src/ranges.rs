@@ -5,7 +5,7 @@
 //! is cut out of what came. Where the file is read directly, everything is counted in whole blocks,
 //! since less than a block cannot be read.
 
-use crate::align::{BadRange, enclose, in_memory, part};
+use crate::align::{InvalidRange, enclose, in_memory, part};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::fmt;
@@ -72,13 +72,13 @@ impl Coalesce {
 /// The reads to make, and where each range lies in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    reads: Vec<Read>,
-    parts: Vec<Option<Part>>,
+    reads: Vec<PlannedRead>,
+    parts: Vec<Option<RangePart>>,
 }
 
 /// One read to make; its ends are multiples of the alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Read {
+pub(crate) struct PlannedRead {
     pub start: u64,
     pub end: u64,
     /// Bytes of it that some range needs.
@@ -87,7 +87,7 @@ pub(crate) struct Read {
 
 /// Where one range lies in a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct RangePart {
     /// The read's number.
     pub read: usize,
     /// Bytes of the read before the range.
@@ -104,46 +104,50 @@ impl Plan {
     /// # Errors
     ///
     /// When a range ends before it begins, or it or its last block ends beyond `i64::MAX`.
-    pub fn new(ranges: &[Range<u64>], coalesce: &Coalesce, align: u64) -> Result<Self, BadRangeAt> {
+    pub fn new(
+        ranges: &[Range<u64>],
+        coalesce: &Coalesce,
+        align: u64,
+    ) -> Result<Self, InvalidRangeAt> {
         let mut wanted = Vec::with_capacity(ranges.len());
         for (index, range) in ranges.iter().enumerate() {
-            let blocks = enclose(range, align).map_err(|why| BadRangeAt { index, why })?;
+            let blocks = enclose(range, align).map_err(|why| InvalidRangeAt { index, why })?;
             if !range.is_empty() {
                 wanted.push((blocks.start, Reverse(blocks.end), index));
             }
         }
         // Of ranges that begin together the longest comes first, so that the others lie within it.
         wanted.sort_unstable();
-        let mut reads: Vec<Read> = Vec::new();
+        let mut reads: Vec<PlannedRead> = Vec::new();
         let mut parts = vec![None; ranges.len()];
         for (start, Reverse(end), index) in wanted {
             // The last read ends behind all others, so a range that does not fit into it lies in
             // none.
             if !reads.last_mut().is_some_and(|read| read.join(start, end, coalesce)) {
-                reads.push(Read { start, end, needed: end - start });
+                reads.push(PlannedRead { start, end, needed: end - start });
             }
             let read = reads.len() - 1;
             let range = &ranges[index];
             let skip = in_memory(range.start - reads[read].start);
-            parts[index] = Some(Part { read, skip, len: in_memory(range.end - range.start) });
+            parts[index] = Some(RangePart { read, skip, len: in_memory(range.end - range.start) });
         }
         Ok(Self { reads, parts })
     }
 
     /// The reads, by offset. They overlap only where one read of both would be larger than the
     /// largest allowed.
-    pub fn reads(&self) -> &[Read] {
+    pub fn reads(&self) -> &[PlannedRead] {
         &self.reads
     }
 
     /// Where each range lies, in the order in which they were asked for; `None` for an empty one,
     /// which needs no read.
-    pub fn parts(&self) -> &[Option<Part>] {
+    pub fn parts(&self) -> &[Option<RangePart>] {
         &self.parts
     }
 }
 
-impl Read {
+impl PlannedRead {
     /// Bytes to read: at least one.
     pub fn len(&self) -> usize {
         in_memory(self.end - self.start)
@@ -169,7 +173,7 @@ impl Read {
     }
 }
 
-impl Part {
+impl RangePart {
     /// The range's part of the `got` bytes that came of its read. A read that ended early (with the
     /// file, as a rule) makes it shorter; it is empty when nothing of the range came.
     pub fn within(&self, got: usize) -> Range<usize> {
@@ -178,8 +182,8 @@ impl Part {
 }
 
 /// Ranges that are planned together, read by read.
-pub(crate) struct Window {
-    ranges: Vec<Numbered>,
+pub(crate) struct PlanWindow {
+    ranges: Vec<IndexedRange>,
     plan: Plan,
     /// Positions in `ranges` of those that need a read, by the number of their read.
     order: Vec<usize>,
@@ -189,24 +193,28 @@ pub(crate) struct Window {
 
 /// A range with its number among all ranges of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Numbered {
+pub(crate) struct IndexedRange {
     pub index: usize,
     pub range: Range<u64>,
 }
 
 /// One read of a window, with the ranges that it serves.
-pub(crate) struct Shared {
-    pub read: Read,
-    pub parts: SmallVec<[(Numbered, Part); 1]>,
+pub(crate) struct SharedRead {
+    pub read: PlannedRead,
+    pub parts: SmallVec<[(IndexedRange, RangePart); 1]>,
 }
 
-impl Window {
+impl PlanWindow {
     /// Plans these ranges, none of which is empty.
     ///
     /// # Errors
     ///
     /// As for [`Plan::new`].
-    pub fn new(ranges: Vec<Numbered>, coalesce: &Coalesce, align: u64) -> Result<Self, BadRangeAt> {
+    pub fn new(
+        ranges: Vec<IndexedRange>,
+        coalesce: &Coalesce,
+        align: u64,
+    ) -> Result<Self, InvalidRangeAt> {
         let plain: Vec<_> = ranges.iter().map(|numbered| numbered.range.clone()).collect();
         let plan = Plan::new(&plain, coalesce, align)?;
         let read = |at: usize| plan.parts()[at].map(|part| part.read);
@@ -216,7 +224,7 @@ impl Window {
     }
 
     /// The next read in the order of offsets; `None` after the last.
-    pub fn next_read(&mut self) -> Option<Shared> {
+    pub fn next_read(&mut self) -> Option<SharedRead> {
         let part = |at: usize| self.plan.parts()[at];
         let number = part(*self.order.get(self.taken)?)?.read;
         let mut parts = SmallVec::new();
@@ -226,27 +234,27 @@ impl Window {
             parts.push((self.ranges[at].clone(), part));
             self.taken += 1;
         }
-        Some(Shared { read: self.plan.reads()[number], parts })
+        Some(SharedRead { read: self.plan.reads()[number], parts })
     }
 }
 
 /// A range among many that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadRangeAt {
+pub(crate) struct InvalidRangeAt {
     index: usize,
-    why: BadRange,
+    why: InvalidRange,
 }
 
-impl fmt::Display for BadRangeAt {
+impl fmt::Display for InvalidRangeAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "range {}: {}", self.index, self.why)
     }
 }
 
-impl std::error::Error for BadRangeAt {}
+impl std::error::Error for InvalidRangeAt {}
 
-impl From<BadRangeAt> for io::Error {
-    fn from(error: BadRangeAt) -> Self {
+impl From<InvalidRangeAt> for io::Error {
+    fn from(error: InvalidRangeAt) -> Self {
         io::Error::new(io::ErrorKind::InvalidInput, error)
     }
 }
@@ -313,13 +321,13 @@ mod tests {
             [(0, 512), (512, 1024)]
         );
         let plan = Plan::new(&[600..601, 3..3, 1..2], &Coalesce::never(), 512).unwrap();
-        let part = |read, skip, len| Some(Part { read, skip, len });
+        let part = |read, skip, len| Some(RangePart { read, skip, len });
         assert_eq!(plan.parts(), [part(1, 88, 1), None, part(0, 1, 1)]);
     }
 
     #[test]
     fn a_short_read_shortens_what_lies_behind_its_end() {
-        let part = Part { read: 0, skip: 10, len: 10 };
+        let part = RangePart { read: 0, skip: 10, len: 10 };
         assert_eq!(
             [30, 20, 15, 10, 0].map(|got| part.within(got)),
             [10..20, 10..20, 10..15, 10..10, 0..0]
@@ -380,14 +388,14 @@ mod tests {
         fn a_window_serves_each_range_once(ranges in ranges(), coalesce in merges(), shift in 0u32..9) {
             let align = 1 << shift;
             let plan = Plan::new(&ranges, &coalesce, align).unwrap();
-            let numbered = ranges.iter().enumerate().map(|(at, range)| Numbered { index: at + 100, range: range.clone() });
-            let mut window = Window::new(numbered.collect(), &coalesce, align).unwrap();
+            let numbered = ranges.iter().enumerate().map(|(at, range)| IndexedRange { index: at + 100, range: range.clone() });
+            let mut window = PlanWindow::new(numbered.collect(), &coalesce, align).unwrap();
             let mut served = vec![None; ranges.len()];
             for (number, read) in plan.reads().iter().enumerate() {
                 let shared = window.next_read().unwrap();
                 prop_assert_eq!(shared.read, *read);
                 prop_assert!(!shared.parts.is_empty());
-                for (Numbered { index, range }, part) in shared.parts {
+                for (IndexedRange { index, range }, part) in shared.parts {
                     prop_assert_eq!(&range, &ranges[index - 100]);
                     prop_assert_eq!((part.read, served[index - 100].replace(part)), (number, None));
                 }

@@ -4,17 +4,17 @@
 //! [`Reader`] and [`Writer`] know no runtime and no trait; `tokio.rs` and `futures.rs` beside them
 //! lend them to the traits of either.
 
-mod ahead;
-mod behind;
 #[cfg(feature = "futures")]
 mod blocks;
+mod eager;
 #[cfg(feature = "futures")]
 mod futures;
 mod ranges;
+mod read_ahead;
 mod reader;
-mod started;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod write_behind;
 mod writer;
 
 #[cfg(feature = "futures")]

@@ -1,6 +1,6 @@
 //! Copying files.
 
-use super::outcome::invalid;
+use super::op_result::invalid;
 use super::path::{Fs, stat};
 use super::{File, OpenOptions};
 use crate::{Buffer, Engine};

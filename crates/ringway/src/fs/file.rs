@@ -1,9 +1,9 @@
 //! An open file, and what is done with it besides reading and writing.
 
-use super::outcome::{invalid, metadata, nothing};
-use super::{OpenOptions, outcome};
+use super::op_result::{invalid, metadata, nothing};
+use super::{OpenOptions, op_result};
 use crate::Engine;
-use crate::engine::{Lane, OpFuture, Outcome, Turn};
+use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
 use ringway_core::{CacheHint, File as CoreFile, Operation};
@@ -269,8 +269,13 @@ impl File {
     pub async fn close(self) -> io::Result<()> {
         let busy = || invalid("close: clones of the file, or operations on it, are left");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
-        match outcome::nothing(
-            OpFuture::new(&inner.engine.inner, Turn::Now(Lane::Call), op::close(inner.core)).await,
+        match op_result::nothing(
+            OpFuture::new(
+                &inner.engine.inner,
+                Schedule::Immediate(Lane::Call),
+                op::close(inner.core),
+            )
+            .await,
         ) {
             Err(error) if error.raw_os_error() == Some(EBUSY) => Err(busy()),
             result => result,
@@ -317,7 +322,10 @@ impl File {
                 Err(held) => held,
             };
             // An operation that nobody waits for tells nobody when it ends.
-            nothing(OpFuture::new(&engine.inner, Turn::Now(Lane::Call), op::timeout(pause)).await)?;
+            nothing(
+                OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), op::timeout(pause))
+                    .await,
+            )?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -345,8 +353,8 @@ impl File {
     }
 
     /// How transfers take their turn: those of a pipe or a terminal may take for ever.
-    pub(super) fn turn(&self) -> Turn {
-        if self.is_storage() { Turn::Paced } else { Turn::Now(Lane::Wait) }
+    pub(super) fn schedule(&self) -> Schedule {
+        if self.is_storage() { Schedule::Paced } else { Schedule::Immediate(Lane::Wait) }
     }
 
     /// A blocking call with the file, on a thread.
@@ -358,12 +366,12 @@ impl File {
         self.engine().call(move || work(&core)).await
     }
 
-    async fn run(&self, operation: Operation) -> Outcome {
+    async fn run(&self, operation: Operation) -> OpResult {
         self.run_in(Lane::Call, operation).await
     }
 
-    async fn run_in(&self, lane: Lane, operation: Operation) -> Outcome {
-        OpFuture::new(&self.inner.engine.inner, Turn::Now(lane), operation).await
+    async fn run_in(&self, lane: Lane, operation: Operation) -> OpResult {
+        OpFuture::new(&self.inner.engine.inner, Schedule::Immediate(lane), operation).await
     }
 }
 

@@ -1,9 +1,9 @@
 //! How a file is opened.
 
-use super::outcome::opened;
-use super::{File, outcome};
+use super::op_result::opened;
+use super::{File, op_result};
 use crate::Engine;
-use crate::engine::{Lane, OpFuture, Turn};
+use crate::engine::{Lane, OpFuture, Schedule};
 use ringway_core::op;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -197,13 +197,13 @@ impl OpenOptions {
         let path = path.as_ref();
         // That of a FIFO may wait for ever: those have half of the room at most, and then the room
         // of what waits.
-        let waits = engine.inner.is_crowded(Lane::Open) && self.is_fifo(&engine, path).await;
+        let waits = engine.inner.is_half_used(Lane::Open) && self.is_fifo(&engine, path).await;
         let lane = if waits { Lane::Wait } else { Lane::Open };
         let operation = match &self.dir {
             Some(dir) => op::open_at(dir.core(), path, &self.inner),
             None => op::open(path, &self.inner),
         };
-        let file = opened(OpFuture::new(&engine.inner, Turn::Now(lane), operation).await);
+        let file = opened(OpFuture::new(&engine.inner, Schedule::Immediate(lane), operation).await);
         let file = file.map_err(|error| self.explain(error))?;
         Ok(File::new(file, engine))
     }
@@ -240,8 +240,9 @@ impl OpenOptions {
             Some(dir) => op::statx_at(dir.core(), path, 0),
             None => op::statx(path),
         };
-        let found =
-            outcome::metadata(OpFuture::new(&engine.inner, Turn::Now(Lane::Call), look).await);
+        let found = op_result::metadata(
+            OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), look).await,
+        );
         found.is_ok_and(|found| FileType::from_raw_mode(found.mode()) == FileType::Fifo)
     }
 }
@@ -254,6 +255,8 @@ impl Engine {
 
     /// Runs an operation that is on no open file.
     pub(super) async fn run(&self, operation: ringway_core::Operation) -> io::Result<()> {
-        outcome::nothing(OpFuture::new(&self.inner, Turn::Now(Lane::Call), operation).await)
+        op_result::nothing(
+            OpFuture::new(&self.inner, Schedule::Immediate(Lane::Call), operation).await,
+        )
     }
 }

@@ -1,10 +1,10 @@
 //! What is done with paths: the functions of [`std::fs`], without blocking, on the global engine
 //! and, as methods of [`Fs`], on another one.
 
-use super::{OpenOptions, outcome};
+use super::{OpenOptions, op_result};
 use crate::Engine;
 use crate::buffer::IoBuffer;
-use crate::engine::{Lane, OpFuture, Turn};
+use crate::engine::{Lane, OpFuture, Schedule};
 use ringway_core::Operation;
 use ringway_core::op::{self, Metadata};
 use std::fs::Permissions;
@@ -223,7 +223,9 @@ pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
 }
 
 pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Metadata> {
-    outcome::metadata(OpFuture::new(&engine.inner, Turn::Now(Lane::Call), operation).await)
+    op_result::metadata(
+        OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), operation).await,
+    )
 }
 
 /// Whether a path leads to something; false for a dangling symbolic link.

@@ -1,11 +1,11 @@
 //! Reading into memory that ringway lends: ranges of a file, at any offset and of any length.
 
 use super::File;
-use super::outcome::transfer;
+use super::op_result::transfer;
 use crate::Block;
 use crate::align::{enclose, in_memory, part};
-use crate::engine::{OpFuture, STEP, go_on};
-use crate::ranges::{Coalesce, Plan, Read};
+use crate::engine::{COPY_STEP, OpFuture, poll_proceed};
+use crate::ranges::{Coalesce, Plan, PlannedRead};
 use crate::stream::RangeStream;
 use ringway_core::{Buffer, op};
 use std::future::poll_fn;
@@ -34,7 +34,7 @@ impl File {
     ) -> io::Result<Block> {
         let enclosed = enclose(&range, self.granularity())?;
         let pool = &self.engine().inner.pool;
-        let mut buffer = pool.take(in_memory(enclosed.end - enclosed.start), self.is_direct())?;
+        let mut buffer = pool.get(in_memory(enclosed.end - enclosed.start), self.is_direct())?;
         let cached =
             if try_cache { self.read_cached(&mut buffer, enclosed.start).await } else { None };
         let read = match cached {
@@ -48,7 +48,7 @@ impl File {
         };
         let wanted = part(in_memory(enclosed.front), in_memory(range.end - range.start), read);
         let len = wanted.len();
-        Ok(pool.lend(buffer.slice(wanted), len))
+        Ok(pool.into_block(buffer.slice(wanted), len))
     }
 
     /// Reads a range and expects all of it: as [`read`](Self::read), but a file that ends before
@@ -106,12 +106,12 @@ impl File {
     ) -> io::Result<Vec<io::Result<Block>>> {
         let plan = Plan::new(ranges, coalesce, self.granularity())?;
         let blocks = self.read_planned(&plan).await?;
-        let part = |part: &Option<crate::ranges::Part>| match part {
+        let part = |part: &Option<crate::ranges::RangePart>| match part {
             // It asked for nothing.
             None => Ok(Block::from(Vec::new())),
             Some(part) => match &blocks[part.read] {
                 Ok(block) => Ok(block.slice(part.within(block.len()))),
-                Err(error) => Err(again(error)),
+                Err(error) => Err(clone_error(error)),
             },
         };
         Ok(plan.parts().iter().map(part).collect())
@@ -136,22 +136,23 @@ impl File {
         let mut operations = Vec::new();
         for read in plan.reads() {
             // What is short may have to be zeroed.
-            poll_fn(|cx| go_on(cx, if read.len() < STEP { read.len() } else { 0 })).await;
-            let mut buffer = pool.take(read.len(), self.is_direct())?;
+            poll_fn(|cx| poll_proceed(cx, if read.len() < COPY_STEP { read.len() } else { 0 }))
+                .await;
+            let mut buffer = pool.get(read.len(), self.is_direct())?;
             match self.read_cached(&mut buffer, read.start).await {
-                Some(len) => blocks.push(Some(Ok(pool.lend(buffer, len)))),
+                Some(len) => blocks.push(Some(Ok(pool.into_block(buffer, len)))),
                 None => {
                     operations.push(op::read(self.core(), buffer, read.start).exact());
                     blocks.push(None);
                 }
             }
         }
-        let mut outcomes =
-            OpFuture::new(&self.engine().inner, self.turn(), operations).await.into_iter();
+        let mut results =
+            OpFuture::new(&self.engine().inner, self.schedule(), operations).await.into_iter();
         let mut carried = || {
-            let (result, buffer) = transfer(outcomes.next()?);
+            let (result, buffer) = transfer(results.next()?);
             Some(match result {
-                Ok(len) => Ok(pool.lend(buffer, len)),
+                Ok(len) => Ok(pool.into_block(buffer, len)),
                 Err(error) => {
                     pool.put(buffer);
                     Err(error)
@@ -175,8 +176,9 @@ impl File {
         copied: usize,
     ) -> io::Result<(usize, Buffer)> {
         let read = op::read(self.core(), buffer, offset).exact();
-        let (result, buffer) =
-            transfer(OpFuture::new(&self.engine().inner, self.turn(), read).copies(copied).await);
+        let (result, buffer) = transfer(
+            OpFuture::new(&self.engine().inner, self.schedule(), read).copies(copied).await,
+        );
         match result {
             Ok(read) => Ok((read, buffer)),
             Err(error) => {
@@ -187,29 +189,32 @@ impl File {
     }
 
     /// Begins a planned read: what the page cache has is copied at once, if that is at most
-    /// [`STEP`] bytes. The caller has asked [`go_on`].
+    /// [`COPY_STEP`] bytes. The caller has asked [`poll_proceed`].
     ///
     /// Errors: OutOfMemory.
-    pub(crate) fn begin_planned(&self, read: &Read) -> io::Result<Begun> {
+    pub(crate) fn begin_planned(&self, read: &PlannedRead) -> io::Result<PlannedStart> {
         let pool = &self.engine().inner.pool;
-        let mut buffer = pool.take(read.len(), self.is_direct())?;
-        if buffer.len() <= STEP
+        let mut buffer = pool.get(read.len(), self.is_direct())?;
+        if buffer.len() <= COPY_STEP
             && let Some(len) = self.read_cached_now(&mut buffer, read.start)
         {
-            return Ok(Begun::Cached(pool.lend(buffer, len)));
+            return Ok(PlannedStart::Cached(pool.into_block(buffer, len)));
         }
-        Ok(Begun::Missed(buffer))
+        Ok(PlannedStart::Missed(buffer))
     }
 
     /// Ends a planned read that was not answered at once.
     pub(crate) async fn end_planned(self, mut buffer: Buffer, offset: u64) -> io::Result<Block> {
-        let cached =
-            if buffer.len() > STEP { self.read_cached(&mut buffer, offset).await } else { None };
+        let cached = if buffer.len() > COPY_STEP {
+            self.read_cached(&mut buffer, offset).await
+        } else {
+            None
+        };
         let (len, buffer) = match cached {
             Some(len) => (len, buffer),
             None => self.read_uncached(buffer, offset, 0).await?,
         };
-        Ok(self.engine().inner.pool.lend(buffer, len))
+        Ok(self.engine().inner.pool.into_block(buffer, len))
     }
 
     /// What offsets and lengths of reads must be multiples of.
@@ -222,7 +227,7 @@ impl File {
 }
 
 /// A planned read that has begun.
-pub(crate) enum Begun {
+pub(crate) enum PlannedStart {
     /// Its bytes, out of the page cache.
     Cached(Block),
     /// Memory for it.
@@ -230,7 +235,7 @@ pub(crate) enum Begun {
 }
 
 /// The same error for each of those that it concerns.
-pub(crate) fn again(error: &io::Error) -> io::Error {
+pub(crate) fn clone_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno) => io::Error::from_raw_os_error(errno),
         None => io::Error::new(error.kind(), error.to_string()),

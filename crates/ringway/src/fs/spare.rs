@@ -1,10 +1,10 @@
 //! Reading into the spare capacity of a buffer, which is not initialised first.
 
 use super::File;
-use super::outcome::{invalid, spare_transfer};
+use super::op_result::{invalid, spare_transfer};
 use crate::align::check_memory;
 use crate::buffer::{SpareBuffer, spare_given_back};
-use crate::engine::{STEP, go_on, go_on_in_memory};
+use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory};
 use ringway_core::SpareCapacity;
 use ringway_core::op::{self, Position};
 use std::future::poll_fn;
@@ -75,7 +75,7 @@ impl File {
         }
         let len = spare.len();
         let read = op::read_spare(self.core(), spare, at);
-        spare_transfer(self.fly(if exact { read.exact() } else { read }, len).await)
+        spare_transfer(self.submit(if exact { read.exact() } else { read }, len).await)
     }
 
     /// Reads out of the page cache, up to the end of the file; `None`, and nothing read, when it is
@@ -86,13 +86,13 @@ impl File {
         }
         let mut read = 0;
         while !spare.is_empty() {
-            let step = spare.len().min(STEP);
+            let step = spare.len().min(COPY_STEP);
             // Before the read, so that a task that gives way does not hold what it has read.
-            poll_fn(|cx| go_on(cx, step)).await;
+            poll_fn(|cx| poll_proceed(cx, step)).await;
             let Some(more) =
                 self.core().read_spare_now(spare, step, offset.saturating_add(read as u64))
             else {
-                spare.take_back(read);
+                spare.truncate_by(read);
                 self.cache().miss();
                 return None;
             };
@@ -117,8 +117,8 @@ impl File {
             None => Err(invalid("an offset over i64::MAX")),
         };
         let Ok(block) = result else { return (result.map(|block| block.len()), spare) };
-        for step in block.chunks(STEP) {
-            poll_fn(|cx| go_on_in_memory(cx, step.len())).await;
+        for step in block.chunks(COPY_STEP) {
+            poll_fn(|cx| poll_proceed_in_memory(cx, step.len())).await;
             spare.append(step);
         }
         (Ok(block.len()), spare)

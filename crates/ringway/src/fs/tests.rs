@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const OLD: &[u8] = b"the old content";
 /// A number of pieces.
 const LEN: usize = 3 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An engine on each backend that this machine supports.
 fn engines(plan: Option<FaultPlan>) -> impl Iterator<Item = Engine> {
@@ -39,7 +39,7 @@ fn engines(plan: Option<FaultPlan>) -> impl Iterator<Item = Engine> {
 fn settle(engine: &Engine) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {
-        assert!(begun.elapsed() < PATIENCE, "something is in flight for ever");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "something is in flight for ever");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

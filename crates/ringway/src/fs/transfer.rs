@@ -1,10 +1,12 @@
 //! Reading into and writing from buffers that the caller gives.
 
 use super::File;
-use super::outcome::{invalid, nothing, number, transfer, vectored};
+use super::op_result::{invalid, nothing, number, transfer, vectored};
 use crate::align::{check_write, in_memory};
 use crate::buffer::{IoBuffer, given_back};
-use crate::engine::{Lane, OpFuture, Outcome, STEP, Turn, go_on, go_on_in_memory};
+use crate::engine::{
+    COPY_STEP, Lane, OpFuture, OpResult, Schedule, poll_proceed, poll_proceed_in_memory,
+};
 use ringway_core::op::{self, Position, Vectored};
 use ringway_core::{Buffer, Operation, Reason, SpareCapacity};
 use std::future::poll_fn;
@@ -122,7 +124,7 @@ impl File {
         }
         if self.is_direct() && len <= ONE_REQUEST && self.has_dsync() {
             let write = op::write_dsync(self.core(), buffer, at).exact();
-            let (result, back) = transfer(self.fly(write, len as usize).await);
+            let (result, back) = transfer(self.submit(write, len as usize).await);
             match result {
                 Err(error) if error.raw_os_error() == Some(EOPNOTSUPP) => self.set_no_dsync(),
                 result => return (whole(result, len, io::ErrorKind::WriteZero), back),
@@ -130,8 +132,8 @@ impl File {
             buffer = back;
         }
         let write = op::write(self.core(), buffer, at).exact();
-        let (write, sync) = match self.fly_synced(write, self.copied(len as usize)).await {
-            Ok(outcomes) => outcomes,
+        let (write, sync) = match self.submit_synced(write, self.copied(len as usize)).await {
+            Ok(results) => results,
             Err(forked) => return (Err(forked), Buffer::from(Vec::new())),
         };
         let (written, buffer) = transfer(write);
@@ -145,7 +147,7 @@ impl File {
         let records = Vectored::new(records);
         let len = records.len();
         let write = op::writev(self.core(), records, offset).exact();
-        let (write, sync) = self.fly_synced(write, 0).await?;
+        let (write, sync) = self.submit_synced(write, 0).await?;
         let written = number(write).map(|written| written as usize);
         whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))
     }
@@ -154,12 +156,16 @@ impl File {
     /// either.
     ///
     /// Errors: ECHILD in a forked child whose parent has begun it.
-    async fn fly_synced(&self, write: Operation, copied: usize) -> io::Result<(Outcome, Outcome)> {
+    async fn submit_synced(
+        &self,
+        write: Operation,
+        copied: usize,
+    ) -> io::Result<(OpResult, OpResult)> {
         let chain = vec![write, op::fdatasync(self.core())];
-        let flight =
-            OpFuture::new(&self.engine().inner, Turn::Now(Lane::Sync), chain).copies(copied);
-        let mut outcomes = flight.await.into_iter();
-        match (outcomes.next(), outcomes.next()) {
+        let future = OpFuture::new(&self.engine().inner, Schedule::Immediate(Lane::Sync), chain)
+            .copies(copied);
+        let mut results = future.await.into_iter();
+        match (results.next(), results.next()) {
             (Some(write), Some(sync)) => Ok((write, sync)),
             // A forked child has no results: its parent has.
             _ => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
@@ -224,19 +230,19 @@ impl File {
         operation: Operation,
         len: usize,
     ) -> (io::Result<usize>, Vec<B>) {
-        let (result, buffers) = vectored(self.fly(operation, len).await);
+        let (result, buffers) = vectored(self.submit(operation, len).await);
         (result, buffers.into_iter().map(given_back).collect())
     }
 
     /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is
     /// submitted.
-    pub(super) fn fly(&self, operation: Operation, len: usize) -> OpFuture<'_, Operation> {
-        OpFuture::new(&self.engine().inner, self.turn(), operation).copies(self.copied(len))
+    pub(super) fn submit(&self, operation: Operation, len: usize) -> OpFuture<'_, Operation> {
+        OpFuture::new(&self.engine().inner, self.schedule(), operation).copies(self.copied(len))
     }
 
     /// How many of `len` bytes may be copied while they are submitted: none of direct I/O.
     pub(super) fn copied(&self, len: usize) -> usize {
-        if self.is_direct() || !self.is_storage() { 0 } else { len.min(STEP) }
+        if self.is_direct() || !self.is_storage() { 0 } else { len.min(COPY_STEP) }
     }
 
     pub(super) async fn read_buffer(
@@ -256,7 +262,7 @@ impl File {
         }
         let len = buffer.len();
         let read = op::read(self.core(), buffer, at);
-        transfer(self.fly(if exact { read.exact() } else { read }, len).await)
+        transfer(self.submit(if exact { read.exact() } else { read }, len).await)
     }
 
     async fn write_buffer(
@@ -270,7 +276,7 @@ impl File {
         }
         let len = buffer.len();
         let write = op::write(self.core(), buffer, at);
-        transfer(self.fly(if exact { write.exact() } else { write }, len).await)
+        transfer(self.submit(if exact { write.exact() } else { write }, len).await)
     }
 
     /// Errors: InvalidInput for a direct write that is not aligned.
@@ -289,9 +295,9 @@ impl File {
         let tries = self.tries_cache();
         let bytes = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty())?;
         let mut read = 0;
-        for piece in bytes.chunks_mut(STEP) {
+        for piece in bytes.chunks_mut(COPY_STEP) {
             // Before the read, so that a task that gives way does not hold what it has read.
-            poll_fn(|cx| go_on(cx, piece.len())).await;
+            poll_fn(|cx| poll_proceed(cx, piece.len())).await;
             let Some(more) = self.core().read_now(piece, offset.saturating_add(read as u64)) else {
                 self.cache().miss();
                 return None;
@@ -305,7 +311,7 @@ impl File {
         Some(read)
     }
 
-    /// As [`read_cached`](Self::read_cached), at once: for at most [`STEP`] bytes, after [`go_on`].
+    /// As [`read_cached`](Self::read_cached), at once: for at most [`COPY_STEP`] bytes, after [`poll_proceed`].
     pub(super) fn read_cached_now(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
         let bytes =
             buffer.as_mut_slice().filter(|bytes| self.tries_cache() && !bytes.is_empty())?;
@@ -362,7 +368,7 @@ impl File {
 
     pub(super) fn tries_cache(&self) -> bool {
         let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
-        may && self.cache().is_worth_a_try()
+        may && self.cache().should_try()
     }
 
     /// Whether a direct read may go straight into the buffer.
@@ -374,15 +380,15 @@ impl File {
     async fn read_around(&self, mut buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
         let Some(bytes) = buffer.as_mut_slice() else {
             // The queue says what is wrong.
-            return transfer(self.fly(op::read(self.core(), buffer, offset), 0).await);
+            return transfer(self.submit(op::read(self.core(), buffer, offset), 0).await);
         };
         let result = match offset.checked_add(bytes.len() as u64) {
             Some(end) => self.read(offset..end).await,
             None => Err(invalid("an offset over i64::MAX")),
         };
         let Ok(block) = result else { return (result.map(|block| block.len()), buffer) };
-        for (to, from) in bytes.chunks_mut(STEP).zip(block.chunks(STEP)) {
-            poll_fn(|cx| go_on_in_memory(cx, from.len())).await;
+        for (to, from) in bytes.chunks_mut(COPY_STEP).zip(block.chunks(COPY_STEP)) {
+            poll_fn(|cx| poll_proceed_in_memory(cx, from.len())).await;
             to[..from.len()].copy_from_slice(from);
         }
         (Ok(block.len()), buffer)

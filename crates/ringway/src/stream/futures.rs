@@ -84,7 +84,7 @@ macro_rules! written {
             ) -> Poll<io::Result<u64>> {
                 let $this = self.get_mut();
                 let writer: &mut Writer = $writer;
-                writer.go_on_seeking(to)?;
+                writer.ensure_seek(to)?;
                 Writer::poll_seek(writer, cx)
             }
         }

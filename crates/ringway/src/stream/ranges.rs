@@ -5,13 +5,13 @@
 //! follow those of the one before without a pause. Each read in flight has a waker of its own,
 //! which notes its number: a poll looks only at those that have completed.
 
-use super::started::Started;
+use super::eager::Eager;
 use crate::Block;
 use crate::align::enclose;
-use crate::engine::{STEP, go_on, go_on_in_memory, without_giving_way};
+use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 use crate::fs::File;
-use crate::fs::pooled::{Begun, again};
-use crate::ranges::{Coalesce, Numbered, Shared, Window};
+use crate::fs::pooled::{PlannedStart, clone_error};
+use crate::ranges::{Coalesce, IndexedRange, PlanWindow, SharedRead};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -76,20 +76,20 @@ pub struct RangeStream<I> {
     coalesce: Coalesce,
     depth: usize,
     max_bytes: usize,
-    window: Option<Window>,
+    window: Option<PlanWindow>,
     /// The next read, where there was no memory left for it.
-    next: Option<Shared>,
+    next: Option<SharedRead>,
     /// Reads in flight, by number; the free numbers.
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Bytes of the reads in flight and of `answers`.
+    /// Bytes of the reads in flight and of `ready_items`.
     bytes: usize,
     /// To be yielded, and bytes of the reads that they are of.
-    answers: VecDeque<RangeRead>,
-    answered: usize,
+    ready_items: VecDeque<RangeRead>,
+    ready_bytes: usize,
     /// Numbers of reads that have completed, or may have.
     completed: VecDeque<usize>,
-    signals: Arc<Signals>,
+    completions: Arc<CompletionSet>,
 }
 
 /// What became of one range of a [`RangeStream`].
@@ -110,8 +110,8 @@ struct Slot {
 }
 
 struct InFlight {
-    block: Started<io::Result<Block>>,
-    shared: Shared,
+    block: Eager<io::Result<Block>>,
+    shared: SharedRead,
 }
 
 /// Nothing in it is pinned: reads in flight have boxes of their own, and the iterator is used
@@ -133,10 +133,10 @@ impl<I> RangeStream<I> {
             slots: Vec::new(),
             free: Vec::new(),
             bytes: 0,
-            answers: VecDeque::new(),
-            answered: 0,
+            ready_items: VecDeque::new(),
+            ready_bytes: 0,
             completed: VecDeque::new(),
-            signals: Arc::default(),
+            completions: Arc::default(),
         }
     }
 
@@ -169,19 +169,19 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
     }
 
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<RangeRead>> {
-        self.signals.stop_waiting();
+        self.completions.stop_waiting();
         loop {
             ready!(self.begin_reads(cx));
-            if !self.answers.is_empty() {
+            if !self.ready_items.is_empty() {
                 // Ranges that need no read may come without an end.
-                ready!(go_on_in_memory(cx, 0));
+                ready!(poll_proceed_in_memory(cx, 0));
             }
-            if let Some(answer) = self.answers.pop_front() {
-                return Poll::Ready(Some(answer));
+            if let Some(item) = self.ready_items.pop_front() {
+                return Poll::Ready(Some(item));
             }
             if let Some(number) = self.next_completed() {
                 self.end_read(number);
-                if self.slots[number].read.is_some() && self.signals.has(number) {
+                if self.slots[number].read.is_some() && self.completions.has(number) {
                     // Perhaps by itself, to give way to other tasks: it is polled again when they
                     // have run.
                     cx.waker().wake_by_ref();
@@ -192,8 +192,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             if self.free.len() == self.slots.len() {
                 return Poll::Ready(None);
             }
-            self.signals.wait(cx.waker());
-            if !self.signals.is_any() {
+            self.completions.wait(cx.waker());
+            if !self.completions.is_any() {
                 return Poll::Pending;
             }
         }
@@ -202,8 +202,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
     /// Begins reads while there is room for them and nothing to be yielded. Pending when the task
     /// has to give way first, and is woken.
     fn begin_reads(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.answers.is_empty() {
-            self.bytes -= std::mem::take(&mut self.answered);
+        while self.ready_items.is_empty() {
+            self.bytes -= std::mem::take(&mut self.ready_bytes);
             if self.slots.len() - self.free.len() == self.depth {
                 break;
             }
@@ -214,8 +214,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
                 self.next = Some(shared);
                 break;
             }
-            let copied = if self.file.is_direct() { 0 } else { len.min(STEP) };
-            if go_on(cx, copied).is_pending() {
+            let copied = if self.file.is_direct() { 0 } else { len.min(COPY_STEP) };
+            if poll_proceed(cx, copied).is_pending() {
                 self.next = Some(shared);
                 return Poll::Pending;
             }
@@ -225,15 +225,15 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         Poll::Ready(())
     }
 
-    fn begin_read(&mut self, shared: Shared) {
+    fn begin_read(&mut self, shared: SharedRead) {
         let offset = shared.read.start;
         let buffer = match self.file.begin_planned(&shared.read) {
-            Ok(Begun::Missed(buffer)) => buffer,
-            Ok(Begun::Cached(block)) => return self.answer(shared, Ok(block)),
-            Err(error) => return self.answer(shared, Err(error)),
+            Ok(PlannedStart::Missed(buffer)) => buffer,
+            Ok(PlannedStart::Cached(block)) => return self.push_ready(shared, Ok(block)),
+            Err(error) => return self.push_ready(shared, Err(error)),
         };
         let number = self.free.pop().unwrap_or_else(|| {
-            let waker = Signals::waker(&self.signals, self.slots.len());
+            let waker = CompletionSet::waker(&self.completions, self.slots.len());
             self.slots.push(Slot { waker, read: None });
             self.slots.len() - 1
         });
@@ -241,9 +241,9 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         let future = self.file.clone().end_planned(buffer, offset);
         let mut cx = Context::from_waker(&slot.waker);
         // The task has just given way; only a long read copies more than it was asked for.
-        let block = match shared.read.len() <= STEP {
-            true => without_giving_way(|| Started::new(future, &mut cx)),
-            false => Started::new(future, &mut cx),
+        let block = match shared.read.len() <= COPY_STEP {
+            true => without_yielding(|| Eager::new(future, &mut cx)),
+            false => Eager::new(future, &mut cx),
         };
         if block.is_over() {
             self.completed.push_back(number);
@@ -251,7 +251,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         slot.read = Some(InFlight { block, shared });
     }
 
-    /// Looks whether a read has completed, and if it has, notes what its ranges are answered.
+    /// Looks whether a read has completed, and if it has, notes what its ranges are ready_bytes.
     fn end_read(&mut self, number: usize) {
         let slot = &mut self.slots[number];
         let Some(read) = &mut slot.read else { return };
@@ -259,28 +259,30 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             && let Some(InFlight { shared, .. }) = slot.read.take()
         {
             self.free.push(number);
-            self.answer(shared, result);
+            self.push_ready(shared, result);
         }
     }
 
-    fn answer(&mut self, shared: Shared, result: io::Result<Block>) {
-        self.answered += shared.read.len();
-        let answers = shared.parts.into_iter().map(|(Numbered { index, range }, part)| {
-            let result =
-                result.as_ref().map(|block| block.slice(part.within(block.len()))).map_err(again);
+    fn push_ready(&mut self, shared: SharedRead, result: io::Result<Block>) {
+        self.ready_bytes += shared.read.len();
+        let items = shared.parts.into_iter().map(|(IndexedRange { index, range }, part)| {
+            let result = result
+                .as_ref()
+                .map(|block| block.slice(part.within(block.len())))
+                .map_err(clone_error);
             RangeRead { index, range, result }
         });
-        self.answers.extend(answers);
+        self.ready_items.extend(items);
     }
 
-    /// The next read to make. Ranges that need none are answered on the way.
-    fn plan_read(&mut self) -> Option<Shared> {
+    /// The next read to make. Ranges that need none are ready_bytes on the way.
+    fn plan_read(&mut self) -> Option<SharedRead> {
         loop {
-            if let Some(shared) = self.window.as_mut().and_then(Window::next_read) {
+            if let Some(shared) = self.window.as_mut().and_then(PlanWindow::next_read) {
                 return Some(shared);
             }
             self.window = None;
-            if self.has_ended || !self.answers.is_empty() {
+            if self.has_ended || !self.ready_items.is_empty() {
                 return None;
             }
             self.plan_window();
@@ -299,15 +301,15 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             self.index += 1;
             let result = match enclose(&range, align) {
                 Ok(_) if !range.is_empty() => {
-                    ranges.push(Numbered { index, range });
+                    ranges.push(IndexedRange { index, range });
                     continue;
                 }
                 Ok(_) => Ok(Block::default()),
                 Err(why) => Err(why.into()),
             };
-            self.answers.push_back(RangeRead { index, range, result });
+            self.ready_items.push_back(RangeRead { index, range, result });
         }
-        match Window::new(ranges, &self.coalesce, align) {
+        match PlanWindow::new(ranges, &self.coalesce, align) {
             Ok(window) => self.window = Some(window),
             Err(why) => unreachable!("each range was looked at: {why}"),
         }
@@ -318,8 +320,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         if self.completed.is_empty() {
             // In a forked child nothing completes, and reads that are the parent's say so when they
             // are looked at.
-            if self.file.engine().inner.is_here() {
-                self.signals.take(&mut self.completed);
+            if self.file.engine().inner.is_current() {
+                self.completions.take(&mut self.completed);
             } else {
                 self.completed.extend(
                     (0..self.slots.len()).filter(|number| self.slots[*number].read.is_some()),
@@ -332,7 +334,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
 
 /// Which reads have completed, and the task that waits for one.
 #[derive(Default)]
-struct Signals {
+struct CompletionSet {
     /// A bit for each read.
     completed: [AtomicU64; DEEPEST / 64],
     /// There is a waker to be woken. Set after the waker is there; who unsets it takes the waker.
@@ -341,21 +343,21 @@ struct Signals {
 }
 
 /// The waker of one read.
-struct Signal {
+struct ReadWaker {
     number: usize,
-    signals: Arc<Signals>,
+    completions: Arc<CompletionSet>,
 }
 
-impl Wake for Signal {
+impl Wake for ReadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.signals.completed[self.number / 64]
+        self.completions.completed[self.number / 64]
             .fetch_or(1 << (self.number % 64), Ordering::SeqCst);
-        if self.signals.is_waiting.swap(false, Ordering::SeqCst) {
-            let waker = self.signals.waker_of_task().take();
+        if self.completions.is_waiting.swap(false, Ordering::SeqCst) {
+            let waker = self.completions.waker_of_task().take();
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -363,9 +365,9 @@ impl Wake for Signal {
     }
 }
 
-impl Signals {
+impl CompletionSet {
     fn waker(this: &Arc<Self>, number: usize) -> Waker {
-        Arc::new(Signal { number, signals: Arc::clone(this) }).into()
+        Arc::new(ReadWaker { number, completions: Arc::clone(this) }).into()
     }
 
     /// Has the next signal wake this waker. Whether there is one already is to be asked after that.

@@ -1,11 +1,11 @@
 //! Reading a file from one end to the other.
 
-use super::ahead::Ahead;
-use super::started::Started;
+use super::eager::Eager;
+use super::read_ahead::ReadAhead;
 use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, checked, chunk_for, end_of_chunk, has_offsets};
 use crate::Block;
 use crate::align::LARGEST_OFFSET;
-use crate::engine::{STEP, go_on, go_on_in_memory};
+use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory};
 use crate::fs::File;
 use std::fmt;
 use std::future::poll_fn;
@@ -51,7 +51,7 @@ use std::task::{Context, Poll, ready};
 /// # Ok(()) }
 /// ```
 ///
-/// **Reading ahead.** When a chunk has to come from the device, those behind it are asked for as
+/// **Reading read_ahead.** When a chunk has to come from the device, those behind it are asked for as
 /// well, as many as [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives.
 /// What is in the page cache is not read ahead, but copied when it is asked for; a task that reads
 /// such a file gives way to others every 256 KiB. No more than a chunk times (`read_ahead` + 1) of
@@ -74,20 +74,20 @@ pub struct Reader {
     chunk: usize,
     depth: usize,
     /// Offset of the next byte to be handed out: in `current`, or right behind it.
-    at: u64,
+    position: u64,
     /// Offset of the first byte that is not to be handed out.
     end: u64,
     current: Block,
     /// Offset of the first byte of `current`.
-    current_at: u64,
-    ahead: Ahead,
+    current_start: u64,
+    read_ahead: ReadAhead,
     seek: Option<Seek>,
 }
 
 /// A seek that waits for the length of the file.
 struct Seek {
     to: SeekFrom,
-    len: Started<io::Result<u64>>,
+    len: Eager<io::Result<u64>>,
 }
 
 impl File {
@@ -97,11 +97,11 @@ impl File {
             file: self.clone(),
             chunk: CHUNK,
             depth: DEPTH,
-            at: 0,
+            position: 0,
             end: LARGEST_OFFSET,
             current: Block::default(),
-            current_at: 0,
-            ahead: Ahead::default(),
+            current_start: 0,
+            read_ahead: ReadAhead::default(),
             seek: None,
         }
     }
@@ -146,7 +146,7 @@ impl Reader {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => LARGEST_OFFSET,
         };
-        self.ahead.clear();
+        self.read_ahead.clear();
         self.end = end.min(LARGEST_OFFSET);
         self.current = Block::default();
         self.seek_to(start);
@@ -177,17 +177,17 @@ impl Reader {
     /// to read.
     pub fn seek_to(&mut self, offset: u64) {
         self.seek = None;
-        let held = self.current_at..self.current_at + self.current.len() as u64;
-        self.at = offset;
+        let held = self.current_start..self.current_start + self.current.len() as u64;
+        self.position = offset;
         if !held.contains(&offset) {
-            self.let_go();
-            self.ahead.skip_to(offset);
+            self.release_current();
+            self.read_ahead.skip_to(offset);
         }
     }
 
     /// Offset in the file of the next byte to be handed out.
     pub fn position(&self) -> u64 {
-        self.at
+        self.position
     }
 
     /// The file that is read.
@@ -212,7 +212,7 @@ impl Reader {
         let block = self.current.slice(self.current.len() - left..);
         self.consume(left);
         // It is the caller's now, and to be used again when the caller lets go of it.
-        self.let_go();
+        self.release_current();
         Poll::Ready(Ok(Some(block)))
     }
 
@@ -227,7 +227,7 @@ impl Reader {
 
     /// So many bytes of what is left have been used.
     pub(super) fn consume(&mut self, bytes: usize) {
-        self.at += bytes.min(self.left().len()) as u64;
+        self.position += bytes.min(self.left().len()) as u64;
     }
 
     /// Copies what comes next into `bytes`, as much as there is at hand; how many bytes that was, 0
@@ -253,10 +253,10 @@ impl Reader {
         cx: &mut Context<'_>,
         room: usize,
     ) -> Poll<io::Result<&[u8]>> {
-        let len = ready!(self.poll_fill(cx))?.len().min(room).min(STEP);
+        let len = ready!(self.poll_fill(cx))?.len().min(room).min(COPY_STEP);
         if len > 0 {
             // Not at the end, which would be looked for again.
-            ready!(go_on_in_memory(cx, len));
+            ready!(poll_proceed_in_memory(cx, len));
         }
         Poll::Ready(Ok(&self.left()[..len]))
     }
@@ -266,12 +266,12 @@ impl Reader {
         match to {
             SeekFrom::Start(offset) => self.seek_to(checked(Some(offset))?),
             SeekFrom::Current(distance) => {
-                self.seek_to(checked(self.at.checked_add_signed(distance))?)
+                self.seek_to(checked(self.position.checked_add_signed(distance))?)
             }
             SeekFrom::End(_) => {
                 let file = self.file.clone();
                 let len = async move { Ok(file.metadata().await?.len()) };
-                self.seek = Some(Seek { to, len: Started::early(len) });
+                self.seek = Some(Seek { to, len: Eager::early(len) });
             }
         }
         Ok(())
@@ -286,7 +286,7 @@ impl Reader {
                 self.seek_to(checked(len?.min(self.end).checked_add_signed(distance))?);
             }
         }
-        Poll::Ready(Ok(self.at))
+        Poll::Ready(Ok(self.position))
     }
 
     /// The seek that has been begun and is not over.
@@ -296,45 +296,45 @@ impl Reader {
     }
 
     fn left(&self) -> &[u8] {
-        &self.current[(self.at - self.current_at) as usize..]
+        &self.current[(self.position - self.current_start) as usize..]
     }
 
     /// Gives the current chunk's memory back, of which nothing is left to be used.
-    fn let_go(&mut self) {
+    fn release_current(&mut self) {
         self.current = Block::default();
-        self.current_at = self.at;
+        self.current_start = self.position;
     }
 
     /// Makes the next chunk the current one, or none at the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Before the next is read, which then has the same memory, still in the processor's cache.
-        self.let_go();
-        while self.at < self.end {
-            if self.ahead.is_empty() {
+        self.release_current();
+        while self.position < self.end {
+            if self.read_ahead.is_empty() {
                 has_offsets(&self.file)?;
-                ready!(go_on(cx, 0));
-                self.ahead.begin(&self.file, self.at..self.chunk_end(self.at), cx);
+                ready!(poll_proceed(cx, 0));
+                self.read_ahead.begin(&self.file, self.position..self.chunk_end(self.position), cx);
             }
-            let Poll::Ready(came) = self.ahead.poll_first(cx) else {
+            let Poll::Ready(read) = self.read_ahead.poll_first(cx) else {
                 self.read_ahead_more(None);
                 return Poll::Pending;
             };
-            let block = came.result.inspect_err(|_| self.ahead.clear())?;
-            let came_to = came.range.start + block.len() as u64;
-            if came_to < came.range.end {
+            let block = read.result.inspect_err(|_| self.read_ahead.clear())?;
+            let read_end = read.range.start + block.len() as u64;
+            if read_end < read.range.end {
                 // Anything behind is of a file that has grown meanwhile, and would leave a gap.
-                self.ahead.clear();
-            } else if !came.at_once {
-                self.read_ahead_more(Some(came.range.end));
+                self.read_ahead.clear();
+            } else if !read.at_once {
+                self.read_ahead_more(Some(read.range.end));
             }
-            if self.at < came_to {
-                (self.current, self.current_at) = (block, came.range.start);
+            if self.position < read_end {
+                (self.current, self.current_start) = (block, read.range.start);
                 break;
             }
-            if !came.early {
+            if !read.early {
                 break; // The end.
             }
-            // It was the end when it was read ahead. Whoever has written to the file since is to
+            // It was the end when it was read read_ahead. Whoever has written to the file since is to
             // see that.
         }
         Poll::Ready(Ok(()))
@@ -343,13 +343,16 @@ impl Reader {
     /// Begins reads behind those on their way (or else behind the one that has come, to its `end`),
     /// up to as many as there may be, or until one is in the page cache already.
     fn read_ahead_more(&mut self, end: Option<u64>) {
-        let Some(mut start) = self.ahead.end().or(end) else { return };
-        while start < self.end && self.ahead.len() < self.depth && !self.ahead.has_caught_up() {
+        let Some(mut start) = self.read_ahead.end().or(end) else { return };
+        while start < self.end
+            && self.read_ahead.len() < self.depth
+            && !self.read_ahead.has_caught_up()
+        {
             let end = self.chunk_end(start);
             if self.file.is_cached(&(start..end)) {
                 return;
             }
-            self.ahead.begin_early(&self.file, start..end);
+            self.read_ahead.begin_early(&self.file, start..end);
             start = end;
         }
     }
@@ -366,9 +369,9 @@ impl Reader {
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
-            .field("position", &self.at)
+            .field("position", &self.position)
             .field("at_hand", &self.left().len())
-            .field("on_their_way", &self.ahead.len())
+            .field("on_their_way", &self.read_ahead.len())
             .finish_non_exhaustive()
     }
 }

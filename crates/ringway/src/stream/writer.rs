@@ -1,12 +1,12 @@
 //! Writing a file from one end to the other.
 
-use super::behind::Behind;
-use super::started::Started;
+use super::eager::Eager;
+use super::write_behind::WriteBehind;
 use super::{
     CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, checked, chunk_for, end_of_chunk, has_offsets,
 };
 use crate::align::{LARGEST_OFFSET, in_memory};
-use crate::engine::{STEP, go_on_in_memory};
+use crate::engine::{COPY_STEP, poll_proceed_in_memory};
 use crate::fs::File;
 use crate::pool::Pool;
 use ringway_core::Buffer;
@@ -63,11 +63,11 @@ pub struct Writer {
     chunk: usize,
     depth: usize,
     start: u64,
-    filling: Option<Filling>,
-    behind: Behind,
+    current: Option<Chunk>,
+    write_behind: WriteBehind,
     seek: Option<Seek>,
     /// The file is one that can be written like this.
-    fit: bool,
+    file_checked: bool,
     /// Dropping it with bytes not written is what its owner means.
     silent: bool,
 }
@@ -76,7 +76,7 @@ pub struct Writer {
 struct Seek {
     target: Target,
     /// The length of the file, which is asked for once all has been written.
-    len: Option<Started<io::Result<u64>>>,
+    len: Option<Eager<io::Result<u64>>>,
 }
 
 /// Where a seek goes.
@@ -87,7 +87,7 @@ enum Target {
 }
 
 /// A chunk that bytes are collected in.
-struct Filling {
+struct Chunk {
     start: u64,
     buffer: Buffer,
     filled: usize,
@@ -102,10 +102,10 @@ impl File {
             chunk: CHUNK,
             depth: DEPTH,
             start: 0,
-            filling: None,
-            behind: Behind::new(self.clone(), 0),
+            current: None,
+            write_behind: WriteBehind::new(self.clone(), 0),
             seek: None,
-            fit: false,
+            file_checked: false,
             silent: false,
         }
     }
@@ -138,7 +138,7 @@ impl Writer {
             "`at` is for a writer that has not been written to"
         );
         self.start = offset;
-        self.behind = Behind::new(self.file.clone(), offset);
+        self.write_behind = WriteBehind::new(self.file.clone(), offset);
         self
     }
 
@@ -178,7 +178,7 @@ impl Writer {
 
     /// Writes what was taken in, as [`flush`](Self::flush) does, and goes on at another place of
     /// the file; the new [`position`](Self::position). Beyond the end of the file the gap reads as
-    /// zeroes once it is written behind.
+    /// zeroes once it is written write_behind.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -230,16 +230,16 @@ impl Writer {
 
     /// Offset in the file of the next byte to be taken in.
     pub fn position(&self) -> u64 {
-        match &self.filling {
-            Some(filling) => filling.start + filling.filled as u64,
-            None => self.behind.end(),
+        match &self.current {
+            Some(current) => current.start + current.filled as u64,
+            None => self.write_behind.end(),
         }
     }
 
     /// How many bytes, counted from where it began or last went on by a [`seek`](Self::seek), are
     /// known to have been written without a gap.
     pub fn written(&self) -> u64 {
-        self.behind.done() - self.start
+        self.write_behind.written() - self.start
     }
 
     /// The file that is written.
@@ -269,28 +269,28 @@ impl Writer {
             return Poll::Ready(Ok(0));
         }
         ready!(self.poll_seek(cx))?;
-        if self.filling.as_ref().is_some_and(Filling::is_full) {
-            ready!(self.poll_hand_over(cx))?;
+        if self.current.as_ref().is_some_and(Chunk::is_full) {
+            ready!(self.poll_submit(cx))?;
         }
-        let bytes = &bytes[..bytes.len().min(STEP)];
-        ready!(go_on_in_memory(cx, bytes.len()));
-        let filling = match &mut self.filling {
-            Some(filling) => filling,
+        let bytes = &bytes[..bytes.len().min(COPY_STEP)];
+        ready!(poll_proceed_in_memory(cx, bytes.len()));
+        let current = match &mut self.current {
+            Some(current) => current,
             None => {
                 self.check_file()?;
-                let start = self.behind.end();
+                let start = self.write_behind.end();
                 self.check_offset(start)?;
                 let buffer = self.buffer_at(start)?;
-                self.filling.insert(Filling { start, buffer, filled: 0 })
+                self.current.insert(Chunk { start, buffer, filled: 0 })
             }
         };
-        let taken = filling.take_in(bytes);
-        if filling.is_full() {
+        let taken = current.append(bytes);
+        if current.is_full() {
             // It goes at once if it may. This call has taken bytes in: whatever error there is, the
             // next one meets it.
-            self.behind.settle(cx);
-            if !self.behind.has_failed() && self.behind.len() <= self.others() {
-                let _ = self.hand_over();
+            self.write_behind.reap(cx);
+            if !self.write_behind.has_failed() && self.write_behind.len() <= self.max_others() {
+                let _ = self.submit();
             }
         }
         Poll::Ready(Ok(taken))
@@ -308,8 +308,8 @@ impl Writer {
         let mut was_whole = taken == first.len();
         // The rest only into a chunk that has room: no error can come then, which would be lost.
         for part in parts {
-            let has_room = self.filling.as_ref().is_some_and(|filling| !filling.is_full());
-            if !was_whole || !has_room || taken >= STEP {
+            let has_room = self.current.as_ref().is_some_and(|current| !current.is_full());
+            if !was_whole || !has_room || taken >= COPY_STEP {
                 break;
             }
             let Poll::Ready(Ok(more)) = self.poll_write(cx, part) else { break };
@@ -328,7 +328,7 @@ impl Writer {
 
     /// Begins a seek, unless it is on its way.
     #[cfg(feature = "futures")]
-    pub(super) fn go_on_seeking(&mut self, to: SeekFrom) -> io::Result<()> {
+    pub(super) fn ensure_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         let target = self.target(to)?;
         if self.seek.as_ref().is_none_or(|seek| seek.target != target) {
             self.seek = Some(Seek { target, len: None });
@@ -359,14 +359,14 @@ impl Writer {
                 Target::FromEnd(distance) => {
                     let len = seek.len.get_or_insert_with(|| {
                         let file = self.file.clone();
-                        Started::early(async move { Ok(file.metadata().await?.len()) })
+                        Eager::early(async move { Ok(file.metadata().await?.len()) })
                     });
                     let len = ready!(len.poll(cx));
                     len.and_then(|len| self.checked_target(len.checked_add_signed(distance)))
                 }
             };
             self.seek = None;
-            self.go_on_at(target?);
+            self.restart_at(target?);
         }
         Poll::Ready(Ok(self.position()))
     }
@@ -381,61 +381,64 @@ impl Writer {
     }
 
     /// Goes on at this offset; all that was taken in has been written.
-    fn go_on_at(&mut self, offset: u64) {
+    fn restart_at(&mut self, offset: u64) {
         if offset != self.position() {
-            self.filling = None;
+            self.current = None;
             self.start = offset;
-            self.behind = Behind::new(self.file.clone(), offset);
+            self.write_behind = WriteBehind::new(self.file.clone(), offset);
         }
     }
 
     /// Waits until all that was taken in has been written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.position() > self.behind.end() {
-            ready!(self.poll_hand_over(cx))?;
+        if self.position() > self.write_behind.end() {
+            ready!(self.poll_submit(cx))?;
         }
-        self.behind.poll_room(cx, 0)
+        self.write_behind.poll_at_most(cx, 0)
     }
 
     /// Begins to write what was collected, as soon as there may be another write.
-    fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.behind.poll_room(cx, self.others()))?;
-        Poll::Ready(self.hand_over())
+    fn poll_submit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_behind.poll_at_most(cx, self.max_others()))?;
+        Poll::Ready(self.submit())
     }
 
     /// How many writes there may be besides one that begins.
-    fn others(&self) -> usize {
-        if self.behind.cuts() { 0 } else { self.depth - 1 }
+    fn max_others(&self) -> usize {
+        if self.write_behind.truncates() { 0 } else { self.depth - 1 }
     }
 
     /// Begins to write what was collected.
-    fn hand_over(&mut self) -> io::Result<()> {
-        let Some(full) = &self.filling else { return Ok(()) };
+    fn submit(&mut self) -> io::Result<()> {
+        let Some(full) = &self.current else { return Ok(()) };
         let (start, whole) = (full.start, full.filled - full.filled % self.block());
         let rest = if whole < full.filled { Some(self.split(full, whole)?) } else { None };
-        if let Some(full) = self.filling.take()
+        if let Some(full) = self.current.take()
             && whole > 0
         {
-            self.behind.begin(start, full.buffer.slice(..whole));
+            self.write_behind.begin(start, full.buffer.slice(..whole));
         }
         if let Some((begun, padded)) = rest {
-            self.behind.begin_cut(begun.start, padded, begun.start + begun.filled as u64);
-            self.filling = Some(begun);
+            self.write_behind.begin_truncating(
+                begun.start,
+                padded,
+                begun.start + begun.filled as u64,
+            );
+            self.current = Some(begun);
         }
         Ok(())
     }
 
     /// What lies behind the whole blocks: once to be gone on with, and once as a block with zeroes,
     /// to be written now.
-    fn split(&self, full: &Filling, whole: usize) -> io::Result<(Filling, Buffer)> {
+    fn split(&self, full: &Chunk, whole: usize) -> io::Result<(Chunk, Buffer)> {
         let (start, rest) =
             (full.start + whole as u64, &full.buffer.as_slice()[whole..full.filled]);
-        let mut begun = Filling { start, buffer: self.buffer_at(start)?, filled: 0 };
-        begun.take_in(rest);
-        let mut padded =
-            Filling { start, buffer: self.pool().take(self.block(), true)?, filled: 0 };
-        padded.take_in(rest);
-        padded.take_in(&vec![0; self.block() - rest.len()]);
+        let mut begun = Chunk { start, buffer: self.buffer_at(start)?, filled: 0 };
+        begun.append(rest);
+        let mut padded = Chunk { start, buffer: self.pool().get(self.block(), true)?, filled: 0 };
+        padded.append(rest);
+        padded.append(&vec![0; self.block() - rest.len()]);
         Ok((begun, padded.buffer))
     }
 
@@ -451,13 +454,13 @@ impl Writer {
     /// An empty buffer for the chunk that begins at this offset.
     fn buffer_at(&self, start: u64) -> io::Result<Buffer> {
         let end = end_of_chunk(start, chunk_for(&self.file, self.chunk));
-        self.pool().take(in_memory(end - start), self.file.is_direct())
+        self.pool().get(in_memory(end - start), self.file.is_direct())
     }
 
     /// Whether the file can be written at offsets.
     fn check_file(&mut self) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        if self.fit {
+        if self.file_checked {
             return Ok(());
         }
         has_offsets(&self.file)?;
@@ -466,7 +469,7 @@ impl Writer {
                 "writer: the file was opened for appending; open it for writing, and begin at its length",
             );
         }
-        self.fit = true;
+        self.file_checked = true;
         Ok(())
     }
 
@@ -486,11 +489,11 @@ impl Writer {
 
     /// Bytes that were taken in and are not known to be written.
     fn unwritten(&self) -> u64 {
-        self.position() - self.behind.done()
+        self.position() - self.write_behind.written()
     }
 }
 
-impl Filling {
+impl Chunk {
     fn is_full(&self) -> bool {
         self.filled == self.buffer.len()
     }
@@ -503,7 +506,7 @@ impl Filling {
     }
 
     /// As many as there is room for.
-    fn take_in(&mut self, bytes: &[u8]) -> usize {
+    fn append(&mut self, bytes: &[u8]) -> usize {
         let filled = self.filled;
         let room = &mut self.bytes()[filled..];
         let len = bytes.len().min(room.len());
@@ -516,7 +519,11 @@ impl Filling {
 impl Drop for Writer {
     fn drop(&mut self) {
         let unwritten = self.unwritten();
-        if unwritten == 0 || self.silent || self.behind.is_told() || std::thread::panicking() {
+        if unwritten == 0
+            || self.silent
+            || self.write_behind.error_reported()
+            || std::thread::panicking()
+        {
             return;
         }
         // Not a panic: dropping is also how a task is cancelled.
@@ -538,7 +545,7 @@ impl fmt::Debug for Writer {
         f.debug_struct("Writer")
             .field("position", &self.position())
             .field("written", &self.written())
-            .field("on_their_way", &self.behind.len())
+            .field("on_their_way", &self.write_behind.len())
             .finish_non_exhaustive()
     }
 }
