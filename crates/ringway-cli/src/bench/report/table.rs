@@ -160,7 +160,7 @@ fn figure_columns(rows: &[Row]) -> Vec<Column> {
         });
     }
     add("calls/op", &|row| row.whole(|f| per_op(f, f.run.system_calls)));
-    add("switches/op", &|row| row.whole(|f| per_op(f, f.run.usage.context_switches())));
+    add("ctx/op", &|row| row.whole(|f| per_op(f, f.run.usage.context_switches())));
     add("SQPOLL", &|row| row.whole(|f| some(f.run.usage.sqpoll)));
     add("io-wq", &|row| row.whole(|f| some(f.run.usage.io_wq)));
     add("workers", &|row| {
