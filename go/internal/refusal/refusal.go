@@ -123,7 +123,8 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 	case syscall.EINVAL:
 		switch {
 		case feature == Uring:
-			return "the kernel rejected the parameters or a read: io_uring is incomplete here",
+			return "the kernel rejected the parameters or a read: " +
+					"io_uring is too old or incomplete",
 				"use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend"
 		case feature == DirectIO:
 			return "this file system does not support direct I/O",
