@@ -382,7 +382,7 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 
 // With SQPOLL, Submit waits until a full queue has space.
 func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
-	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: 1})
+	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: time.Millisecond})
 	if !slices.Contains(r.SetupFlags(), "SQPOLL") {
 		skip(t, r.Refusals())
 	}

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"syscall"
 	"time"
@@ -155,17 +154,10 @@ func (d *fileDoor) open(r *caseRun) error {
 		o.Threads = int(caseNumber(n))
 	}
 	if plan := r.options["faults"]; plan != "" {
-		f := &faulty{random: rand.New(rand.NewPCG(uint64(len(plan)), 7))}
 		o.Rings = 1
-		o.wrap = func(q queue) queue {
-			f.queue = q
-			return f
-		}
-		defer func() {
-			if d.engine != nil && len(d.engine.shards) > 0 {
-				f.shard = d.engine.shards[0]
-			}
-		}()
+		var err error
+		d.engine, _, err = faultyEngine(o, frequentFaults, uint64(len(plan)))
+		return err
 	}
 	var err error
 	d.engine, err = New(o)

@@ -132,7 +132,7 @@ func (m *fileModel) endAll() {
 	for len(m.running) > 0 {
 		m.end(0)
 	}
-	deadline := time.Now().Add(never)
+	deadline := time.Now().Add(tooLong)
 	for _, f := range m.files {
 		for f.refs.count.Load()&math.MaxInt64 != 0 {
 			if time.Now().After(deadline) {

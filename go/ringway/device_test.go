@@ -124,7 +124,7 @@ func TestFrozen(t *testing.T) {
 				defer thaw()
 				reason := errors.New("enough")
 				memory := alignedSlice(2*pageSize, pageSize)
-				for what, do := range contextual(f, memory) {
+				for what, do := range contextMethods(f, memory) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
 					returns(t, what, func() {

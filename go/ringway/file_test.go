@@ -437,8 +437,8 @@ func TestContexts(t *testing.T) {
 		cancel(reason)
 		p := make([]byte, 4096)
 		for i, err := range []error{
-			second(f.ReadAtContext(gone, p, 0)), second(f.WriteAtContext(gone, p, 0)), f.SyncContext(gone),
-			second(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
+			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p, 0)), f.SyncContext(gone),
+			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
 		} {
 			if !errors.Is(err, reason) {
 				t.Errorf("%d: %v", i, err)
@@ -483,8 +483,6 @@ func TestReadBufBeyondTheFile(t *testing.T) {
 		}
 	})
 }
-
-func second[T any](_ T, err error) error { return err }
 
 func TestCopies(t *testing.T) {
 	content := bytesOf(1<<20 + 100)

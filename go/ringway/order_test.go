@@ -2,8 +2,6 @@
 
 package ringway
 
-// What the system call does in order stays in order: appends, writes at the file's position, and writes that make it longer.
-
 import (
 	"bytes"
 	"encoding/binary"
@@ -22,38 +20,7 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-// numbered is n blocks, each with its number and its writer's.
-func numbered(writer, round, blocks int) []byte {
-	p := alignedSlice(blocks*pageSize, pageSize)
-	for i := range blocks {
-		for _, at := range []int{0, pageSize - 12} {
-			b := p[i*pageSize+at:]
-			binary.LittleEndian.PutUint32(b, uint32(writer))
-			binary.LittleEndian.PutUint32(b[4:], uint32(round))
-			binary.LittleEndian.PutUint32(b[8:], uint32(i))
-		}
-	}
-	return p
-}
-
-func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{0, syscall.O_DIRECT} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e, err := New(Options{Backend: backend, AlwaysRing: true})
-				if err != nil {
-					skip.Test(t, err)
-				}
-				defer func() {
-					if err := e.Close(); err != nil {
-						t.Error(err)
-					}
-				}()
-				test(t, e, direct)
-			})
-		}
-	}
-}
+// The order of effects: appends, writes at the current position, and writes that extend the file.
 
 // Many append batches to one file, by one File and by several: the records of each batch follow one another, in their order.
 func TestAppendBatch(t *testing.T) {
@@ -227,23 +194,19 @@ func TestOrderedWrites(t *testing.T) {
 				f.directLimits()
 				f.limits.largest = 64 << 10
 				now, most := 0, 0
-				s.mu.Lock()
-				s.pushed = func(r *request) bool {
+				s.onPush(func(r *request) bool {
 					if r.opcode == opWrite || r.opcode == opWritev {
 						now++
 						most = max(most, now)
 					}
 					return false
-				}
-				s.mu.Unlock()
-				s.mu.Lock()
-				s.answer = func(r *request) bool {
+				})
+				s.onResult(func(r *request) bool {
 					if r.opcode == opWrite || r.opcode == opWritev {
 						now--
 					}
 					return false
-				}
-				s.mu.Unlock()
+				})
 				content := numbered(1, 2, 1024)
 				if n, err := c.write(f, content); n != len(content) || err != nil {
 					t.Fatal(n, err)
@@ -304,20 +267,18 @@ func TestWriteFailsHalfWay(t *testing.T) {
 			f := openIn(t, e, before, os.O_RDWR|syscall.O_DIRECT)
 			f.directLimits()
 			f.limits.largest = 64 << 10
-			s.mu.Lock()
-			s.pushed = func(r *request) bool {
+			s.onPush(func(r *request) bool {
 				switch {
 				case r.opcode != opWrite:
 				case r.off == hole:
 					r.result = -int32(syscall.ENOSPC)
-					go s.giveLate([]*request{r})
+					go s.complete([]*request{r})
 					return true
 				case r.off < hole && r.off+int64(len(r.p)) > hole:
 					r.p = r.p[:hole-r.off]
 				}
 				return false
-			}
-			s.mu.Unlock()
+			})
 			if n, err := f.WriteAt(content, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
 				t.Error(n, err)
 			}
@@ -378,8 +339,7 @@ func TestStragglers(t *testing.T) {
 					f.limits.largest = 64 << 10
 					// Held back until all others of its window are done: there is nothing else in flight then.
 					starved := 0
-					s.mu.Lock()
-					s.answer = func(r *request) bool {
+					s.onResult(func(r *request) bool {
 						if r.opcode == op && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
 							starved++
 							s.count.Add(1)
@@ -395,13 +355,12 @@ func TestStragglers(t *testing.T) {
 								held := s.held
 								s.held = nil
 								s.mu.Unlock()
-								s.giveLate(held)
+								s.complete(held)
 							}()
 							return true
 						}
 						return false
-					}
-					s.mu.Unlock()
+					})
 					p := numbered(1, 2, 1024)
 					var n int
 					var err error

@@ -6,7 +6,7 @@ use super::op_result::invalid;
 use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
 use crate::{Engine, Writer};
-use ringway_core::{File as CoreFile, Home, op};
+use ringway_core::{File as CoreFile, OwnerProcess, op};
 use rustix::fs::{
     Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat,
 };
@@ -238,7 +238,7 @@ pub(super) struct New {
     dir: CoreFile,
     file: CoreFile,
     /// A forked child's copy removes nothing.
-    home: Home,
+    home: OwnerProcess,
     /// A name for the meantime, where the file needs one.
     name: Option<OsString>,
 }
@@ -269,7 +269,7 @@ impl New {
         if accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_err() {
             return Ok(None);
         }
-        Self { dir, file, home: Home::here(), name: None }.with_mode(mode).map(Some)
+        Self { dir, file, home: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
     }
 
     /// A file with a name for the meantime.
@@ -277,7 +277,8 @@ impl New {
         let create =
             |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
         let (name, file) = with_random_name(near, create)?;
-        Self { dir, file: file.into(), home: Home::here(), name: Some(name) }.with_mode(mode)
+        Self { dir, file: file.into(), home: OwnerProcess::current(), name: Some(name) }
+            .with_mode(mode)
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
@@ -313,7 +314,7 @@ impl New {
 impl Drop for New {
     fn drop(&mut self) {
         if let Some(name) = &self.name
-            && self.home.is_here()
+            && self.home.is_current()
         {
             // Nobody waits for it any more: removed here and now, or left.
             let _ = unlinkat(&self.dir, &**name, AtFlags::empty());

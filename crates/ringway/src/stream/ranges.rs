@@ -320,7 +320,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         if self.completed.is_empty() {
             // In a forked child nothing completes, and reads that are the parent's say so when they
             // are looked at.
-            if self.file.engine().inner.is_here() {
+            if self.file.engine().inner.is_current() {
                 self.completions.take(&mut self.completed);
             } else {
                 self.completed.extend(

@@ -367,7 +367,7 @@ func TestDirectories(t *testing.T) {
 			if err := errors.Join(f.Close(), reference.Close()); err != nil {
 				t.Error(err)
 			}
-			for what, err := range map[string]error{"ReadDir": second(f.ReadDir(n)), "Readdir": second(f.Readdir(n)), "Readdirnames": second(f.Readdirnames(n))} {
+			for what, err := range map[string]error{"ReadDir": errorOf(f.ReadDir(n)), "Readdir": errorOf(f.Readdir(n)), "Readdirnames": errorOf(f.Readdirnames(n))} {
 				if !errors.Is(err, os.ErrClosed) {
 					t.Error(what, err)
 				}

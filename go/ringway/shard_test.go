@@ -2,8 +2,6 @@
 
 package ringway
 
-// How many rounds a goroutine makes for others, and how many an operation takes. Counted, on queues without a kernel.
-
 import (
 	"bytes"
 	"os"
@@ -18,6 +16,8 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
+// The work of combiners and of the reaper, counted on queues without a kernel.
+
 // goroutine is what the runtime calls the one that asks.
 func goroutine() string {
 	var stack [64]byte
@@ -31,14 +31,18 @@ type instant struct {
 	short  int    // So many submissions are not taken first.
 }
 
-func (q *instant) capacity() int       { return largestGroup }
+func (q *instant) capacity() int { return largestGroup }
+
 func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
+
 func (q *instant) cancel(*request) {}
+
 func (q *instant) submit(bool) bool {
 	q.after()
 	q.short--
 	return q.short < 0
 }
+
 func (q *instant) reap(done []*request) []*request {
 	if q.short >= 0 {
 		return done
@@ -47,9 +51,12 @@ func (q *instant) reap(done []*request) []*request {
 	q.pushed = q.pushed[:0]
 	return done
 }
+
 func (q *instant) refusedWith() syscall.Errno { return 0 }
-func (q *instant) readable(uintptr)      {}
-func (q *instant) close() error       { return nil }
+
+func (q *instant) readable(uintptr) {}
+
+func (q *instant) close() error { return nil }
 
 // Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, in which it
 // moves a bounded number of operations, and another goes on from there. It does not wait for a kernel that is short of something.
@@ -183,82 +190,6 @@ func TestNarrowQueue(t *testing.T) {
 		t.Logf("%s: %.2f rounds an operation", backend, float64(n)/(readers*each))
 		if n > 2*readers*each {
 			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestLoad(t *testing.T) {
-	var l load
-	rounds := func(n int) {
-		for i := range loadRounds {
-			if i == loadRounds/2 { // The others have just been woken, and have not asked for more yet.
-				l.observe(n)
-			}
-			l.endRound()
-		}
-	}
-	l.set(true)
-	for range 3 {
-		if rounds(fewTransfers + 1); !l.high.Load() {
-			t.Fatal("they are many still")
-		}
-	}
-	if rounds(fewTransfers); l.high.Load() {
-		t.Fatal("they are few")
-	}
-	if rounds(fewTransfers + 1); !l.high.Load() {
-		t.Fatal("they are many")
-	}
-}
-
-// A few transfers are plain calls, and no more of them than the bound, whether they end or hang. What is beyond goes by the
-// ring, and so does everything until there are few again.
-func TestFewArePlain(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		e, err := New(Options{Backend: backend, Rings: 1})
-		if err != nil {
-			skip.Test(t, err)
-		}
-		name := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
-		if err != nil {
-			skip.Test(t, "no direct I/O here: ", err)
-		}
-		p := alignedSlice(pageSize, pageSize)
-		pushed := func() uint64 {
-			if n, err := f.ReadAt(p, 0); n != pageSize || err != nil {
-				t.Fatal(n, err)
-			}
-			return e.Stats().Pushed
-		}
-		for range 100 {
-			if n := pushed(); n != 0 || e.plain.Load() != 0 {
-				t.Fatalf("%s: one alone: %d by the ring, %d under way", backend, n, e.plain.Load())
-			}
-		}
-		e.plain.Store(fewTransfers) // They hang.
-		if n := pushed(); n != 1 || e.plain.Load() != fewTransfers {
-			t.Fatalf("%s: beside a few that hang: %d by the ring, %d plain ones", backend, n, e.plain.Load())
-		}
-		e.plain.Store(0) // They have ended.
-		n := pushed()
-		if n != 2 {
-			t.Fatalf("%s: just after a crowd: %d by the ring", backend, n)
-		}
-		for range loadRounds {
-			n = pushed()
-		}
-		if again := pushed(); again != n {
-			t.Errorf("%s: one alone, long after a crowd, goes by the ring", backend)
 		}
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
