@@ -75,7 +75,7 @@ IOQUEUE_BENCH := $(addprefix $(BUILD)/,ioqueue_bench ioqueuemt_bench libaio_loop
 
 ioqueue-bench: $(IOQUEUE_BENCH) ## the table of ioqueue's README, beside the same loop on libaio; ARGS="--backend uring" and others
 	@$(NEED) python3
-	ioqueue/beside-libaio.py $(BUILD) $(ARGS)
+	ioqueue/compare-libaio.py $(BUILD) $(ARGS)
 
 $(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: $(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
 	$(CC) $(C) $< $(BUILD)/lib$*.a -o $@

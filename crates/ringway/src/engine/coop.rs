@@ -30,8 +30,13 @@ struct Allowance {
 }
 
 thread_local! {
-    static ALLOWANCE: Allowance =
-        const { Allowance { left: Cell::new(COPY_STEP), task: Cell::new(None), only_counts: Cell::new(false) } };
+    static ALLOWANCE: Allowance = const {
+        Allowance {
+            left: Cell::new(COPY_STEP),
+            task: Cell::new(None),
+            only_counts: Cell::new(false),
+        }
+    };
 }
 
 /// Call this before a system call that copies `bytes`, at most [`COPY_STEP`]. Returns pending, and

@@ -176,7 +176,11 @@ mod tests {
         /// Pending operations are submitted at the latest when all operations in flight have
         /// completed.
         #[test]
-       fn nothing_is_held_back_forever(cap in 1u32..300, first in 0u32..300, waiting in 1usize..300) {
+        fn nothing_is_held_back_forever(
+            cap in 1u32..300,
+            first in 0u32..300,
+            waiting in 1usize..300,
+        ) {
             let mut model = Model::new(cap as usize, first.min(cap));
             let mut left = first.min(cap);
             while !model.pace.is_due(waiting, 0) {

@@ -16,7 +16,7 @@ use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use ringway_core::{
-    BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options,
+    Abandoned, BackendKind, Backends, Completion, Counts, Explanation, OpId, Operation, Options,
     Reason,
 };
 use ringway_core::{Orphan, Table};
@@ -274,7 +274,7 @@ impl Shard {
         let total = LANES.into_iter().map(limit).fold(extra, u32::saturating_add);
         // The engine closes its shards, and does the waiting.
         let options = options.clone().in_flight(total).close_wait(Duration::ZERO);
-        let (mut table, mut backends) = options.build_halves()?;
+        let (mut table, mut backends) = options.build_parts()?;
         let readable = match backends.poll_fd().and_then(|fd| fd.try_clone_to_owned()) {
             Ok(readable) => readable,
             Err(error) => {
@@ -291,7 +291,7 @@ impl Shard {
                 cancels: Vec::new(),
                 pace: Pacer::new(paced as usize, MAX_STUCK as usize),
                 flush: false,
-                submitter_copies: backends.kind() == BackendKind::Uring,
+                submitter_copies: backends.backend() == BackendKind::Uring,
                 reactors: Reactors::default(),
                 woken: WokenFutures::default(),
                 deferred_wakers: Vec::new(),
@@ -376,7 +376,7 @@ impl Shard {
 
     /// A future was dropped: drops its operations that have not started, and cancels the others.
     pub(crate) fn give_up(&self, group: &Group) {
-        let mut given_up = SmallVec::<[GivenUp<Waiter>; 1]>::new();
+        let mut given_up = SmallVec::<[Abandoned<Waiter>; 1]>::new();
         let mut wakers = Vec::new();
         let cancels = {
             let mut state = self.state();
@@ -440,7 +440,7 @@ impl Shard {
             drop(state);
             let submitted = ring.backends.submit();
             state = self.state();
-            let moved = state.table.sort_out(&mut ring.backends);
+            let moved = state.table.process_events(&mut ring.backends);
             match submitted {
                 Ok(()) => ring.failing = None,
                 Err(error) => {
@@ -457,7 +457,7 @@ impl Shard {
             if !moved || !state.table.has_pending() {
                 break state;
             }
-            state.table.carry(&mut ring.backends);
+            state.table.submit_pending(&mut ring.backends);
         };
         if self.has_failed() {
             round.wakers.extend(state.reactors.close());
@@ -492,9 +492,9 @@ impl Shard {
     fn cancel_and_wait(&self, ring: &mut Ring, wait: Duration) {
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
         self.state().table.begin_close(&mut ring.backends);
-        while self.state().table.goes_on_closing(&mut ring.backends, until) {
+        while self.state().table.continue_close(&mut ring.backends, until) {
             let waited = ring.backends.wait(until);
-            self.state().table.waited(&mut ring.backends, waited, until);
+            self.state().table.handle_close_wait(&mut ring.backends, waited, until);
         }
     }
 
@@ -593,12 +593,10 @@ impl Shard {
         look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
     ) -> R {
         // One lock after the other, because a combiner locks the state while it holds the ring.
-        let stats = self.state().table.stats();
+        let mut stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        look(
-            ringway_core::QueueStats { system_calls: ring.backends.system_calls(), ..stats },
-            &ring.recorder,
-        )
+        stats.system_calls = ring.backends.system_calls();
+        look(stats, &ring.recorder)
     }
 
     /// The queue's own explanation.
@@ -689,7 +687,7 @@ impl State {
     }
 
     /// A future was dropped. The caller drops the returned value without the lock.
-    fn give_up(&mut self, id: OpId) -> Option<GivenUp<Waiter>> {
+    fn give_up(&mut self, id: OpId) -> Option<Abandoned<Waiter>> {
         if let Some((true, schedule)) =
             self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.schedule))
         {
@@ -701,15 +699,15 @@ impl State {
                 }
             }
         }
-        let given_up = self.table.give_up(id)?;
+        let given_up = self.table.abandon(id)?;
         match &given_up {
-            GivenUp::InFlight => self.cancels.push(id),
-            GivenUp::Done(_, waiter) if waiter.released => self.woken.looked(waiter.wake_epoch),
+            Abandoned::InFlight => self.cancels.push(id),
+            Abandoned::Done(_, waiter) if waiter.released => self.woken.looked(waiter.wake_epoch),
             // The combiner has not handled this completion yet.
-            GivenUp::Done(_, waiter) => {
+            Abandoned::Done(_, waiter) => {
                 leave(&mut self.pace, &mut self.lanes, waiter, Instant::now());
             }
-            GivenUp::New(..) => {}
+            Abandoned::New(..) => {}
         }
         Some(given_up)
     }
@@ -832,7 +830,7 @@ impl State {
                 submitted += 1;
             }
         }
-        self.table.carry(backends);
+        self.table.submit_pending(backends);
         (submitted, copied_enough)
     }
 
@@ -844,7 +842,7 @@ impl State {
         begun: Instant,
         round: &mut RoundOutput,
     ) {
-        round.closing.append(self.table.closing());
+        round.closing.append(self.table.fds_to_close());
         // The orphans of earlier rounds may still be there.
         let orphans = round.orphans.len();
         round.orphans.append(self.table.orphans());
@@ -1122,7 +1120,7 @@ mod tests {
         let mut state = shard.state();
         state.submit(&mut lock(&shard.ring).backends, Executor::Manual, Instant::now());
         let id = *group[0].as_ref().expect("the slot is free");
-        assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
+        assert!(matches!(state.give_up(id), Some(Abandoned::InFlight)));
         drop(guard);
         let combines = {
             let shard = shard.clone();
