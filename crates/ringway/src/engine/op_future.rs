@@ -121,7 +121,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
                     std::mem::forget(group);
                     L::all(OpResults::new())
                 }
-                Stage::Done => panic!("a future was polled after it was ready"),
+                Stage::Done => panic!("a future was polled after it completed"),
             });
         }
         let is_new = matches!(self.stage, Stage::New(_));
@@ -149,7 +149,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
             }
         }
         let Stage::Pushed { shard, group } = &mut self.stage else {
-            panic!("a future was polled after it was ready");
+            panic!("a future was polled after it completed");
         };
         match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
             Some(results) => {

@@ -150,7 +150,7 @@ impl File {
         }
         let mut results =
             OpFuture::new(&self.engine().inner, self.schedule(), operations).await.into_iter();
-        let mut carried = || {
+        let mut submitted = || {
             let (result, buffer) = transfer(results.next()?);
             Some(match result {
                 Ok(len) => Ok(pool.into_block(buffer, len)),
@@ -164,7 +164,7 @@ impl File {
         let missing = || Err(io::Error::from_raw_os_error(ringway_core::Reason::Forked.errno()));
         Ok(blocks
             .into_iter()
-            .map(|block| block.or_else(&mut carried).unwrap_or_else(missing))
+            .map(|block| block.or_else(&mut submitted).unwrap_or_else(missing))
             .collect())
     }
 
