@@ -200,11 +200,11 @@ fn offsets_and_lengths() {
                     .max_read(u64::MAX)
                     .max_amplification(f64::INFINITY);
                 let asked = [0..10, range.clone()];
-                if let Ok(parts) = file.read_ranges_each(&asked, &Coalesce::never()).await {
+                if let Ok(parts) = file.read_ranges_each(&asked, Coalesce::never()).await {
                     assert_eq!(parts[0].as_ref().unwrap().len(), 10, "{what}: {range:?}");
                 }
                 // All of it together is more than memory holds, or all that there is.
-                if let Ok(parts) = file.read_ranges_each(&asked, &widest).await
+                if let Ok(parts) = file.read_ranges_each(&asked, widest).await
                     && let Ok(part) = &parts[0]
                 {
                     assert_eq!(part.len(), 10, "{what}: {range:?}");

@@ -184,7 +184,7 @@ mod tests {
             let mut model = Model::new(cap as usize, first.min(cap));
             let mut left = first.min(cap);
             while !model.pacer.is_due(waiting, 0) {
-                prop_assert!(left > 0, "held back with nothing in flight: {:?}", model.pace);
+                prop_assert!(left > 0, "held back with nothing in flight: {:?}", model.pacer);
                 model.completed(1);
                 left -= 1;
             }

@@ -92,7 +92,7 @@ impl File {
     /// Errors: the first error of any range. [`read_ranges_each`](Self::read_ranges_each) returns
     /// the result of each range.
     pub async fn read_ranges(&self, ranges: &[Range<u64>]) -> io::Result<Vec<Block>> {
-        self.read_ranges_each(ranges, &Coalesce::default()).await?.into_iter().collect()
+        self.read_ranges_each(ranges, Coalesce::default()).await?.into_iter().collect()
     }
 
     /// As [`read_ranges`](Self::read_ranges), with a policy for coalescing, and a result for each
@@ -103,9 +103,9 @@ impl File {
     pub async fn read_ranges_each(
         &self,
         ranges: &[Range<u64>],
-        coalesce: &Coalesce,
+        coalesce: Coalesce,
     ) -> io::Result<Vec<io::Result<Block>>> {
-        let plan = Plan::new(ranges, coalesce, self.granularity())?;
+        let plan = Plan::new(ranges, &coalesce, self.granularity())?;
         let blocks = self.read_planned(&plan).await?;
         let part = |part: &Option<crate::ranges::RangePart>| match part {
             // The range is empty.
