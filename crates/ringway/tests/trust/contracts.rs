@@ -51,7 +51,7 @@ const CASES: &[Case] = cases! {
     seven_a_future_may_move_to_another_task,
     seven_a_backend_that_fails_at_once on |builder| builder.faults(FaultPlan::new(0).enters(0)),
     seven_a_backend_that_fails_later on |builder| builder.shards(1).faults(FaultPlan::new(0).enters(5)),
-    eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).waiting(2),
+    eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).in_flight_pipes(2),
     eight_more_than_there_is_room_for on |builder| builder.in_flight(4),
     nine_the_engine_explains_itself,
     ten_descriptors_are_closed_on_exec,

@@ -238,7 +238,7 @@ fn futures_that_nobody_polls_again_hold_nobody_up() {
         worlds(
             "futures_that_nobody_polls_again_hold_nobody_up",
             executor,
-            |builder| builder.shards(1).in_flight(4).waiting(4),
+            |builder| builder.shards(1).in_flight(4).in_flight_pipes(4),
             |world| {
                 world.run(|world| async move {
                     let file = world.file("file", &pattern(0, 64 * PAGE), true).await;
