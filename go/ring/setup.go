@@ -185,7 +185,8 @@ func (r *Ring) mmap() error {
 		// Linux 5.4 and later map both queues at once. The package requires 5.6.
 		return syscall.EINVAL
 	}
-	const prot, share = syscall.PROT_READ | syscall.PROT_WRITE, syscall.MAP_SHARED | syscall.MAP_POPULATE
+	const prot = syscall.PROT_READ | syscall.PROT_WRITE
+	const share = syscall.MAP_SHARED | syscall.MAP_POPULATE
 	var err error
 	if r.rings, err = syscall.Mmap(r.fd, offSQRing, max(sqSize, cqSize), prot, share); err != nil {
 		return err
@@ -203,7 +204,8 @@ func (r *Ring) view() {
 	p := &r.params
 	word := func(offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[offset])) }
 	r.sqHead, r.sqTail, r.sqFlags = word(p.sqOff.head), word(p.sqOff.tail), word(p.sqOff.flags)
-	r.cqHead, r.cqTail, r.cqOverflow = word(p.cqOff.head), word(p.cqOff.tail), word(p.cqOff.overflow)
+	r.cqHead, r.cqTail = word(p.cqOff.head), word(p.cqOff.tail)
+	r.cqOverflow = word(p.cqOff.overflow)
 	r.sqMask, r.cqMask = p.sqEntries-1, p.cqEntries-1
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&r.entries[0])), p.sqEntries)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.rings[p.cqOff.cqes])), p.cqEntries)

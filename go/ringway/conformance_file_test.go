@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"syscall"
 	"time"
@@ -93,7 +92,7 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 	if why := notByFile[c.name]; why != "" {
 		return why
 	}
-	if _, faults := c.option("faults"); faults && (d.backend == Threads || !d.always) {
+	if _, faults := c.option("faults"); faults && (d.backend == BackendThreads || !d.always) {
 		return "faults are injected between an engine and its rings or KAIO contexts"
 	}
 	for _, s := range c.steps {
@@ -155,17 +154,10 @@ func (d *fileDoor) open(r *caseRun) error {
 		o.Threads = int(caseNumber(n))
 	}
 	if plan := r.options["faults"]; plan != "" {
-		f := &faulty{random: rand.New(rand.NewPCG(uint64(len(plan)), 7))}
 		o.Rings = 1
-		o.wrap = func(q queue) queue {
-			f.queue = q
-			return f
-		}
-		defer func() {
-			if d.engine != nil && len(d.engine.shards) > 0 {
-				f.shard = d.engine.shards[0]
-			}
-		}()
+		var err error
+		d.engine, _, err = faultyEngine(o, frequentFaults, uint64(len(plan)))
+		return err
 	}
 	var err error
 	d.engine, err = New(o)
@@ -209,7 +201,7 @@ func (d *fileDoor) openPath(name string, flags int) (*descriptor, error) {
 
 // descriptorOf without the effects of Fd.
 func descriptorOf(f *File) (n int) {
-	conn, err := f.File().SyscallConn()
+	conn, err := f.OSFile().SyscallConn()
 	if err == nil {
 		err = conn.Control(func(fd uintptr) { n = int(fd) })
 	}
@@ -335,13 +327,13 @@ func ofPackageOS(f *File, op *operation) int {
 	var err error
 	switch off := op.words.offset(); {
 	case op.kind == "read" && off == ring.CurrentPosition:
-		n, err = f.File().Read(op.buffers[0])
+		n, err = f.OSFile().Read(op.buffers[0])
 	case op.kind == "read":
-		n, err = f.File().ReadAt(op.buffers[0], off)
+		n, err = f.OSFile().ReadAt(op.buffers[0], off)
 	case off == ring.CurrentPosition:
-		n, err = f.File().Write(op.buffers[0])
+		n, err = f.OSFile().Write(op.buffers[0])
 	default:
-		n, err = f.File().WriteAt(op.buffers[0], off)
+		n, err = f.OSFile().WriteAt(op.buffers[0], off)
 	}
 	return outcome(f, op, n, err)
 }

@@ -710,11 +710,11 @@ func TestConformance(t *testing.T) {
 	missing := false // A backend, or all of io_uring.
 	for _, make := range []func() door{
 		func() door { return &ringDoor{} },
-		func() door { return &fileDoor{backend: Uring} },
-		func() door { return &fileDoor{backend: Uring, always: true} },
-		func() door { return &fileDoor{backend: KAIO} },
-		func() door { return &fileDoor{backend: KAIO, always: true} },
-		func() door { return &fileDoor{backend: Threads} },
+		func() door { return &fileDoor{backend: BackendURing} },
+		func() door { return &fileDoor{backend: BackendURing, always: true} },
+		func() door { return &fileDoor{backend: BackendKAIO} },
+		func() door { return &fileDoor{backend: BackendKAIO, always: true} },
+		func() door { return &fileDoor{backend: BackendThreads} },
 	} {
 		name := fmt.Sprint(make())
 		t.Run(name, func(t *testing.T) {
@@ -776,7 +776,7 @@ func TestConformance(t *testing.T) {
 		case ran[c.name] > 0:
 			count++
 		case listed:
-			t.Logf("nowhere: %s: %s; %s", c.name, new(ringDoor).cannot(c), (&fileDoor{backend: Uring, always: true}).cannot(c))
+			t.Logf("nowhere: %s: %s; %s", c.name, new(ringDoor).cannot(c), (&fileDoor{backend: BackendURing, always: true}).cannot(c))
 		case !missing:
 			t.Errorf("%s: %s: has run nowhere, and is not listed", c.file, c.name)
 		}

@@ -58,14 +58,14 @@ $(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: $(BUILD)/io
 $(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/sanitized/ioqueue_%
 	@scripts/run-test.sh sanitized tests/ioqueue_$* $<
 $(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/tests/ioqueue_%
-	@$(SETUP) valgrind
+	@$(NEED) valgrind
 	@scripts/run-test.sh valgrind tests/ioqueue_$* $<
 
 ioqueue-exports: $(IOQUEUE_SHARED)
 	@ioqueue/check-exports.sh $(SOVERSION) $^
 
 ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## programs for the original ioqueue, built as they were, run with each library
-	@$(SETUP) cc c++
+	@$(NEED) cc c++
 	@ioqueue/check-links.sh $(BUILD) $(BUILD)/scratch/ioqueue-links
 
 # ---- The benchmark -------------------------------------------------------------------------------------------------------------
@@ -74,13 +74,13 @@ IOQUEUE_BENCH := $(addprefix $(BUILD)/,ioqueue_bench ioqueuemt_bench libaio_loop
 .PHONY: ioqueue-bench
 
 ioqueue-bench: $(IOQUEUE_BENCH) ## the table of ioqueue's README, beside the same loop on libaio; ARGS="--backend uring" and others
-	@$(SETUP) python3
-	ioqueue/beside-libaio.py $(BUILD) $(ARGS)
+	@$(NEED) python3
+	ioqueue/compare-libaio.py $(BUILD) $(ARGS)
 
 $(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: $(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
 	$(CC) $(C) $< $(BUILD)/lib$*.a -o $@
 $(BUILD)/libaio_loop: ioqueue/libaio_loop.c ioqueue/bench.h | $(BUILD)
-	@$(SETUP) libaio
+	@$(NEED) libaio
 	$(CC) $(C) $< -laio -o $@
 
 # ---- Installation --------------------------------------------------------------------------------------------------------------

@@ -173,14 +173,8 @@ impl From<Misaligned> for io::Error {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ringway_core::device::AlignmentSource;
 
-    const DIRECT: DirectIo = DirectIo {
-        supported: true,
-        memory_align: 4,
-        offset_align: 512,
-        source: AlignmentSource::Statx,
-    };
+    const DIRECT: DirectIo = DirectIo::new(4, 512);
 
     #[test]
     fn a_range_is_widened_to_blocks() {
@@ -269,7 +263,7 @@ mod tests {
         ) {
             // Random numbers are hardly ever multiples, so add trailing zeroes.
             let (offset, len, address) = (offset << zeros.0, len << zeros.1, address << zeros.2);
-            let direct = DirectIo { offset_align: 1 << shift, ..DIRECT };
+            let direct = DirectIo::new(4, 1 << shift);
             let whole = |number: u64, align: u32| number.is_multiple_of(u64::from(align));
             let expected = whole(offset, 1 << shift) && whole(len, 1 << shift) && whole(address, 4);
             prop_assert_eq!(check_memory(&direct, offset, len, address).is_ok(), expected);

@@ -239,7 +239,7 @@ impl Future for Append<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         // In a forked child, the lock may be held forever.
-        if !self.shared.is_here() {
+        if !self.shared.is_current() {
             return Poll::Ready(Err(io::Error::from_raw_os_error(Reason::Forked.errno())));
         }
         let mut state = self.shared.lock();
@@ -272,7 +272,7 @@ impl Future for Append<'_> {
 
 impl Drop for Append<'_> {
     fn drop(&mut self) {
-        let Some(key) = self.key.filter(|_| self.shared.is_here()) else { return };
+        let Some(key) = self.key.filter(|_| self.shared.is_current()) else { return };
         let mut state = self.shared.lock();
         let waiting = state.waiting(key);
         let waker = waiting.waker.take();
@@ -320,8 +320,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Shared {
-    fn is_here(&self) -> bool {
-        self.file.engine().inner.is_here()
+    fn is_current(&self) -> bool {
+        self.file.engine().inner.is_current()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -403,7 +403,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // A group in flight holds the file. In a forked child, the lock may be held forever.
-        if self.is_here() {
+        if self.is_current() {
             let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
             drop(commit);
         }

@@ -295,10 +295,7 @@ fn settings_of_an_engine() {
         ("fixed_buffers, both", |builder, number| builder.fixed_buffers(number, number)),
         ("close_wait", |builder, number| builder.close_wait(Duration::from_secs(number as u64))),
         ("sqpoll", |builder, number| {
-            builder.sqpoll(SqPoll {
-                idle: Duration::from_secs(number as u64),
-                cpu: Some(number as u32),
-            })
+            builder.sqpoll(SqPoll::new(Duration::from_secs(number as u64)).cpu(Some(number as u32)))
         }),
     ];
     let dir = tempfile::tempdir().unwrap();

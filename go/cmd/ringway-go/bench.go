@@ -30,8 +30,8 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	var out *os.File
 	if o.json != "" && o.json != "-" {
-		// Opened before anything is measured, so that a mistyped path costs no results; truncated only
-		// when there is something to write.
+		// Opened before anything is measured, so that a mistyped path costs no results; truncated
+		// only when there is something to write.
 		if out, err = os.OpenFile(o.json, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
 			return err
 		}
@@ -48,7 +48,8 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	defer t.file.Close()
 
 	r := &report{
-		Command: append([]string{"ringway-go", "bench"}, args...), Machine: machineOf(t, explanation), options: o,
+		Command: append([]string{"ringway-go", "bench"}, args...),
+		Machine: machineOf(t, explanation), options: o,
 	}
 	for _, w := range o.workloads {
 		if why := t.unfit(w); why != "" {
@@ -105,7 +106,8 @@ func (r *report) runAll(t *target, show progress) error {
 					continue // It would fail again.
 				}
 				run, failure, err := runChild(t.file, order{
-					Workload: w, Contestant: name, Runtime: o.runtime, Ramp: o.ramp, FixedBuffers: o.fixedBuffers,
+					Workload: w, Contestant: name, Runtime: o.runtime, Ramp: o.ramp,
+					FixedBuffers: o.fixedBuffers,
 					// The runs of one round read the same offsets.
 					Seed: uint64(round), Blocks: blocks, Numbered: t.scratch,
 				})
@@ -125,13 +127,15 @@ func (r *report) runAll(t *target, show progress) error {
 	return nil
 }
 
-// write writes the JSON report where -json asks for it, and the table unless standard output is taken.
+// write writes the JSON report where -json asks for it, and the table unless standard output is
+// taken.
 func (r *report) write(path string, file *os.File, stdout io.Writer) error {
 	if path == "-" {
 		return r.writeJSON(stdout)
 	}
 	if file != nil {
-		if err := file.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) { // A pipe has no length.
+		// A pipe has no length.
+		if err := file.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) {
 			return err
 		}
 		if err := r.writeJSON(file); err != nil {

@@ -23,7 +23,8 @@ type machine struct {
 
 func machineOf(t *target, explanation string) machine {
 	m := machine{
-		CPUs: runtime.NumCPU(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), Size: t.size,
+		CPUs: runtime.NumCPU(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0),
+		Size:    t.size,
 		Ringway: explanation, Remarks: []string{t.about},
 	}
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")

@@ -56,7 +56,8 @@ func checkEmpty(t *testing.T, dir string) {
 func TestBenchOnAScratchFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(t.TempDir(), "json")
-	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3", "-cached", "2", "-batch", "5",
+	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3", "-cached", "2",
+		"-batch", "5",
 		"-commit", "3", "-null", "9", "-json", path}, tiny...)
 	out, errs := runCommandLine(t, args...)
 	checkEmpty(t, dir)
@@ -79,7 +80,8 @@ func TestBenchOnAScratchFile(t *testing.T) {
 			rows++
 			found := slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
 				fields := strings.Fields(line)
-				return len(fields) > 3 && slices.Equal(fields[:3], []string{name, string(w.IO), fmt.Sprint(w.Depth)})
+				return len(fields) > 3 &&
+					slices.Equal(fields[:3], []string{name, string(w.IO), fmt.Sprint(w.Depth)})
 			})
 			if !found {
 				t.Errorf("no row for %s in %v", name, w)
@@ -93,7 +95,8 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"Linux ", "1 MiB", "removed afterwards", "ringway: backend", "median of 2 runs", "against", "\nSummary\n",
+		"Linux ", "1 MiB", "removed afterwards", "ringway: backend", "median of 2 runs", "against",
+		"\nSummary\n",
 	} {
 		if !strings.Contains(out, text) {
 			t.Errorf("the output lacks %q", text)
@@ -105,13 +108,15 @@ func TestBenchOnAScratchFile(t *testing.T) {
 
 	text, err := os.ReadFile(path)
 	var all report
-	if err != nil || json.Unmarshal(text, &all) != nil || len(all.Rows) != rows || all.Machine.Size != 1<<20 ||
+	if err != nil || json.Unmarshal(text, &all) != nil || len(all.Rows) != rows ||
+		all.Machine.Size != 1<<20 ||
 		len(all.Summary) == 0 {
 		t.Errorf("JSON: %d rows of %d, %v", len(all.Rows), rows, err)
 	}
 	for _, row := range all.Rows {
 		for _, r := range row.Runs {
-			if r.Requests <= 0 || r.Real < 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max || r.Threads < 1 ||
+			if r.Requests <= 0 || r.Real < 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max ||
+				r.Threads < 1 ||
 				r.cpu() <= 0 {
 				t.Errorf("%v, %s: %+v", row.Workload, row.Contestant, r)
 			}
@@ -129,8 +134,8 @@ func TestBenchDoesNotChangeAnExistingFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _ := runCommandLine(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2", "-only", "ringway,os",
-		"-runtime", "20ms", "-ramp", "1ms", "-repeat", "1")
+	out, _ := runCommandLine(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2",
+		"-only", "ringway,os", "-runtime", "20ms", "-ramp", "1ms", "-repeat", "1")
 	after, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)
@@ -139,17 +144,20 @@ func TestBenchDoesNotChangeAnExistingFile(t *testing.T) {
 	if err != nil || !bytes.Equal(now, content) || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the file was changed: %v", err)
 	}
-	if !strings.Contains(out, "commit: omitted") || !strings.Contains(out, "read only") || strings.Contains(out, "±") {
+	if !strings.Contains(out, "commit: omitted") || !strings.Contains(out, "read only") ||
+		strings.Contains(out, "±") {
 		t.Errorf("the output lacks what was omitted, or has a spread of a single run:\n%s", out)
 	}
 }
 
 func TestJSONOnStandardOutputReplacesTheTable(t *testing.T) {
-	args := append([]string{"bench", "-scratch", t.TempDir(), "-direct", "", "-cached", "1", "-only", "os", "-json", "-"},
+	args := append([]string{"bench", "-scratch", t.TempDir(), "-direct", "", "-cached", "1",
+		"-only", "os", "-json", "-"},
 		tiny...)
 	out, _ := runCommandLine(t, args...)
 	var all report
-	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Rows) != 1 || len(all.Rows[0].Runs) != 2 {
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Rows) != 1 ||
+		len(all.Rows[0].Runs) != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -178,13 +186,15 @@ func TestMistakesAreReported(t *testing.T) {
 		{1, "no such file", []string{"bench", "-scratch", missing}},
 		{1, "nothing was written", []string{"bench", "-scratch", dir, "-size", "4000t"}},
 		{1, "no such file", []string{"bench", "-json", filepath.Join(missing, "json")}},
-		{1, "nothing to measure", []string{"bench", "-scratch", dir, "-size", "1m", "-direct", "9000", "-cached", "",
+		{1, "nothing to measure", []string{"bench", "-scratch", dir, "-size", "1m", "-direct",
+			"9000", "-cached", "",
 			"-only", "os"}},
 	} {
 		var out, errs bytes.Buffer
 		status := command(c.args, &out, &errs)
 		if status != c.status || !strings.Contains(errs.String(), c.message) || out.Len() > 0 {
-			t.Errorf("%q: exit status %d, standard error %q, standard output %q", c.args, status, &errs, &out)
+			t.Errorf("%q: exit status %d, standard error %q, standard output %q", c.args, status,
+				&errs, &out)
 		}
 	}
 	for _, args := range [][]string{{"help"}, {"bench", "-h"}, {"explain"}} {
@@ -201,9 +211,11 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached", "1", "-only", "os",
+	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached",
+		"1", "-only", "os",
 		"-runtime", "1h")
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // The run must not get the signal of the group.
+	// The run must not get the signal of the group.
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	errs, err := child.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +241,8 @@ func TestInterrupt(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, errs)
 	_ = child.Wait()
-	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
+		status.Signal() != syscall.SIGINT {
 		t.Errorf("the command ended with %v", child.ProcessState)
 	}
 	waitFor(t, "the run to end", func() bool {

@@ -53,7 +53,8 @@ var columns = []column{
 		}
 		return digits(r.perOp(float64(*r.Calls)))
 	}},
-	{"", "ctx sw", func(_ *row, r run) string { return digits(r.perOp(float64(r.ContextSwitches))) }},
+	{"", "ctx sw",
+		func(_ *row, r run) string { return digits(r.perOp(float64(r.ContextSwitches))) }},
 	{"", "allocs", func(_ *row, r run) string { return digits(r.perOp(float64(r.Allocs))) }},
 	{"", "workers", func(_ *row, r run) string {
 		if r.Workers == 0 {
@@ -83,16 +84,19 @@ func (r *report) writeTable(to io.Writer) error {
 		line(text)
 	}
 	line("")
-	line(fmt.Sprintf("4 KiB blocks, %s per run; cached reads use the first %s", durationText(o.runtime),
+	line(fmt.Sprintf("4 KiB blocks, %s per run; cached reads use the first %s",
+		durationText(o.runtime),
 		sizeText(min(o.cachedSize, r.Machine.Size))))
 	if o.repeat > 1 {
-		line(fmt.Sprintf("Each row is the median of %d runs; spread is half the distance from the slowest to the fastest.",
-			o.repeat))
+		line(fmt.Sprintf("Each row is the median of %d runs; spread is half the distance from the "+
+			"slowest to the fastest.", o.repeat))
 	}
-	line("CPU time is that of the process, kernel threads included. 'ringway-go bench -help' explains the columns.")
+	line("CPU time is that of the process, kernel threads included.")
+	line("'ringway-go bench -help' explains the columns.")
 	line("")
 	for text := range strings.Lines(r.grid()) {
-		line(strings.TrimPrefix(strings.TrimRight(text, " \n"), " ")) // (The padding of the first column.)
+		// (The padding of the first column.)
+		line(strings.TrimPrefix(strings.TrimRight(text, " \n"), " "))
 	}
 	line("")
 	for _, c := range contestants {
@@ -169,7 +173,8 @@ func (r *report) grid() string {
 			write(fields)
 			continue
 		}
-		fmt.Fprintf(table, "%-*s\t%s\t  failed: %s\n", first, fields[0], strings.Join(fields[1:settings], "\t"),
+		fmt.Fprintf(table, "%-*s\t%s\t  failed: %s\n", first, fields[0],
+			strings.Join(fields[1:settings], "\t"),
 			printable(row.Error))
 	}
 	_ = table.Flush() // A strings.Builder does not fail.

@@ -217,7 +217,8 @@ func (o order) prepareReads(s subject) func(int) (step, error) {
 				}
 			}
 			for i := range batch {
-				if err := o.check(batch[i].N, batch[i].Err, batch[i].P, batch[i].Off, ramp); err != nil {
+				if err := o.check(batch[i].N, batch[i].Err, batch[i].P, batch[i].Off,
+					ramp); err != nil {
 					return err
 				}
 			}

@@ -36,8 +36,8 @@ const (
 	magicTmpfs, magicRamfs = 0x01021994, 0x858458f6
 )
 
-// scratchSize returns the default size, which is at most a tenth of the free space; 0 if that is too
-// small.
+// scratchSize returns the default size, which is at most a tenth of the free space; 0 if that is
+// too small.
 func scratchSize(free int64, inMemory bool) int64 {
 	size := int64(defaultScratch)
 	if inMemory {
@@ -64,9 +64,9 @@ func openTarget(o options, progress func(done, all int64)) (*target, error) {
 		size = scratchSize(free, stat.Type == magicTmpfs || stat.Type == magicRamfs)
 	}
 	if size == 0 || size > free {
-		return nil, fmt.Errorf("create a scratch file in %s: %s free is not enough (nothing was written); "+
-			"choose another directory with -scratch, or a size of at least 4 KiB with -size",
-			o.scratch, sizeText(free>>20<<20))
+		return nil, fmt.Errorf("create a scratch file in %s: %s free is not enough "+
+			"(nothing was written); choose another directory with -scratch, or a size of at least "+
+			"4 KiB with -size", o.scratch, sizeText(free>>20<<20))
 	}
 	return createScratch(o.scratch, size, progress)
 }
@@ -102,7 +102,8 @@ func openFile(name string, size int64) (*target, error) {
 
 // supportsDirect makes a direct read: some file systems accept the flag and refuse the read.
 func supportsDirect(file *os.File) bool {
-	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_RDONLY|syscall.O_DIRECT, 0)
+	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()),
+		os.O_RDONLY|syscall.O_DIRECT, 0)
 	if err != nil {
 		return false
 	}
@@ -131,17 +132,20 @@ func (t *target) unfit(w workload) string {
 func createScratch(dir string, size int64, progress func(done, all int64)) (*target, error) {
 	file, err := createUnnamed(dir)
 	if err != nil {
-		return nil, fmt.Errorf("create a scratch file: %w; choose another directory with -scratch", err)
+		return nil, fmt.Errorf("create a scratch file: %w; choose another directory with -scratch",
+			err)
 	}
 	if err := fill(file, size, progress); err != nil {
-		return nil, errors.Join(fmt.Errorf("write a scratch file in %s: %w", dir, err), file.Close())
+		err = fmt.Errorf("write a scratch file in %s: %w", dir, err)
+		return nil, errors.Join(err, file.Close())
 	}
 	if whole, err := filepath.Abs(dir); err == nil {
 		dir = whole
 	}
 	return &target{
 		file: file, size: size, scratch: true, direct: supportsDirect(file),
-		about: fmt.Sprintf("target: a scratch file of %s in %s, removed afterwards", sizeText(size), dir),
+		about: fmt.Sprintf("target: a scratch file of %s in %s, removed afterwards", sizeText(size),
+			dir),
 	}, nil
 }
 
@@ -149,7 +153,8 @@ func createScratch(dir string, size int64, progress func(done, all int64)) (*tar
 func createUnnamed(dir string) (*os.File, error) {
 	const tmpfile = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE
 	file, err := os.OpenFile(dir, os.O_RDWR|tmpfile, 0o600)
-	if !errors.Is(err, syscall.EOPNOTSUPP) && !errors.Is(err, syscall.EISDIR) && !errors.Is(err, syscall.EINVAL) {
+	if !errors.Is(err, syscall.EOPNOTSUPP) && !errors.Is(err, syscall.EISDIR) &&
+		!errors.Is(err, syscall.EINVAL) {
 		return file, err
 	}
 	// The file system does not support O_TMPFILE.

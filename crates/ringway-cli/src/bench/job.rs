@@ -700,12 +700,12 @@ fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
     };
     let mut options = Options::new()
         .backend(backend)
-        .entries(workload.depth.min(32_768))
+        .entries(workload.depth.min(Options::MAX_ENTRIES))
         .in_flight(workload.depth)
         .threads(workload.depth.min(MOST_THREADS))
         .single_issuer(true);
     if workload.sqpoll {
-        options = options.sqpoll(SqPoll { idle: Duration::from_secs(1), cpu: None });
+        options = options.sqpoll(SqPoll::new(Duration::from_secs(1)));
     }
     if let Some(file) = files.first().filter(|_| workload.iopoll) {
         options = options.iopoll(&file.file);

@@ -7,7 +7,7 @@ use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
-use ringway_core::{Arena, BackendKind, Home, Options, SqPoll};
+use ringway_core::{Arena, BackendKind, Options, OwnerProcess, SqPoll};
 use rustix::event::epoll;
 use std::io;
 use std::sync::Arc;
@@ -311,7 +311,7 @@ impl EngineBuilder {
                 shards,
                 reaper,
                 manual,
-                home: Home::here(),
+                home: OwnerProcess::current(),
                 pool,
                 try_cached: self.try_cached,
                 close_wait: self.close_wait,

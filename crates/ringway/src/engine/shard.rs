@@ -16,7 +16,7 @@ use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use ringway_core::{
-    BackendKind, Backends, Completion, Counts, Explanation, GivenUp, OpId, Operation, Options,
+    Abandoned, BackendKind, Backends, Completion, Counts, Explanation, OpId, Operation, Options,
     Reason,
 };
 use ringway_core::{Orphan, Table};
@@ -274,7 +274,7 @@ impl Shard {
         let total = LANES.into_iter().map(limit).fold(extra, u32::saturating_add);
         // The engine closes its shards, and does the waiting.
         let options = options.clone().in_flight(total).close_wait(Duration::ZERO);
-        let (mut table, mut backends) = options.build_halves()?;
+        let (mut table, mut backends) = options.build_parts()?;
         let readable = match backends.poll_fd().and_then(|fd| fd.try_clone_to_owned()) {
             Ok(readable) => readable,
             Err(error) => {
@@ -291,7 +291,7 @@ impl Shard {
                 cancels: Vec::new(),
                 pacer: Pacer::new(paced as usize, MAX_STUCK as usize),
                 flush: false,
-                submitter_copies: backends.kind() == BackendKind::Uring,
+                submitter_copies: backends.backend() == BackendKind::Uring,
                 reactors: Reactors::default(),
                 woken: WokenFutures::default(),
                 deferred_wakers: Vec::new(),
@@ -376,17 +376,17 @@ impl Shard {
     }
 
     /// A future was dropped: drops its operations that have not started, and cancels the others.
-    pub(crate) fn give_up(&self, group: &Group) {
-        let mut given_up = SmallVec::<[GivenUp<Waiter>; 1]>::new();
+    pub(crate) fn abandon(&self, group: &Group) {
+        let mut abandoned = SmallVec::<[Abandoned<Waiter>; 1]>::new();
         let mut wakers = Vec::new();
         let cancels = {
             let mut state = self.state();
-            group.iter().flatten().for_each(|id| given_up.extend(state.give_up(*id)));
+            group.iter().flatten().for_each(|id| abandoned.extend(state.abandon(*id)));
             state.wake_if_last(&mut wakers);
             !state.cancels.is_empty()
         };
         wake_all(&mut wakers);
-        for one in given_up {
+        for one in abandoned {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(one)));
         }
         if cancels {
@@ -441,7 +441,7 @@ impl Shard {
             drop(state);
             let submitted = ring.backends.submit();
             state = self.state();
-            let moved = state.table.sort_out(&mut ring.backends);
+            let moved = state.table.process_events(&mut ring.backends);
             match submitted {
                 Ok(()) => ring.failing = None,
                 Err(error) => {
@@ -458,7 +458,7 @@ impl Shard {
             if !moved || !state.table.has_pending() {
                 break state;
             }
-            state.table.carry(&mut ring.backends);
+            state.table.submit_pending(&mut ring.backends);
         };
         if self.has_failed() {
             output.wakers.extend(state.reactors.close());
@@ -493,9 +493,9 @@ impl Shard {
     fn cancel_and_wait(&self, ring: &mut Ring, wait: Duration) {
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
         self.state().table.begin_close(&mut ring.backends);
-        while self.state().table.goes_on_closing(&mut ring.backends, until) {
+        while self.state().table.continue_close(&mut ring.backends, until) {
             let waited = ring.backends.wait(until);
-            self.state().table.waited(&mut ring.backends, waited, until);
+            self.state().table.handle_close_wait(&mut ring.backends, waited, until);
         }
     }
 
@@ -594,12 +594,10 @@ impl Shard {
         look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
     ) -> R {
         // One lock after the other, because a combiner locks the state while it holds the ring.
-        let stats = self.state().table.stats();
+        let mut stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        look(
-            ringway_core::QueueStats { system_calls: ring.backends.system_calls(), ..stats },
-            &ring.recorder,
-        )
+        stats.system_calls = ring.backends.system_calls();
+        look(stats, &ring.recorder)
     }
 
     /// The queue's own explanation.
@@ -690,7 +688,7 @@ impl State {
     }
 
     /// A future was dropped. The caller drops the returned value without the lock.
-    fn give_up(&mut self, id: OpId) -> Option<GivenUp<Waiter>> {
+    fn abandon(&mut self, id: OpId) -> Option<Abandoned<Waiter>> {
         if let Some((true, schedule)) =
             self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.schedule))
         {
@@ -702,17 +700,17 @@ impl State {
                 }
             }
         }
-        let given_up = self.table.give_up(id)?;
-        match &given_up {
-            GivenUp::InFlight => self.cancels.push(id),
-            GivenUp::Done(_, waiter) if waiter.released => self.woken.settle(waiter.wake_epoch),
+        let abandoned = self.table.abandon(id)?;
+        match &abandoned {
+            Abandoned::InFlight => self.cancels.push(id),
+            Abandoned::Done(_, waiter) if waiter.released => self.woken.settle(waiter.wake_epoch),
             // The combiner has not handled this completion yet.
-            GivenUp::Done(_, waiter) => {
+            Abandoned::Done(_, waiter) => {
                 release_capacity(&mut self.pacer, &mut self.lanes, waiter, Instant::now());
             }
-            GivenUp::New(..) => {}
+            Abandoned::New(..) => {}
         }
-        Some(given_up)
+        Some(abandoned)
     }
 
     /// Moves the deferred wakers to `wakers`, to be called now.
@@ -833,7 +831,7 @@ impl State {
                 submitted += 1;
             }
         }
-        self.table.carry(backends);
+        self.table.submit_pending(backends);
         (submitted, copied_enough)
     }
 
@@ -845,7 +843,7 @@ impl State {
         begun: Instant,
         output: &mut RoundOutput,
     ) {
-        output.closing.append(self.table.closing());
+        output.closing.append(self.table.fds_to_close());
         // The orphans of earlier rounds may still be there.
         let orphans = output.orphans.len();
         output.orphans.append(self.table.orphans());
@@ -1059,10 +1057,10 @@ mod tests {
             assert!(!woken.0.load(Ordering::SeqCst), "a task leaves waking to the woken futures");
             match looks {
                 true => assert!(shard.take(&mut first, Executor::Manual, Waker::noop()).is_some()),
-                false => shard.give_up(&first),
+                false => shard.abandon(&first),
             }
             assert!(woken.0.load(Ordering::SeqCst));
-            shard.give_up(&second);
+            shard.abandon(&second);
         }
         Ok(())
     }
@@ -1124,7 +1122,7 @@ mod tests {
         let mut state = shard.state();
         state.submit(&mut lock(&shard.ring).backends, Executor::Manual, Instant::now());
         let id = *group[0].as_ref().expect("the slot is free");
-        assert!(matches!(state.give_up(id), Some(GivenUp::InFlight)));
+        assert!(matches!(state.abandon(id), Some(Abandoned::InFlight)));
         drop(guard);
         let combines = {
             let shard = shard.clone();

@@ -5,7 +5,7 @@ use super::op_result::invalid;
 use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
 use crate::{Engine, Writer};
-use ringway_core::{File as CoreFile, Home, op};
+use ringway_core::{File as CoreFile, OwnerProcess, op};
 use rustix::fs::{
     Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat,
 };
@@ -235,7 +235,7 @@ pub(super) struct NewFile {
     dir: CoreFile,
     file: CoreFile,
     /// A forked child's copy removes nothing.
-    home: Home,
+    home: OwnerProcess,
     /// The temporary name, if the file needs one.
     name: Option<OsString>,
 }
@@ -266,7 +266,7 @@ impl NewFile {
         if accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_err() {
             return Ok(None);
         }
-        Self { dir, file, home: Home::here(), name: None }.with_mode(mode).map(Some)
+        Self { dir, file, home: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
     }
 
     /// Creates a file with a temporary name.
@@ -274,7 +274,8 @@ impl NewFile {
         let create =
             |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
         let (name, file) = with_random_name(prefix, create)?;
-        Self { dir, file: file.into(), home: Home::here(), name: Some(name) }.with_mode(mode)
+        Self { dir, file: file.into(), home: OwnerProcess::current(), name: Some(name) }
+            .with_mode(mode)
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
@@ -310,7 +311,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name
-            && self.home.is_here()
+            && self.home.is_current()
         {
             // No task waits for the removal, so remove the name here or leave it.
             let _ = unlinkat(&self.dir, &**name, AtFlags::empty());

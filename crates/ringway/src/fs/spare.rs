@@ -94,7 +94,7 @@ impl File {
             let Some(more) =
                 self.core().read_spare_now(spare, step, offset.saturating_add(read as u64))
             else {
-                spare.take_back(read);
+                spare.truncate_by(read);
                 self.cache().miss();
                 return None;
             };

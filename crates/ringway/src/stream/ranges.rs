@@ -326,7 +326,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         if self.completed.is_empty() {
             // In a forked child nothing completes; reads of the parent return an error when they
             // are polled.
-            if self.file.engine().inner.is_here() {
+            if self.file.engine().inner.is_current() {
                 self.completions.take(&mut self.completed);
             } else {
                 self.completed.extend(
