@@ -31,6 +31,7 @@
 //! [`probe`] module shows what the machine supports.
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod buffer;
@@ -64,9 +65,7 @@ pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;
 
-/// Compiles and runs the programs in the documentation.
+/// The program in the README compiles and runs.
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../docs/backends.md")]
-    struct Backends;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;
