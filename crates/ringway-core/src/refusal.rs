@@ -276,18 +276,18 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
         (libc::EINVAL, Uring) => text(
-            "the kernel refused the parameters or a plain read: io_uring is too old or incomplete \
+            "the kernel rejected the parameters or a read: io_uring is too old or incomplete \
             here",
-            "use kernel 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
+            "use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
         ),
         (libc::EINVAL, DeferTaskrun) => text(
-            "this kernel does not know DEFER_TASKRUN, or it was requested without SINGLE_ISSUER \
+            "this kernel does not support DEFER_TASKRUN, or it was requested without SINGLE_ISSUER \
             or with SQPOLL",
-            "nothing to do: rings work without it; kernel 6.1 or newer has it",
+            "none needed: rings work without it; kernel 6.1 or newer supports it",
         ),
         (libc::EINVAL, AttachWq) => text(
-            "the descriptor to attach to is not a ring, or this kernel does not know ATTACH_WQ",
-            "attach to an open ring; kernel 5.6 or newer has it",
+            "the descriptor to attach to is not a ring, or this kernel does not support ATTACH_WQ",
+            "attach to an open ring; kernel 5.6 or newer supports it",
         ),
         (libc::EINVAL, IoPoll) => text(
             "the file was not opened with O_DIRECT, or the operation is not a read or a write",
@@ -298,9 +298,8 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "use fewer requests in flight",
         ),
         (libc::EINVAL, DirectIo) => text(
-            "this file system has no direct I/O",
-            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through \
-            the page cache",
+            "this file system does not support direct I/O",
+            "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
         ),
         (libc::EINVAL, FixedBuffers) => text(
             "a registered buffer is larger than 1 GiB or there are more than the kernel takes at \
@@ -309,27 +308,21 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
 
-        (libc::ENOMEM, FixedBuffers) => explain_no_memory(
-            "registered buffers count",
-            "register fewer or smaller \
-            buffers",
-            limits,
-        ),
+        (libc::ENOMEM, FixedBuffers) => {
+            explain_no_memory("registered memory counts", "register fewer buffers", limits)
+        }
         (libc::ENOMEM, _) if feature.is_kaio() => text(
-            "no kernel memory or no address space for the completion ring",
-            "check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count",
+            "not enough kernel memory or address space for the completion ring",
+            "check the container's memory limit (memory.max), ulimit -v and vm.max_map_count",
         ),
         (libc::ENOMEM, Threads) => text(
             "no memory for a thread's stack",
             "check the memory limit of the container \
             (memory.max) and ulimit -v",
         ),
-        (libc::ENOMEM, _) => explain_no_memory(
-            "ring memory counts",
-            "make fewer or smaller \
-        rings",
-            limits,
-        ),
+        (libc::ENOMEM, _) => {
+            explain_no_memory("ring memory counts", "create fewer or smaller rings", limits)
+        }
 
         (libc::EMFILE, FixedFiles) => (
             format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
@@ -338,15 +331,14 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
                 .to_owned(),
         ),
         (libc::EMFILE, _) => (
-            format!("this process has no descriptor left; RLIMIT_NOFILE is {}", limits.nofile),
+            format!("this process is out of descriptors; RLIMIT_NOFILE is {}", limits.nofile),
             "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run \
             --ulimit nofile=)"
                 .to_owned(),
         ),
         (libc::ENFILE, _) => text(
-            "the whole machine has no descriptor left",
-            "raise fs.file-max, or find the \
-            process that leaks (lsof)",
+            "the machine is out of descriptors",
+            "raise fs.file-max, or find the process that leaks descriptors (lsof)",
         ),
 
         (libc::EOPNOTSUPP, IoPoll) => text(
@@ -356,16 +348,15 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EOPNOTSUPP, KaioUserRing) => text(
             "the completion ring's header is not one that is known to be readable from user space",
-            "nothing to do: completions are fetched with io_getevents",
+            "none needed: completions are fetched with io_getevents",
         ),
         (libc::EOPNOTSUPP, DirectIo) => text(
-            "this file system has no direct I/O",
-            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through \
-            the page cache",
+            "this file system does not support direct I/O",
+            "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
         ),
         (libc::EOPNOTSUPP, _) => text(
-            "this kernel, file system or device does not have it",
-            "nothing to do: \
+            "this kernel, file system or device does not support it",
+            "none needed: \
             operations work without it",
         ),
 
@@ -380,8 +371,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EAGAIN, _) => text(
             "the kernel is temporarily short of a resource",
-            "retry with \
-        fewer operations in flight",
+            "try again with fewer requests in flight",
         ),
 
         (libc::EEXIST, _) => text(
@@ -397,7 +387,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EBUSY, RingFd) => text(
             "a thread can register at most 16 ring descriptors",
-            "nothing to do: rings work without it; use fewer rings on one thread",
+            "none needed: rings work without it; use fewer rings on one thread",
         ),
         (libc::EBUSY, Uring) => text(
             "completions overflowed and must be reaped first",
@@ -405,7 +395,15 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EBUSY, _) => text("it is in use", "try again later"),
 
-        _ => text("this error is not expected here", ""),
+        (libc::ETIMEDOUT, Uring | Kaio) => text(
+            "a read through it did not complete",
+            "check whether a sandbox emulates it incompletely (gVisor)",
+        ),
+        (libc::EIO, Uring | Kaio) => text(
+            "a read through it returned wrong bytes",
+            "check whether a sandbox emulates it incompletely (gVisor)",
+        ),
+        _ => text("the kernel returned an unexpected error", ""),
     }
 }
 
@@ -447,12 +445,12 @@ fn explain_unknown(feature: Feature) -> (String, String) {
     let fix = match feature.since() {
         Some((major, minor)) => {
             format!(
-                "nothing to do: operations work without it; kernel {major}.{minor} or newer has it"
+                "none needed: operations work without it; kernel {major}.{minor} or newer supports it"
             )
         }
         None => String::new(),
     };
-    (format!("this kernel does not know {feature}"), fix)
+    (format!("this kernel does not support {feature}"), fix)
 }
 
 /// The system calls that a seccomp profile must allow for a feature.
@@ -521,7 +519,7 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
             format!("{smaller}, or {RAISE_MEMLOCK}"),
         ),
         _ => (
-            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process"
+            "the kernel has no memory for it; RLIMIT_MEMLOCK does not apply to this process"
                 .to_owned(),
             format!("{smaller}; check the container's memory limit (memory.max)"),
         ),
@@ -533,20 +531,20 @@ fn explain_aio_full(limits: &Limits) -> (String, String) {
     match limits.aio_max_nr {
         Some(max) => {
             let taken = match limits.aio_nr {
-                Some(taken) => format!(", of which {taken} are taken"),
+                Some(taken) => format!(", and {taken} are in use"),
                 None => String::new(),
             };
             (
                 format!("fs.aio-max-nr is {max} for the whole machine{taken}"),
                 format!(
-                    "sysctl -w fs.aio-max-nr={}, or ask for fewer requests in flight",
+                    "sysctl -w fs.aio-max-nr={}, or use fewer requests in flight",
                     max.saturating_mul(4).max(1 << 20)
                 ),
             )
         }
         None => (
-            "the machine's budget of KAIO requests (fs.aio-max-nr) is spent".to_owned(),
-            "sysctl -w fs.aio-max-nr=1048576, or ask for fewer requests in flight".to_owned(),
+            "the machine's limit of KAIO requests (fs.aio-max-nr) is reached".to_owned(),
+            "sysctl -w fs.aio-max-nr=1048576, or use fewer requests in flight".to_owned(),
         ),
     }
 }
@@ -613,29 +611,31 @@ mod tests {
         assert!(user.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{user}");
         assert!(user.contains("ulimit -l"), "{user}");
         let root = Limits { capabilities: Some(Capability::IpcLock.bit()), ..ordinary() };
-        assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not bind"));
+        assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not apply"));
         let unlimited = Limits { memlock: Limit::UNLIMITED, ..ordinary() };
-        assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not bind"));
+        assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not apply"));
     }
 
     #[test]
     fn the_kaio_limit_is_reported_with_its_use() {
         let full = line(Feature::Kaio, libc::EAGAIN, &ordinary());
         assert!(full.contains("fs.aio-max-nr is 65536"), "{full}");
-        assert!(full.contains("65000 are taken"), "{full}");
+        assert!(full.contains("65000 are in use"), "{full}");
         assert!(full.contains("sysctl -w fs.aio-max-nr=1048576"), "{full}");
     }
 
     #[test]
     fn an_unknown_flag_names_the_kernel_that_has_it() {
         let old = line(Feature::NoSqArray, libc::EINVAL, &ordinary());
-        assert!(old.contains("does not know NO_SQARRAY"), "{old}");
+        assert!(old.contains("does not support NO_SQARRAY"), "{old}");
         assert!(old.contains("kernel 6.6 or newer"), "{old}");
     }
 
     #[test]
     fn a_missing_feature_does_not_mean_that_io_uring_is_missing() {
-        assert!(line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not know EXT_ARG"));
+        assert!(
+            line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not support EXT_ARG")
+        );
         assert!(
             line(Feature::IoPoll, libc::ENOSYS, &ordinary()).contains("built without io_uring")
         );
@@ -651,8 +651,19 @@ mod tests {
     fn an_unknown_errno_is_still_explained() {
         assert_eq!(
             line(Feature::Uring, 9999, &ordinary()),
-            "io_uring refused: errno 9999: this error is not expected here"
+            "io_uring refused: errno 9999: the kernel returned an unexpected error"
         );
+    }
+
+    #[test]
+    fn a_failed_trial_is_explained() {
+        for (errno, meaning) in [(libc::ETIMEDOUT, "did not complete"), (libc::EIO, "wrong bytes")]
+        {
+            for feature in [Feature::Uring, Feature::Kaio] {
+                let text = line(feature, errno, &ordinary());
+                assert!(text.contains(meaning) && text.contains("gVisor"), "{text}");
+            }
+        }
     }
 
     #[test]
