@@ -251,7 +251,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EPERM, DirectIo) => text(
             "the file may not be opened this way, or the container does not have the device",
             "check the file's attributes (lsattr), or pass the device to the container (docker \
-            run --device)",
+             run --device)",
         ),
         (libc::EACCES, DirectIo) => text(
             "the file's mode or a security module refuses it",
@@ -259,11 +259,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
 
-        (libc::ENOSYS, Threads) => text(
-            "a sandbox refuses new threads",
-            "allow clone and clone3 \
-        in the sandbox",
-        ),
+        (libc::ENOSYS, Threads) => {
+            text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox")
+        }
         // The ring exists, so only this part of it is missing.
         (libc::ENOSYS, _)
             if limits.seccomp != Some(2)
@@ -276,13 +274,12 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
         (libc::EINVAL, Uring) => text(
-            "the kernel rejected the parameters or a read: io_uring is too old or incomplete \
-            here",
+            "the kernel rejected the parameters or a read: io_uring is too old or incomplete here",
             "use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
         ),
         (libc::EINVAL, DeferTaskrun) => text(
-            "this kernel does not support DEFER_TASKRUN, or it was requested without SINGLE_ISSUER \
-            or with SQPOLL",
+            "this kernel does not support DEFER_TASKRUN, or it was requested without \
+             SINGLE_ISSUER or with SQPOLL",
             "none needed: rings work without it; kernel 6.1 or newer supports it",
         ),
         (libc::EINVAL, AttachWq) => text(
@@ -303,7 +300,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EINVAL, FixedBuffers) => text(
             "a registered buffer is larger than 1 GiB or there are more than the kernel takes at \
-            once (16384)",
+             once (16384)",
             "register fewer or smaller buffers",
         ),
         (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
@@ -317,8 +314,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::ENOMEM, Threads) => text(
             "no memory for a thread's stack",
-            "check the memory limit of the container \
-            (memory.max) and ulimit -v",
+            "check the memory limit of the container (memory.max) and ulimit -v",
         ),
         (libc::ENOMEM, _) => {
             explain_no_memory("ring memory counts", "create fewer or smaller rings", limits)
@@ -326,14 +322,13 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
 
         (libc::EMFILE, FixedFiles) => (
             format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
-            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in \
-            systemd)"
+            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)"
                 .to_owned(),
         ),
         (libc::EMFILE, _) => (
             format!("this process is out of descriptors; RLIMIT_NOFILE is {}", limits.nofile),
             "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run \
-            --ulimit nofile=)"
+             --ulimit nofile=)"
                 .to_owned(),
         ),
         (libc::ENFILE, _) => text(
@@ -344,7 +339,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EOPNOTSUPP, IoPoll) => text(
             "the file's device does not poll for completions",
             "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened \
-            with O_DIRECT",
+             with O_DIRECT",
         ),
         (libc::EOPNOTSUPP, KaioUserRing) => text(
             "the completion ring's header is not one that is known to be readable from user space",
@@ -356,8 +351,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EOPNOTSUPP, _) => text(
             "this kernel, file system or device does not support it",
-            "none needed: \
-            operations work without it",
+            "none needed: operations work without it",
         ),
 
         (libc::ECHILD, _) => {
@@ -366,8 +360,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
         (libc::EAGAIN, Threads) => text(
             "no more threads are allowed",
-            "raise ulimit -u or the container's pids.max \
-            (docker run --pids-limit)",
+            "raise ulimit -u or the container's pids.max (docker run --pids-limit)",
         ),
         (libc::EAGAIN, _) => text(
             "the kernel is temporarily short of a resource",
@@ -381,9 +374,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
 
         (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => (
             format!("the ring already has {feature} registered"),
-            "unregister the earlier ones \
-            first"
-                .to_owned(),
+            "unregister the earlier ones first".to_owned(),
         ),
         (libc::EBUSY, RingFd) => text(
             "a thread can register at most 16 ring descriptors",
@@ -417,24 +408,21 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
             Some(group) if group >= 0 => (
                 format!(
                     "kernel.io_uring_disabled is 1, and this process is not in group {group} \
-                    (kernel.io_uring_group)"
+                     (kernel.io_uring_group)"
                 ),
                 format!("run it in group {group}, or sysctl -w kernel.io_uring_disabled=0"),
             ),
             _ => (
-                "kernel.io_uring_disabled is 1, which restricts io_uring to \
-                CAP_SYS_ADMIN"
+                "kernel.io_uring_disabled is 1, which restricts io_uring to CAP_SYS_ADMIN"
                     .to_owned(),
                 "set kernel.io_uring_group to a group of this process, or sysctl -w \
-                kernel.io_uring_disabled=0"
+                 kernel.io_uring_disabled=0"
                     .to_owned(),
             ),
         }),
         2 => Some((
             "kernel.io_uring_disabled is 2".to_owned(),
-            "sysctl -w \
-        kernel.io_uring_disabled=0"
-                .to_owned(),
+            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
         )),
         _ => None,
     }
@@ -445,7 +433,8 @@ fn explain_unknown(feature: Feature) -> (String, String) {
     let fix = match feature.since() {
         Some((major, minor)) => {
             format!(
-                "none needed: operations work without it; kernel {major}.{minor} or newer supports it"
+                "none needed: operations work without it; kernel {major}.{minor} or newer \
+                 supports it"
             )
         }
         None => String::new(),
@@ -502,7 +491,7 @@ fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
 fn allow_in_seccomp(feature: Feature) -> String {
     format!(
         "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; \
-        SystemCallFilter=@aio in systemd)",
+         SystemCallFilter=@aio in systemd)",
         system_calls(feature)
     )
 }
@@ -513,7 +502,7 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
         Some(soft) if limits.has(Capability::IpcLock) != Some(true) => (
             format!(
                 "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user \
-                together",
+                 together",
                 bytes_text(soft)
             ),
             format!("{smaller}, or {RAISE_MEMLOCK}"),
