@@ -1,6 +1,15 @@
 //! Facts about a file and its device: the alignment that direct I/O needs, and the size and number
 //! of requests that the device takes. They are read, not assumed, since a wrong assumption means
 //! EINVAL or a slow path.
+//!
+//! ```
+//! use ringway_core::device::PathFacts;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let facts = PathFacts::of_path("/etc")?;
+//! println!("{}: offsets aligned to {}", facts.file_system, facts.direct.offset_align);
+//! # Ok(()) }
+//! ```
 
 mod block;
 mod mounts;
@@ -135,7 +144,7 @@ impl PathFacts {
     /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs
     /// no permission on the file itself. Does not block on pipes and devices, but does on a network
     /// file system that does not answer.
-    pub fn of_path(path: &Path) -> io::Result<Self> {
+    pub fn of_path(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         Self::of_fd(file.as_fd())
     }

@@ -65,6 +65,18 @@ impl OpId {
 /// Operations that wait for another one (the rest of a chain, operations behind a barrier) are
 /// submitted by [`reap`](Self::reap).
 ///
+/// ```
+/// use ringway_core::{Options, op};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut queue = Options::new().build()?;
+/// let id = queue.push(op::timeout(std::time::Duration::from_secs(60)))?;
+/// queue.cancel(id);
+/// let done = queue.reap(1)?.next().unwrap();
+/// assert!(done.result.unwrap_err().is_cancelled());
+/// # Ok(()) }
+/// ```
+///
 /// Dropping the queue cancels all operations in flight and waits for them, up to
 /// [`Options::close_wait`]. Operations that have not ended by then are leaked, never freed, since
 /// the kernel may still touch their memory.

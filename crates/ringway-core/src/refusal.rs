@@ -5,6 +5,14 @@
 //! come from a sysctl, a seccomp filter or a security module. [`Refusal::new`] examines the machine
 //! while the cause still exists and stores the explanation, so that a program can show later why it
 //! fell back.
+//!
+//! ```
+//! use ringway_core::Refusal;
+//! use ringway_core::refusal::Feature;
+//!
+//! let refusal = Refusal::new(Feature::SingleIssuer, 17); // EEXIST
+//! println!("{}: {}; fix: {}", refusal.feature, refusal.meaning, refusal.fix);
+//! ```
 
 mod errno;
 pub mod limits;

@@ -150,7 +150,8 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
 ///
 /// Those of `stat(2)` on the path; `InvalidInput` if it is not a block device; those of opening it
 /// for reading (EACCES, ENOMEDIUM) if no other use was found. Blocks as long as that open does.
-pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
+pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>> {
+    let path = path.as_ref();
     let metadata = fs::metadata(path)?;
     if !metadata.file_type().is_block_device() {
         return Err(io::Error::new(
