@@ -1,151 +1,256 @@
-# What there is to do with a checkout. Each target looks first whether what it needs is there (scripts/setup.sh).
-# `make help` lists them.
+# The commands of a checkout; `make help` lists them. How a part is built is in the Makefiles of
+# crates/ringway-c, rocksdb and go.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
-# make takes a name with a space in it for two: what it installs or removes would be something else.
-$(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $(word 2,$($(name))),$(error $(name) has a space in it, which make cannot take: $($(name)))))
-# Those of the directories of an installation that are given: a relative one is taken from where make runs, here and in the Makefiles below.
-INSTALL_TO = $(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $($(name)),$(name)=$(abspath $($(name)))))
-# How long `make soak` runs, and each fuzz target in `make fuzz`, and `make storm`.
+# make splits a name with a space into two, so it would install or remove something else.
+$(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $(word 2,$($(name))),\
+	$(error $(name) has a space in it, which make does not support: $($(name)))))
+# The directories of an installation that are given. A relative one starts where make runs, both
+# here and in the Makefiles below.
+INSTALL_TO = $(foreach name,PREFIX LIBDIR INCLUDEDIR MANDIR DESTDIR,$(if $($(name)),\
+	$(name)=$(abspath $($(name)))))
+# The duration of `make soak`, and of each test or target of `make storm` and `make fuzz`.
 SOAK ?= 10m
 FUZZ ?= 60
 STORM ?= 60
-# Further options of the command in `make bench`, `make compare` and `make probe`.
+# The Debian release in which `make deb` builds; this machine if it is empty.
+SUITE ?=
+# Further options of the command in `make bench`, `make compare`, `make probe` and `make go-bench`.
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-C_DOOR := $(MAKE) -C crates/ringway-c
-ROCKSDB := $(MAKE) -C rocksdb
-GO_DOOR := $(MAKE) -C go
-BINARY := $(TARGET)/release/ringway
-SETUP := ./scripts/setup.sh
-# Where rustup puts cargo: a shell that was open before does not know of it.
+BINARY := $(TARGET)/$(addsuffix /,$(CARGO_BUILD_TARGET))release/ringway
+# A shell that was open before Rust was installed lacks rustup's directory.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
+# ---- What each target needs ----------------------------------------------------------------------
+# The words are those of scripts/setup.sh. A target installs what is missing before it starts:
+# everything at once, also what the Makefiles below need.
+
+BUILD_NEEDS := rust cc
+CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3
+needs.bench := $(BUILD_NEEDS)
+needs.probe := $(BUILD_NEEDS)
+needs.build := $(BUILD_NEEDS)
+needs.c := $(BUILD_NEEDS)
+needs.rocksdb := $(BUILD_NEEDS) c++ pkg-config rocksdb
+needs.install := $(BUILD_NEEDS)
+needs.install-command := $(BUILD_NEEDS)
+needs.install-c := $(BUILD_NEEDS)
+needs.install-rocksdb := $(needs.rocksdb)
+needs.check := $(CHECK_NEEDS)
+needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
+needs.fmt := rust fmt go
+needs.doc := $(BUILD_NEEDS)
+needs.soak := $(BUILD_NEEDS)
+needs.storm := $(BUILD_NEEDS)
+needs.loom := $(BUILD_NEEDS)
+needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
+needs.sanitize := $(BUILD_NEEDS) rust-src
+needs.compare := $(BUILD_NEEDS)
+needs.go-bench := go
+needs.package := $(BUILD_NEEDS)
+needs.semver := $(BUILD_NEEDS) semver
+needs.dist := $(BUILD_NEEDS) binutils pkg-config
+needs.reproducible := $(needs.dist)
+needs.deb := deb rust cc
+ifneq ($(SUITE),)
+needs.deb := dpkg-source mmdebstrap
+endif
+
+NEED := ./scripts/setup.sh
+GOALS ?= $(or $(MAKECMDGOALS),$(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))))
+NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
+
 .DEFAULT_GOAL := help
-.PHONY: help go-bench bench compare probe build c rocksdb install install-command install-c install-rocksdb test check fmt doc soak storm loom fuzz sanitize clean
+.PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
 
-help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
-		awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+# With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
+# for all of them.
+ifeq ($(SETUP),list)
+.DEFAULT_GOAL := list-needs
+.PHONY: list-needs
+$(or $(firstword $(MAKECMDGOALS)),list-needs):
+	@SETUP=list ./scripts/setup.sh $(NEEDED)
+$(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS)): ;
+else
 
-bench: ## which way of doing I/O suits this machine, in about a minute; ARGS="..." for `ringway bench`
-	@$(SETUP) rust cc
+help: ## this list; SETUP=list with any target only lists what it needs and this machine lacks
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' \
+		$(firstword $(MAKEFILE_LIST))
+
+print-needs:
+	@echo $(NEEDED)
+
+##@ Use
+
+bench: ## measure each way of doing I/O on this machine, in about a minute; ARGS="..."
+	@$(NEED) $(needs.bench)
 	$(CARGO) run --release -p ringway-cli --bin ringway -- bench $(ARGS)
 
-# Twice: tokio's own io_uring wants a build of its own, so that the other contestants have plain tokio.
-COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
-PEERS := $(abspath $(TARGET))/compare
-compare: ## ringway beside its peers and beside a bare ring, in about ten minutes; ARGS="..." for `compare`
-	@$(SETUP) rust cc
-	$(CARGO) $(COMPARE) $(PEERS)
-	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring --features tokio-io-uring
-	$(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare $(ARGS)
-
-probe: ## what this machine, kernel and user can do, and why not; ARGS="..." for `ringway probe`
-	@$(SETUP) rust cc
+probe: ## what this machine supports, why not the rest, and how to fix that; ARGS="..."
+	@$(NEED) $(needs.probe)
 	$(CARGO) run --release -p ringway-cli --bin ringway -- probe $(ARGS)
 
-build: c ## the command and the C libraries, for release
-	@$(SETUP) rust cc
+build: c ## the command and the C libraries, optimized
+	@$(NEED) $(needs.build)
 	$(CARGO) build --release -p ringway-cli --bin ringway
 
 c: ## the C libraries, in target/c
-	$(C_DOOR)
+	$(MAKE) -C crates/ringway-c
 
 rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
-	$(ROCKSDB)
+	@$(NEED) $(needs.rocksdb)
+	$(MAKE) -C rocksdb
 
-# All of it, as a distribution's packages want it: DESTDIR, PREFIX, and for the C door LIBDIR, INCLUDEDIR and MANDIR.
-install: install-command install-c ## the command and the C door (not RocksDB's) to PREFIX (/usr/local), below DESTDIR if that is given
+# Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
+install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
-# As root there may be no cargo: then what was built before is installed.
-install-command: ## the command alone
+# Root may have no cargo; then what was built before is installed.
+COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
+COMMAND_MAN = $(if $(MANDIR),$(abspath $(DESTDIR))$(abspath $(MANDIR)),$(COMMAND_TO)/share/man)/man1
+# Debian's zsh reads site-functions in /usr/local only.
+ZSH_COMPLETIONS = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+install-command: ## the command alone, with its man pages and shell completions
 	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
-		$(SETUP) rust cc && $(CARGO) build --release -p ringway-cli --bin ringway; fi
-	install -D -m 755 $(BINARY) $(abspath $(DESTDIR))$(abspath $(PREFIX))/bin/ringway
+		./scripts/setup.sh $(needs.install-command) && \
+		$(CARGO) build --release -p ringway-cli --bin ringway; fi
+	install -D -m 755 $(BINARY) $(COMMAND_TO)/bin/ringway
+	rm -rf $(TARGET)/command && $(BINARY) generate $(TARGET)/command
+	install -d $(COMMAND_MAN) && install -m 644 $(TARGET)/command/man1/* $(COMMAND_MAN)
+	install -D -m 644 $(TARGET)/command/completions/ringway.bash \
+		$(COMMAND_TO)/share/bash-completion/completions/ringway
+	install -D -m 644 $(TARGET)/command/completions/_ringway \
+		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway
+	install -D -m 644 $(TARGET)/command/completions/ringway.fish \
+		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
 
-install-c: ## the C door alone: libraries, headers, pkg-config and CMake files, manual pages
-	$(C_DOOR) install $(INSTALL_TO)
+install-c: ## libringway alone: libraries, headers, pkg-config and CMake files, man pages
+	$(MAKE) -C crates/ringway-c install $(INSTALL_TO)
 
 install-rocksdb: ## the FileSystem for RocksDB: its shared object and its header
-	$(ROCKSDB) install $(INSTALL_TO)
+	$(MAKE) -C rocksdb install $(INSTALL_TO)
 
-# The doc tests run on each backend: they are what a reader tries first.
-test: check ## every test
-	@$(SETUP) mkfs
+##@ Develop
+
+# Packages are installed before anything is built. The doc tests run on each backend: they are the
+# programs a reader tries first.
+test: ## formatting, lints and every test: what CI runs
+	@$(NEED) $(needs.test)
+	$(MAKE) check
+	scripts/tests/setup.sh
 	$(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
-	$(C_DOOR) test
-	$(ROCKSDB) test
-	$(GO_DOOR) test
+	$(MAKE) -C crates/ringway-c test
+	$(MAKE) -C rocksdb test
+	$(MAKE) -C go test
 
-check: ## formatting and lints, as CI wants them, and that compare/ compiles
-	@$(SETUP) rust cc fmt clippy
+# The backends for tests must not be in the libraries by default: nobody may enable them unseen.
+check: ## formatting and lints alone
+	@$(NEED) $(needs.check)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
 	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
-		{ echo "the backends for tests are in the libraries by default" >&2; exit 1; }
+		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
 	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
-	$(C_DOOR) headers pages
-	$(GO_DOOR) check
+	$(MAKE) -C crates/ringway-c headers pages
+	$(MAKE) -C go check
 
-fmt: ## formats the code
-	@$(SETUP) rust fmt
+fmt: ## format the code
+	@$(NEED) $(needs.fmt)
 	$(CARGO) fmt --all
-	$(GO_DOOR) fmt
+	$(MAKE) -C go fmt
 
 doc: ## the documentation of the library crates, in target/doc
-	@$(SETUP) rust cc
+	@$(NEED) $(needs.doc)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p ringway -p ringway-core --all-features --no-deps
 
-go-bench: ## the Go door beside os.File, readers by the thousand, in about a minute; ARGS=-full for all of it
-	$(GO_DOOR) bench ARGS="$(ARGS)"
-
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
-	@$(SETUP) rust cc
+	@$(NEED) $(needs.soak)
 	$(CARGO) run --release -p ringway-torture --bin soak -- $(SOAK)
 
-storm: ## a thousand tasks that drop their reads and writes at random moments, on every backend, checked; STORM=60 seconds
-	@$(SETUP) rust cc
-	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test trust storm -- --nocapture --test-threads=3
+storm: ## a thousand tasks that drop their reads and writes at random moments; STORM=60 seconds
+	@$(NEED) $(needs.storm)
+	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test trust storm -- \
+		--nocapture --test-threads=3
 
-# (The name that loom has for this would change tokio too.)
-loom: ## the engine's shard, in every order in which threads that submit, reap and drop can meet
-	@$(SETUP) rust cc
-	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) test -p ringway --lib --release every_order
+# (loom's usual cfg would change tokio too.)
+loom: ## the engine's shard under every order of its threads, with loom
+	@$(NEED) $(needs.loom)
+	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off \
+		CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test -p ringway --lib --release loom_tests
 
-# What they find new goes to the build's folder; corpus/ is only read. RUSTC_BOOTSTRAP=1 has a released compiler take what
-# only an unreleased one would.
+# New inputs go to the target directory; corpus/ is only read. RUSTC_BOOTSTRAP=1 makes a stable
+# compiler accept the unstable flags that fuzzing and the sanitizers need.
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: ## each fuzz target for FUZZ=60 seconds
-	@$(SETUP) rust cc c++ fuzz
+	@$(NEED) $(needs.fuzz)
 	set -e; cd fuzz; for target in $$($(CARGO) fuzz list); do \
 		found=$(abspath $(TARGET))/fuzz-found/$$target; \
 		mkdir -p $$found; \
 		$(CARGO) fuzz run $$target $$found corpus/$$target -- -max_total_time=$(FUZZ); \
 	done
-	$(GO_DOOR) fuzz FUZZ=$(FUZZ)
+	$(MAKE) -C go fuzz FUZZ=$(FUZZ)
 
-# What is in flight when a queue goes is leaked on purpose, so leaks are not looked for. ThreadSanitizer knows only locks
-# that were compiled for it: the standard library is built anew.
+# Operations in flight when a queue is dropped are leaked on purpose, so leak detection is off.
+# ThreadSanitizer knows only locks that were compiled for it, so the standard library is rebuilt.
 SANITIZED := test --target $$(rustc -vV | sed -n 's/^host: //p')
 QUEUE := -p ringway-core --lib --test model
-DOOR := -p ringway --lib --test trust -- --skip process --skip compile --skip examples
+ENGINE := -p ringway --lib --test trust -- --skip process --skip compile --skip examples
 sanitize: export RUSTC_BOOTSTRAP := 1
-sanitize: ## the queue's own tests, the model's, and the Rust door's with its storm under AddressSanitizer and ThreadSanitizer
-	@$(SETUP) rust cc rust-src
-	for tests in "$(QUEUE)" "$(DOOR)"; do \
-		RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=$(TARGET)/address $(CARGO) $(SANITIZED) $$tests && \
-		RUSTFLAGS=-Zsanitizer=thread TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan.supp CARGO_TARGET_DIR=$(TARGET)/thread \
+sanitize: ## the queue's and the engine's tests under AddressSanitizer and ThreadSanitizer
+	@$(NEED) $(needs.sanitize)
+	for tests in "$(QUEUE)" "$(ENGINE)"; do \
+		RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 \
+			CARGO_TARGET_DIR=$(TARGET)/address $(CARGO) $(SANITIZED) $$tests && \
+		RUSTFLAGS=-Zsanitizer=thread \
+			TSAN_OPTIONS=suppressions=$(CURDIR)/scripts/tsan.supp \
+			CARGO_TARGET_DIR=$(TARGET)/thread \
 			$(CARGO) -Zbuild-std $(SANITIZED) $$tests || exit 1; \
 	done
 
-clean: ## what was built
+##@ Measure
+
+# Built twice: a build with tokio's own io_uring would change plain tokio in the other rows.
+COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
+PEERS := $(abspath $(TARGET))/compare
+compare: ## ringway next to its peers and to a bare ring, in about ten minutes; ARGS="..."
+	@$(NEED) $(needs.compare)
+	$(CARGO) $(COMPARE) $(PEERS)
+	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring \
+		--features tokio-io-uring
+	$(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare $(ARGS)
+
+go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
+	$(MAKE) -C go bench ARGS="$(ARGS)"
+
+##@ Release
+
+package: ## the crates as they would be published, in target/package
+	@$(NEED) $(needs.package)
+	scripts/package.sh
+
+semver: ## whether a crate breaks the API of its last release, with cargo-semver-checks
+	scripts/semver.sh
+
+dist: ## reproducible tarballs with prebuilt libringway and the command, in target/dist
+	@$(NEED) $(needs.dist)
+	scripts/dist.sh
+
+reproducible: ## whether `make dist` gives the same bytes in two directories, in some minutes
+	@$(NEED) $(needs.reproducible)
+	scripts/tests/dist.sh
+
+deb: ## the Debian packages, in target/deb; SUITE=bookworm builds them in a clean Debian, as root
+	@$(NEED) $(needs.deb)
+	scripts/deb.sh $(SUITE)
+
+clean: ## remove what was built
 	$(CARGO) clean
+endif

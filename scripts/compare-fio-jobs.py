@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the job files of the tests under fio and under `ringway bench`, and compares what each has moved.
+"""Runs the tests' job files under fio and under `ringway bench`, and compares their requests.
 
     scripts/compare-fio-jobs.py [--record]
 
-Wants fio 3.33, strace, and `cargo build -p ringway-cli` done before. For each job: requests and bytes of each direction,
-syncs, the files' sizes, and every request's place in order; of what has a random part, the sums. With --record fio's figures are written into the data that the tests check against; without, a
-difference from those is an error too.
+For each job it compares the number of requests and bytes in each direction, the syncs, the sizes of
+the files, and the offset and order of each request. For a job with a random part it compares the
+sums alone. With --record it writes fio's figures to the data that the tests check against; without,
+a difference from that data is an error too.
+
+It needs fio 3.33, strace, and `cargo build -p ringway-cli`, which it does not run.
 """
 
 import json
@@ -17,7 +20,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "../crates/ringway-cli/tests/fio_jobs.json")
-RINGWAY = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "../target")), "debug/ringway")
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "../target"))
+RINGWAY = os.path.join(TARGET, "debug/ringway")
 CALLS = {"pread64": "read", "pwrite64": "write", "fsync": "sync", "fdatasync": "sync"}
 
 
@@ -33,22 +37,23 @@ def prepare(case, folder):
 def results(report, folder, case, requests):
     def direction(of):
         return [of["total_ios"], of["io_bytes"]]
-    jobs = [{"read": direction(job["read"]), "write": direction(job["write"]), "ioengine": engine(job, report)}
-            for job in report["jobs"]]
+    jobs = [{"read": direction(job["read"]), "write": direction(job["write"]),
+             "ioengine": engine(job, report)} for job in report["jobs"]]
     given = {"job.fio", *case.get("beside", {})}
-    sizes = {name: os.path.getsize(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
-             if name not in given}
-    # fio reports no syncs of psync, and makes them.
+    made = [name for name in sorted(os.listdir(folder)) if name not in given]
+    sizes = {name: os.path.getsize(os.path.join(folder, name)) for name in made}
+    # fio's psync engine syncs but does not report it.
     syncs = sum(call == "sync" for of in requests.values() for call, _, _ in of)
     return {"jobs": jobs, "syncs": syncs, "files": sizes}
 
 
 def engine(job, report):
-    return job["job options"].get("ioengine") or report.get("global options", {}).get("ioengine", "psync")
+    shared = report.get("global options", {})
+    return job["job options"].get("ioengine") or shared.get("ioengine", "psync")
 
 
 def run(case, command):
-    """What a command reports, and the requests of each file in their order."""
+    """Returns what a command reports, and the requests of each file in order."""
     with tempfile.TemporaryDirectory() as folder:
         prepare(case, folder)
         ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -70,21 +75,25 @@ def ringway(case):
 
 
 def places(command, folder):
-    """Of each file the requests in their order, as the threads of the jobs make them. Files are laid out by the main
-    thread, in both."""
+    """Returns the requests of each file in order, as the threads of the jobs make them.
+
+    Both programs lay out files in their main thread, whose calls are left out.
+    """
     found = {}
     with tempfile.TemporaryDirectory() as traces:
         calls = f"trace=execve,{','.join(CALLS)}"
-        subprocess.run(["strace", "-ff", "-y", "-o", f"{traces}/trace", "-e", calls, *command], cwd=folder,
-                       capture_output=True)
-        line = re.compile(r"(\w+)\(\d+<[^>]*/([^/>]+)>(?:, .*, (\d+), (\d+))?\) *= (\d+)$")
-        for name in sorted(os.listdir(traces)):
-            with open(f"{traces}/{name}") as text:
+        subprocess.run(["strace", "-ff", "-y", "-o", f"{traces}/trace", "-e", calls, *command],
+                       cwd=folder, capture_output=True)
+        call = re.compile(r"(\w+)\(\d+<[^>]*/([^/>]+)>(?:, .*, (\d+), (\d+))?\) *= (\d+)$")
+        for trace in sorted(os.listdir(traces)):
+            with open(f"{traces}/{trace}") as text:
                 lines = text.read().splitlines()
             if any(words.startswith("execve(") for words in lines):
                 continue
-            for call, name, asked, offset, _ in (parsed.groups() for parsed in filter(None, map(line.search, lines))):
-                found.setdefault(name, []).append((CALLS[call], int(offset or 0), int(asked or 0)))
+            for parsed in filter(None, map(call.search, lines)):
+                name, file, length, offset, _ = parsed.groups()
+                request = CALLS[name], int(offset or 0), int(length or 0)
+                found.setdefault(file, []).append(request)
     return found
 
 
@@ -101,14 +110,15 @@ def main():
         if case["fio"] != theirs:
             problems.append(f"recorded {case['fio']}, fio has {theirs}")
         if case.get("random"):
-            # Not the same random numbers: only the sums are the same.
+            # The random numbers differ, so only the sums can be compared.
             def sums(of):
-                return sum(job["read"][1] + job["write"][1] for job in of["jobs"]), len(of["jobs"]), of["files"]
+                moved = sum(job["read"][1] + job["write"][1] for job in of["jobs"])
+                return moved, len(of["jobs"]), of["files"]
             theirs, ours = sums(theirs), sums(ours)
             their_places, our_places = set(their_places), set(our_places)
         if theirs != ours:
             problems.append(f"fio has {theirs}, ringway {ours}")
-        # Other engines' requests are no system calls of their own.
+        # Only psync, the default engine, makes a system call for each request.
         if "ioengine=" not in case["job"] and their_places != our_places:
             problems.append(f"places: fio {their_places}, ringway {our_places}")
         print(f"{case['name']}: {'; '.join(problems) or 'the same'}")

@@ -1,86 +1,176 @@
 #!/bin/sh
-# Sees to it that the programs are there that a make target needs: `scripts/setup.sh rust cc ...`.
+# Checks that the programs a make target needs are installed, and installs what Debian packages:
 #
-# What Debian's packages have is installed, where this user may do that; else the command is named. Rust and Go are named
-# with the version that is wanted: it is for their users to choose where they come from. Says nothing when all is there.
+#     scripts/setup.sh rust cc ...
+#
+# Everything missing is collected first, so that one apt-get command installs all of it. The command
+# is printed before it runs. It runs as root, or through sudo if sudo asks for no password;
+# otherwise it is only printed, and the exit status is 1. With SETUP=list it is always only printed.
+# Nothing is printed, and no network is used, when nothing is missing.
+#
+# Rust, Go and their tools are never installed: their users choose where these come from. They are
+# reported with the version that is needed.
 set -eu
 cd "$(dirname "$0")/.."
 
-stop() {
-    echo "ringway: $1" >&2
-    exit 1
-}
+packages= # Debian packages to install
+missing=  # what they provide, for the message
+components= # rustup components to add
+manual=   # what has to be installed in another way, one sentence a line
 
 has() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# package WHAT NAME...: installs Debian packages, since WHAT is missing.
+# package WHAT NAME...: WHAT is missing, and these Debian packages provide it.
 package() {
-    what=$1
+    missing="$missing${missing:+, }$1"
     shift
-    command="apt-get install -y --no-install-recommends $*"
-    has apt-get || stop "$what is missing. On Debian it comes with: $command"
-    if [ "$(id -u)" -eq 0 ]; then
-        as_root=
-    elif has sudo && sudo -n true 2>/dev/null; then
-        as_root=sudo
-    else
-        stop "$what is missing. Install it with: sudo $command"
-    fi
-    echo "ringway: $what is missing: $command" >&2
-    # A fresh machine may have no lists of packages yet.
-    $as_root env DEBIAN_FRONTEND=noninteractive $command >&2 && return
-    $as_root apt-get update >&2 || true
-    $as_root env DEBIAN_FRONTEND=noninteractive $command >&2 || stop "could not be installed: $command"
+    packages="$packages${packages:+ }$*"
 }
 
-# The C compiler links Rust's programs, and needs the C library's start files for it.
+manual() {
+    manual="$manual$1
+"
+}
+
+# The C compiler also links Rust programs. Linking needs the C library's start files.
 cc_works() {
     has cc && echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null
 }
 
+# at_least FOUND WANTED: compares versions.
+at_least() {
+    [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | tail -n 1)" = "$1" ]
+}
+
 need_rust() {
     wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-    how="Install it with rustup (https://rustup.rs; Debian 13 and newer: apt-get install rustup, then rustup default stable) and run this again."
-    has cargo && has rustc || stop "Rust $wanted or newer is missing. $how"
+    if ! has cargo || ! has rustc; then
+        manual "Rust $wanted or newer is missing. Install it with rustup (https://rustup.rs)."
+        return
+    fi
     found=$(rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9]*\.[0-9]*\).*/\1/p')
-    [ -n "$found" ] || stop "Rust $wanted or newer is missing: rustc is there and does not run. Try: rustup default stable"
-    newest=$(printf '%s\n%s\n' "$wanted" "$found" | sort -V | tail -n 1)
-    [ "$newest" = "$found" ] || stop "Rust $wanted or newer is wanted, and this is $found. Try: rustup update stable"
+    if [ -z "$found" ]; then
+        manual "Rust $wanted or newer is missing: rustc does not run. Try: rustup default stable"
+    elif ! at_least "$found" "$wanted"; then
+        manual "Rust $found is too old: $wanted or newer is needed. Try: rustup update stable"
+    fi
 }
 
 need_go() {
     wanted=$(sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go/go.mod)
     how="Install it from https://go.dev/dl (Debian's own is older)."
-    has go || stop "Go $wanted or newer is missing. $how"
-    found=$(go env GOVERSION 2>/dev/null | sed -n 's/^go\([0-9]*\.[0-9]*\).*/\1/p')
-    newest=$(printf '%s\n%s\n' "$wanted" "$found" | sort -V | tail -n 1)
-    # (A Go from 1.21 on fetches the version that a module wants, unless GOTOOLCHAIN forbids it.)
-    [ "$newest" = "$found" ] || stop "Go $wanted or newer is wanted, and this is ${found:-unknown}. $how"
+    if ! has go; then
+        manual "Go $wanted or newer is missing. $how"
+        return
+    fi
+    # Go 1.21 and newer fetch the version a module asks for, unless GOTOOLCHAIN forbids it.
+    found=$(cd go && go env GOVERSION 2>/dev/null | sed -n 's/^go\([0-9]*\.[0-9]*\).*/\1/p')
+    [ -n "$found" ] && at_least "$found" "$wanted" ||
+        manual "Go ${found:-(it does not run)} is too old: $wanted or newer is needed. $how"
 }
 
+# cargo_tool NAME CRATE: a subcommand of cargo that is installed with cargo.
+cargo_tool() {
+    cargo "$1" --version >/dev/null 2>&1 ||
+        manual "$2 is missing. Install it with: cargo install --locked $2"
+}
+
+need_rust_source() {
+    [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ]
+}
+
+need_rocksdb() {
+    [ -e /usr/include/rocksdb/db.h ] && has db_bench
+}
+
+need_libaio() {
+    echo '#include <libaio.h>' | cc -x c -E -o /dev/null - 2>/dev/null
+}
+
+# Some programs of the administrator are outside an ordinary user's PATH.
+has_mkfs() {
+    PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4
+}
+
+checked=" "
 for need in "$@"; do
+    case $checked in *" $need "*) continue ;; esac
+    checked="$checked$need "
     case $need in
         rust) need_rust ;;
+        fmt) cargo fmt --version >/dev/null 2>&1 || components="$components rustfmt" ;;
+        clippy) cargo clippy --version >/dev/null 2>&1 || components="$components clippy" ;;
+        rust-src) need_rust_source || components="$components rust-src" ;;
+        fuzz) cargo_tool fuzz cargo-fuzz ;;
+        semver) cargo_tool semver-checks cargo-semver-checks ;;
         go) need_go ;;
-        cc) cc_works || package "a C compiler (as the linker)" gcc libc6-dev ;;
-        # Only root's tests make file systems. Its programs may be outside of the path.
-        mkfs) [ "$(id -u)" -ne 0 ] || PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4 || package mkfs.ext4 e2fsprogs mount ;;
+        cc) cc_works || package "a C compiler" gcc libc6-dev ;;
         c++) has c++ || package "a C++ compiler" g++ ;;
         python3) has python3 || package python3 python3 ;;
+        # Only tests that run as root make file systems.
+        mkfs) [ "$(id -u)" -ne 0 ] || has_mkfs || package mkfs.ext4 e2fsprogs mount ;;
         valgrind) has valgrind || package valgrind valgrind ;;
-        mandoc) has mandoc || package "mandoc (it checks the manual pages)" mandoc ;;
+        mandoc) has mandoc || package mandoc mandoc ;;
         man) has man || package man man-db ;;
         pkg-config) has pkg-config || package pkg-config pkg-config ;;
         cmake) has cmake || package cmake cmake ;;
-        libaio) [ -e /usr/include/libaio.h ] || package "libaio (the benchmark beside ioqueue's uses it)" libaio-dev ;;
-        rocksdb) { [ -e /usr/include/rocksdb/db.h ] && has db_bench; } || package RocksDB librocksdb-dev rocksdb-tools ;;
-        fmt) cargo fmt --version >/dev/null 2>&1 || stop "rustfmt is missing. Install it with: rustup component add rustfmt" ;;
-        clippy) cargo clippy --version >/dev/null 2>&1 || stop "clippy is missing. Install it with: rustup component add clippy" ;;
-        fuzz) cargo fuzz --version >/dev/null 2>&1 || stop "cargo-fuzz is missing. Install it with: cargo install cargo-fuzz" ;;
-        rust-src) [ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] ||
-            stop "the standard library's source is missing. Install it with: rustup component add rust-src" ;;
-        *) stop "setup.sh knows no $need" ;;
+        libaio) need_libaio || package libaio libaio-dev ;;
+        rocksdb) need_rocksdb || package RocksDB librocksdb-dev rocksdb-tools ;;
+        binutils) has objdump && has nm || package binutils binutils ;;
+        mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
+        dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;
+        deb) has dpkg-buildpackage && has dh || package dpkg-buildpackage dpkg-dev debhelper ;;
+        *)
+            echo "ringway: setup.sh does not know \"$need\"; add it to scripts/setup.sh" >&2
+            exit 2
+            ;;
     esac
 done
+
+[ -z "$components" ] || manual "Missing parts of Rust:$components. Install them with: \
+rustup component add$components"
+
+if [ -z "$packages$manual" ]; then
+    [ "${SETUP:-}" != list ] || echo "ringway: nothing is missing"
+    exit 0
+fi
+
+# Who may run apt-get: root itself, or this user with sudo. (`sudo -n` asks for no password.)
+prefix="sudo "
+may_install=no
+if [ "$(id -u)" -eq 0 ]; then
+    prefix=
+    may_install=yes
+elif has sudo && sudo -n true 2>/dev/null; then
+    may_install=yes
+fi
+command="${prefix}apt-get install -y --no-install-recommends $packages"
+
+# Rust and Go come first: without them nothing can be built, and nothing is installed in vain.
+printf '%s' "$manual" | sed 's/^/ringway: /' >&2
+[ -z "$packages" ] || echo "ringway: missing: $missing" >&2
+if [ "${SETUP:-}" = list ]; then
+    [ -z "$packages" ] || echo "$command"
+    exit 1
+fi
+if ! has apt-get && [ -n "$packages" ]; then
+    echo "ringway: there is no apt-get here. On Debian the command is: $command" >&2
+    exit 1
+fi
+if [ -n "$manual" ] || [ "$may_install" = no ]; then
+    [ -z "$packages" ] || echo "ringway: install it with: $command" >&2
+    exit 1
+fi
+
+echo "ringway: installing it with: $command" >&2
+install="${prefix}env DEBIAN_FRONTEND=noninteractive ${command#"$prefix"}"
+# A fresh machine may have no package lists yet.
+$install >&2 && exit 0
+echo "ringway: that failed; trying again after: ${prefix}apt-get update" >&2
+${prefix}apt-get update >&2 || true
+if ! $install >&2; then
+    echo "ringway: could not install the packages with: $command" >&2
+    exit 1
+fi

@@ -4,7 +4,7 @@ go 1.26
 
 require (
 	github.com/parquet-go/parquet-go v0.32.0
-	github.com/ringway-io/ringway/go v0.0.0
+	github.com/ringway-io/ringway/go v0.1.0
 )
 
 require (
@@ -18,5 +18,3 @@ require (
 	golang.org/x/sys v0.38.0 // indirect
 	google.golang.org/protobuf v1.34.2 // indirect
 )
-
-replace github.com/ringway-io/ringway/go => ../

@@ -4,7 +4,7 @@ go 1.26
 
 require (
 	github.com/cockroachdb/pebble v1.1.5
-	github.com/ringway-io/ringway/go v0.0.0
+	github.com/ringway-io/ringway/go v0.1.0
 )
 
 require (
@@ -35,5 +35,3 @@ require (
 	golang.org/x/text v0.14.0 // indirect
 	google.golang.org/protobuf v1.33.0 // indirect
 )
-
-replace github.com/ringway-io/ringway/go => ../

@@ -1,7 +1,7 @@
 //go:build linux
 
-// The kernel's side of the interface, from include/uapi/linux/io_uring.h: numbers and layouts, nothing else. abi_test.go
-// compares them with the header, where there is one.
+// The kernel ABI from include/uapi/linux/io_uring.h: numbers and layouts only. abi_test.go compares
+// them with the installed header.
 
 package ring
 
@@ -68,67 +68,69 @@ const (
 
 // Flags of a completion.
 const (
-	// FlagBuffer: the kernel chose a buffer of a group for this completion; [BufferRing.Buffer] finds it.
+	// FlagBuffer means that the kernel selected a buffer of a group; [BufferRing.Buffer] returns
+	// it.
 	FlagBuffer = 1 << 0
-	// FlagMore: the same request will complete again.
+	// FlagMore means that the request will complete again.
 	FlagMore = 1 << 1
-	// FlagSockNonempty: after this receive the socket has more to read. Kernel 5.19.
+	// FlagSockNonempty means that the socket has more data to receive. Linux 5.19.
 	FlagSockNonempty = 1 << 2
-	// FlagNotification: the second completion of a zero-copy send. The kernel no longer reads the buffer. Kernel 6.0.
+	// FlagNotification marks the second completion of a zero-copy send: the kernel no longer reads
+	// the buffer. Linux 6.0.
 	FlagNotification = 1 << 3
 
 	bufferShift = 16
 )
 
-// Op is the number by which the kernel knows a kind of operation.
-type Op uint8
+// Opcode identifies an operation.
+type Opcode uint8
 
-// The operations of this package, each with the first kernel that has it.
+// The operations of this package, each with the first kernel that supports it.
 const (
-	OpNop           Op = 0  // 5.1
-	OpReadv         Op = 1  // 5.1
-	OpWritev        Op = 2  // 5.1
-	OpFsync         Op = 3  // 5.1
-	OpReadFixed     Op = 4  // 5.1
-	OpWriteFixed    Op = 5  // 5.1
-	OpPollAdd       Op = 6  // 5.1
-	OpPollRemove    Op = 7  // 5.1
-	OpSyncFileRange Op = 8  // 5.2
-	OpSendMsg       Op = 9  // 5.3
-	OpRecvMsg       Op = 10 // 5.3
-	OpTimeout       Op = 11 // 5.4
-	OpTimeoutRemove Op = 12 // 5.5
-	OpAccept        Op = 13 // 5.5
-	OpAsyncCancel   Op = 14 // 5.5
-	OpLinkTimeout   Op = 15 // 5.5
-	OpConnect       Op = 16 // 5.5
-	OpFallocate     Op = 17 // 5.6
-	OpClose         Op = 19 // 5.6
-	OpStatx         Op = 21 // 5.6
-	OpRead          Op = 22 // 5.6
-	OpWrite         Op = 23 // 5.6
-	OpFadvise       Op = 24 // 5.6
-	OpMadvise       Op = 25 // 5.6
-	OpSend          Op = 26 // 5.6
-	OpRecv          Op = 27 // 5.6
-	OpOpenat2       Op = 28 // 5.6
-	OpSplice        Op = 30 // 5.7
-	OpTee           Op = 33 // 5.8
-	OpShutdown      Op = 34 // 5.11
-	OpRenameat      Op = 35 // 5.11
-	OpUnlinkat      Op = 36 // 5.11
-	OpMkdirat       Op = 37 // 5.15
-	OpSymlinkat     Op = 38 // 5.15
-	OpLinkat        Op = 39 // 5.15
-	OpMsgRing       Op = 40 // 5.18
-	OpSocket        Op = 45 // 5.19
-	OpSendZC        Op = 47 // 6.0
-	OpSendMsgZC     Op = 48 // 6.1
-	OpReadMultishot Op = 49 // 6.7
-	OpInstallFD     Op = 54 // 6.8
-	OpFtruncate     Op = 55 // 6.9
-	OpBind          Op = 56 // 6.11
-	OpListen        Op = 57 // 6.11
+	OpNop            Opcode = 0  // 5.1
+	OpReadv          Opcode = 1  // 5.1
+	OpWritev         Opcode = 2  // 5.1
+	OpFsync          Opcode = 3  // 5.1
+	OpReadFixed      Opcode = 4  // 5.1
+	OpWriteFixed     Opcode = 5  // 5.1
+	OpPollAdd        Opcode = 6  // 5.1
+	OpPollRemove     Opcode = 7  // 5.1
+	OpSyncFileRange  Opcode = 8  // 5.2
+	OpSendMsg        Opcode = 9  // 5.3
+	OpRecvMsg        Opcode = 10 // 5.3
+	OpTimeout        Opcode = 11 // 5.4
+	OpTimeoutRemove  Opcode = 12 // 5.5
+	OpAccept         Opcode = 13 // 5.5
+	OpAsyncCancel    Opcode = 14 // 5.5
+	OpLinkTimeout    Opcode = 15 // 5.5
+	OpConnect        Opcode = 16 // 5.5
+	OpFallocate      Opcode = 17 // 5.6
+	OpClose          Opcode = 19 // 5.6
+	OpStatx          Opcode = 21 // 5.6
+	OpRead           Opcode = 22 // 5.6
+	OpWrite          Opcode = 23 // 5.6
+	OpFadvise        Opcode = 24 // 5.6
+	OpMadvise        Opcode = 25 // 5.6
+	OpSend           Opcode = 26 // 5.6
+	OpRecv           Opcode = 27 // 5.6
+	OpOpenat2        Opcode = 28 // 5.6
+	OpSplice         Opcode = 30 // 5.7
+	OpTee            Opcode = 33 // 5.8
+	OpShutdown       Opcode = 34 // 5.11
+	OpRenameat       Opcode = 35 // 5.11
+	OpUnlinkat       Opcode = 36 // 5.11
+	OpMkdirat        Opcode = 37 // 5.15
+	OpSymlinkat      Opcode = 38 // 5.15
+	OpLinkat         Opcode = 39 // 5.15
+	OpMsgRing        Opcode = 40 // 5.18
+	OpSocket         Opcode = 45 // 5.19
+	OpSendZC         Opcode = 47 // 6.0
+	OpSendMsgZC      Opcode = 48 // 6.1
+	OpReadMultishot  Opcode = 49 // 6.7
+	OpFixedFDInstall Opcode = 54 // 6.8
+	OpFtruncate      Opcode = 55 // 6.9
+	OpBind           Opcode = 56 // 6.11
+	OpListen         Opcode = 57 // 6.11
 )
 
 // Operations of io_uring_register(2).
@@ -181,7 +183,7 @@ const (
 
 // sqe is struct io_uring_sqe.
 type sqe struct {
-	opcode      Op
+	opcode      Opcode
 	flags       uint8
 	ioprio      uint16
 	fd          int32
@@ -284,7 +286,7 @@ type probeOp struct {
 	_     uint32
 }
 
-// probeTable is struct io_uring_probe with room for every operation.
+// probeTable is struct io_uring_probe with an entry for every operation.
 type probeTable struct {
 	last, ops uint8
 	_         uint16
@@ -292,7 +294,8 @@ type probeTable struct {
 	entries   [probeOps]probeOp
 }
 
-// bufferEntry is struct io_uring_buf. In the first of a ring, the reserved field is the ring's tail.
+// bufferEntry is struct io_uring_buf. The reserved field of the first entry is the tail of the
+// ring.
 type bufferEntry struct {
 	addr    uint64
 	len     uint32
@@ -307,7 +310,7 @@ type bufferRegistration struct {
 	_            [3]uint64
 }
 
-// A layout of another size does not compile.
+// A struct of the wrong size does not compile.
 var (
 	_ [64]byte  = [unsafe.Sizeof(sqe{})]byte{}
 	_ [16]byte  = [unsafe.Sizeof(cqe{})]byte{}

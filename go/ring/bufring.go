@@ -1,6 +1,6 @@
 //go:build linux
 
-// A ring of buffers: the kernel chooses one when there is data for it.
+// Buffer rings: groups of buffers from which the kernel selects one when data has arrived.
 
 package ring
 
@@ -13,9 +13,10 @@ import (
 	"unsafe"
 )
 
-// BufferRing is a group of buffers of one size, from which the kernel takes one when data has arrived: many requests can wait
-// with few buffers. [Request.RecvSelect], [Request.RecvMulti], [Request.ReadSelect] and [Request.ReadMulti] name it by its
-// number. The memory is outside Go's heap. Like its ring, it is for one goroutine at a time.
+// BufferRing is a group of buffers of one size. The kernel selects one when data has arrived, so
+// that many requests can wait with few buffers. [Request.RecvSelect], [Request.RecvMultishot],
+// [Request.ReadSelect] and [Request.ReadMultishot] refer to it by its number. The memory is outside
+// the Go heap. Like its ring, it is not safe for concurrent use.
 type BufferRing struct {
 	ring    *Ring
 	group   uint16
@@ -26,13 +27,14 @@ type BufferRing struct {
 	buffers []byte
 }
 
-// RegisterBufferRing makes a group of count buffers (a power of two, at most 32768) of size bytes each. A group of this number
-// that exists already is EEXIST. Kernel 5.19.
+// RegisterBufferRing creates a group of count buffers (a power of two, at most 32768) of size bytes
+// each. An existing group with this number fails with EEXIST. Linux 5.19.
 func (r *Ring) RegisterBufferRing(group uint16, count, size int) (*BufferRing, error) {
 	if r.closed {
 		return nil, ErrClosed
 	}
-	if count <= 0 || count > maxBufferEntries || count&(count-1) != 0 || size <= 0 || size > math.MaxInt32/count {
+	if count <= 0 || count > maxBufferEntries || count&(count-1) != 0 || size <= 0 ||
+		size > math.MaxInt32/count {
 		return nil, refused(syscall.EINVAL)
 	}
 	page := os.Getpagesize()
@@ -57,9 +59,9 @@ func (r *Ring) RegisterBufferRing(group uint16, count, size int) (*BufferRing, e
 	return b, nil
 }
 
-// Buffer is the data of a completion, and the number of the buffer that it lies in; false if the completion has none. The
-// buffer is the program's until it goes back by [BufferRing.Return]. A completion can have a buffer and no data: at the end of
-// a stream, with some kernels.
+// Buffer returns the data of a completion and the number of its buffer; false if the completion has
+// no buffer. The program owns the buffer until [BufferRing.Return]. The data may be empty: some
+// kernels attach a buffer to the end of a stream.
 func (b *BufferRing) Buffer(c Completion) (data []byte, id uint16, ok bool) {
 	if c.Flags&FlagBuffer == 0 || b.memory == nil {
 		return nil, 0, false
@@ -69,7 +71,7 @@ func (b *BufferRing) Buffer(c Completion) (data []byte, id uint16, ok bool) {
 	return whole[:min(max(int(c.Result), 0), b.size)], id, true
 }
 
-// Return gives a buffer back to the kernel, which may write to it from then on. Each buffer goes back once.
+// Return gives a buffer back to the kernel, which may then write to it. Return each buffer once.
 func (b *BufferRing) Return(id uint16) {
 	if b.memory == nil || int(id) >= len(b.entries) {
 		return
@@ -86,22 +88,25 @@ func (b *BufferRing) put(id uint16) {
 	b.tail++
 }
 
-// publish tells the kernel of what was put. The tail is 16 bits wide, and there is no atomic store of that width: so it is
-// stored together with the number beside it, which is ours as well.
+// publish makes the returned buffers visible to the kernel. The tail has 16 bits, and Go has no
+// atomic store of that width; so this stores the adjacent buffer number with it, which only the
+// program writes.
 func (b *BufferRing) publish() {
 	first := &b.entries[0]
 	word := [2]uint16{first.id, b.tail}
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&first.id)), *(*uint32)(unsafe.Pointer(&word)))
 }
 
-// Close drops the group and frees its memory, which slices from [BufferRing.Buffer] must not outlive. Requests in flight must
-// not use it: EBUSY. The ring's Close does the same for groups that are left; then this answers [ErrClosed].
+// Close removes the group and frees its memory: slices from [BufferRing.Buffer] become invalid. It
+// fails with EBUSY if requests in flight use the group. Closing the ring closes its groups; Close
+// then returns [ErrClosed].
 func (b *BufferRing) Close() error {
 	if b.memory == nil || b.ring.closed {
-		return ErrClosed // A ring that was closed too early keeps the memory: the kernel may still write to it.
+		return ErrClosed // A ring closed with requests in flight keeps the memory.
 	}
 	for _, s := range b.ring.slots {
-		if s.request != nil && s.request.sqe.flags&sqeBufferSelect != 0 && s.request.sqe.bufIndex == b.group {
+		if s.request != nil && s.request.sqe.flags&sqeBufferSelect != 0 &&
+			s.request.sqe.bufIndex == b.group {
 			return refused(syscall.EBUSY)
 		}
 	}

@@ -1,49 +1,59 @@
-// Package ring is io_uring for Go, in Go: no cgo and no C library. It is the raw interface, for programs that want to drive a
-// ring themselves. Package ringway, built on it, has files with the methods of os.File.
+// Package ring is io_uring for Go, without cgo and without a C library. It is the raw interface,
+// for programs that drive a ring themselves. Package ringway builds on it and offers files with the
+// methods of [os.File].
 //
-// There are two queues between a program and the kernel. A [Request] is prepared by a method named after its operation,
-// pushed into the submission queue, and submitted; its [Completion] is then reaped from the completion queue. One system call
-// submits many requests, and most completions need none.
+// A ring has two queues. A method named after its operation prepares a [Request]; [Ring.Push] puts
+// it into the submission queue, and [Ring.SubmitAndWait] or [Ring.Submit] hands it to the kernel.
+// [Ring.Reap] takes its [Completion] from the completion queue. One system call submits many
+// requests, and taking completions rarely needs one.
 //
 //	r, err := ring.New(ring.Options{})
-//	...
+//	if err != nil {
+//		return err
+//	}
 //	defer r.Close()
+//
 //	q := new(ring.Request).Read(fd, buf, 0)
-//	err = r.Push(q)
-//	...
-//	_, err = r.Wait(1, -1) // Submits, and waits for one completion.
-//	...
+//	if err := r.Push(q); err != nil {
+//		return err
+//	}
+//	if _, err := r.SubmitAndWait(1, -1); err != nil {
+//		return err
+//	}
 //	var done [16]ring.Completion
 //	for _, c := range done[:r.Reap(done[:])] {
 //		fmt.Println(c.Request == q, c.Result, c.Err())
 //	}
 //
-// A [Ring] is for one goroutine at a time, as a bufio.Reader is.
+// A [Ring] is not safe for concurrent use by several goroutines.
 //
 // # Completions
 //
-// Each request that is pushed completes once, unless it is one of several completions by its nature (a method's name that
-// ends in Multi, or in ZC), or [Ring.Withdraw] or [Ring.Close] takes it back. Completions come in any order. A request that is
-// cancelled completes, too.
+// Each pushed request completes once. Exceptions are the operations with several completions, whose
+// names end in Multishot or ZC, and requests that [Ring.Withdraw] or [Ring.Close] takes back.
+// Completions arrive in any order. A canceled request completes, too.
 //
 // # Memory
 //
-// From Push to its last completion a request, and every buffer, path and address in it, belongs to the kernel. The ring keeps
-// the request reachable and pins all that the kernel sees with [runtime.Pinner]: it is neither moved nor freed, whatever the
-// program does with its own references. No method takes an address as a number.
+// From Push until its last completion, a request and every buffer, path and address in it belong to
+// the kernel. The ring keeps the request reachable and pins what the kernel accesses with
+// [runtime.Pinner], so it is neither moved nor freed, even if the program drops its own references.
+// No method takes an address as a number.
 //
-// Do not touch a buffer meanwhile. The race detector does not see what the kernel does to it.
+// The program must not read or write a buffer during that time. The race detector does not see the
+// kernel's accesses.
 //
-// [Ring.Close] cancels what is in flight and waits for it, for a bounded time. What the kernel still holds then stays pinned
-// for ever: it is leaked, never freed.
+// [Ring.Close] cancels requests in flight and waits for them, for a bounded time. Memory that the
+// kernel may still access after that stays pinned: it is leaked, never freed.
 //
 // # Kernels
 //
-// The package needs kernel 5.6; kernel 5.11 makes waiting with a timeout cheap. Whatever needs a newer one says which in its
-// documentation. An operation that the kernel does not know completes with EINVAL; [Ring.Probe] tells beforehand. What a
-// container's seccomp filter refuses is refused by [New], with EPERM or ENOSYS.
+// The package requires Linux 5.6. From 5.11 on, waiting with a timeout is cheap. Methods that
+// require a newer kernel name it. An operation that the kernel does not know completes with EINVAL;
+// [Ring.Probe] lists the known ones. If the seccomp filter of a container refuses io_uring, [New]
+// returns EPERM or ENOSYS.
 //
-// Of what kernel 6.18 has these are missing: large entries (SQE128, CQE32) and the pass-through commands that need them,
-// completions that are suppressed, registered ring descriptors, restrictions and personalities, control data of messages,
-// extended attributes, futexes, epoll and waitid.
+// Not implemented, as of Linux 6.18: large entries (SQE128, CQE32) and the passthrough commands
+// that need them, completion suppression, registered ring descriptors, restrictions and
+// personalities, control data of messages, extended attributes, futexes, epoll and waitid.
 package ring

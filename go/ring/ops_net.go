@@ -15,54 +15,55 @@ import (
 	"unsafe"
 )
 
-// Socket is socket(2), with SOCK_CLOEXEC added. The result is a descriptor. Kernel 5.19.
+// Socket is socket(2), with SOCK_CLOEXEC added. The result is a descriptor. Linux 5.19.
 func (q *Request) Socket(domain, kind, protocol int) *Request {
 	e := q.prepare(OpSocket, domain)
 	e.off, e.len = uint64(kind|syscall.SOCK_CLOEXEC), uint32(protocol)
 	return q
 }
 
-// Bind is bind(2) to an IP address and port. Kernel 6.11.
+// Bind is bind(2) to an IP address and port. Linux 6.11.
 func (q *Request) Bind(fd int, to netip.AddrPort) *Request {
 	q.prepare(OpBind, fd)
 	q.setAddr(to)
-	q.address()
+	q.setAddress()
 	return q
 }
 
-// Listen is listen(2). Kernel 6.11.
+// Listen is listen(2). Linux 6.11.
 func (q *Request) Listen(fd int, backlog int) *Request {
 	q.prepare(OpListen, fd).len = uint32(backlog)
 	return q
 }
 
-// Connect is connect(2) to an IP address and port. The zone of an IPv6 address is an interface, by its number or its name. An
-// address that is none, or an interface that is not there, is EINVAL.
+// Connect is connect(2) to an IP address and port. The zone of an IPv6 address is the number or
+// name of an interface. The zero address and unknown interfaces fail with EINVAL.
 func (q *Request) Connect(fd int, to netip.AddrPort) *Request {
 	q.prepare(OpConnect, fd)
 	q.setAddr(to)
-	q.address()
+	q.setAddress()
 	return q
 }
 
-// ConnectUnix is connect(2) to a Unix domain socket by its path. A leading @ stands for a zero byte: an abstract name, which
-// is not in the file system. A path longer than 108 bytes is EINVAL.
+// ConnectUnix is connect(2) to a Unix domain socket. A leading @ stands for a zero byte, which
+// makes the path an abstract name. A path of more than 108 bytes fails with EINVAL.
 func (q *Request) ConnectUnix(fd int, path string) *Request {
 	q.prepare(OpConnect, fd)
 	q.setUnix(path)
-	q.address()
+	q.setAddress()
 	return q
 }
 
-// address has the operation see the address beside it.
-func (q *Request) address() {
-	q.sqe.addr, q.sqe.off = uint64(uintptr(unsafe.Pointer(&q.side.addr))), uint64(q.side.addrLen)
+// setAddress passes the encoded address to the kernel.
+func (q *Request) setAddress() {
+	q.sqe.addr, q.sqe.off = uint64(uintptr(unsafe.Pointer(&q.extra.addr))), uint64(q.extra.addrLen)
 }
 
-// Accept is accept4(2), with SOCK_CLOEXEC added. The result is a descriptor; [Request.Peer] is the other end's address.
+// Accept is accept4(2), with SOCK_CLOEXEC added. The result is a descriptor; [Request.Peer] returns
+// the remote address.
 func (q *Request) Accept(fd int, flags int) *Request {
 	e := q.prepare(OpAccept, fd)
-	s := q.aside()
+	s := q.extras()
 	s.addrLen = uint32(unsafe.Sizeof(s.addr))
 	e.addr = uint64(uintptr(unsafe.Pointer(&s.addr)))
 	e.off = uint64(uintptr(unsafe.Pointer(&s.addrLen)))
@@ -70,42 +71,45 @@ func (q *Request) Accept(fd int, flags int) *Request {
 	return q
 }
 
-// AcceptMulti completes with a descriptor for each connection, until it is cancelled or an accept fails: the completion
-// without [FlagMore] is the last. It does not tell the peers; getpeername(2) does. Kernel 5.19.
-func (q *Request) AcceptMulti(fd int, flags int) *Request {
+// AcceptMultishot completes with a descriptor for each connection, until it is canceled or fails:
+// the completion without [FlagMore] is the last. It does not report remote addresses;
+// getpeername(2) does. Linux 5.19.
+func (q *Request) AcceptMultishot(fd int, flags int) *Request {
 	e := q.prepare(OpAccept, fd)
 	e.ioprio = acceptMultishot
 	e.opFlags = uint32(flags | syscall.SOCK_CLOEXEC)
 	return q
 }
 
-// Send is send(2), with MSG_NOSIGNAL added. It may send less than p; with the flag MSG_WAITALL (kernel 5.19) it goes on until
-// all is sent.
+// Send is send(2), with MSG_NOSIGNAL added. It may send less than p. With the flag MSG_WAITALL it
+// continues until everything is sent (Linux 5.19).
 func (q *Request) Send(fd int, p []byte, flags int) *Request {
 	q.prepare(OpSend, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
 	q.transfer(p)
 	return q
 }
 
-// SendZC is Send without a copy of p: the network card reads it where it is. It completes twice. The first completion has the
-// result, and [FlagMore] if there is to be a second one; that has [FlagNotification], and only then may p be changed. Where
-// zero copy is not possible, as over the loopback, the kernel copies all the same. Kernel 6.0; sockets that are not IP are
-// EOPNOTSUPP.
+// SendZC is Send without copying p: the network card reads p itself. It completes twice. The first
+// completion has the result, and [FlagMore] if a second one follows; the second has
+// [FlagNotification], and only then may p be changed. Where zero copy is impossible, as on the
+// loopback interface, the kernel copies. Linux 6.0; other sockets than IP fail with EOPNOTSUPP.
 func (q *Request) SendZC(fd int, p []byte, flags int) *Request {
 	q.prepare(OpSendZC, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
 	q.transfer(p)
 	return q
 }
 
-// Recv is recv(2). The result 0 is the end; with the flag MSG_WAITALL it goes on until p is full.
+// Recv is recv(2). The result is 0 at the end of the stream. With the flag MSG_WAITALL it continues
+// until p is full.
 func (q *Request) Recv(fd int, p []byte, flags int) *Request {
 	q.prepare(OpRecv, fd).opFlags = uint32(flags)
 	q.transfer(p)
 	return q
 }
 
-// RecvSelect is recv(2) into a buffer that the kernel takes from a group ([Ring.RegisterBufferRing]) when data has arrived:
-// those who wait need no buffers. [BufferRing.Buffer] gives the buffer.
+// RecvSelect is recv(2) into a buffer that the kernel selects from a group
+// ([Ring.RegisterBufferRing]) when data has arrived, so that idle connections need no buffers.
+// [BufferRing.Buffer] returns the buffer.
 func (q *Request) RecvSelect(fd int, group uint16, flags int) *Request {
 	e := q.prepare(OpRecv, fd)
 	e.opFlags, e.bufIndex = uint32(flags), group
@@ -113,28 +117,30 @@ func (q *Request) RecvSelect(fd int, group uint16, flags int) *Request {
 	return q
 }
 
-// RecvMulti completes for everything that arrives, each time with a buffer of a group, until the end (0), an error, or until
-// the group is empty (ENOBUFS): the completion without [FlagMore] is the last. Kernel 6.0.
-func (q *Request) RecvMulti(fd int, group uint16, flags int) *Request {
+// RecvMultishot completes for all data that arrives, each time with a buffer of a group, until the
+// end of the stream (0), an error, or until the group has no buffers (ENOBUFS). The completion
+// without [FlagMore] is the last. Linux 6.0.
+func (q *Request) RecvMultishot(fd int, group uint16, flags int) *Request {
 	q.RecvSelect(fd, group, flags)
 	q.sqe.ioprio = recvMultishot
 	return q
 }
 
-// SendMsg is sendmsg(2) of several buffers, with MSG_NOSIGNAL added. The zero address stands for the peer that the socket is
-// connected to. There is no control data.
+// SendMsg is sendmsg(2) of several buffers, with MSG_NOSIGNAL added. The zero address means the
+// peer that the socket is connected to. Control data is not supported.
 func (q *Request) SendMsg(fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
 	return q.sendMsg(OpSendMsg, fd, buffers, to, flags)
 }
 
-// SendMsgZC is SendMsg without a copy, with the two completions of [Request.SendZC]. Kernel 6.1.
+// SendMsgZC is SendMsg without copying, with the two completions of [Request.SendZC]. Linux 6.1.
 func (q *Request) SendMsgZC(fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
 	return q.sendMsg(OpSendMsgZC, fd, buffers, to, flags)
 }
 
-func (q *Request) sendMsg(op Op, fd int, buffers [][]byte, to netip.AddrPort, flags int) *Request {
+func (q *Request) sendMsg(op Opcode, fd int, buffers [][]byte, to netip.AddrPort,
+	flags int) *Request {
 	q.prepare(op, fd).opFlags = uint32(flags | syscall.MSG_NOSIGNAL)
-	q.aside()
+	q.extras()
 	if to != (netip.AddrPort{}) {
 		q.setAddr(to)
 	}
@@ -142,17 +148,17 @@ func (q *Request) sendMsg(op Op, fd int, buffers [][]byte, to netip.AddrPort, fl
 	return q
 }
 
-// RecvMsg is recvmsg(2) into several buffers, one after the other. [Request.Peer] is who sent it, [Request.MessageFlags]
-// tells whether it was longer than the buffers. There is no control data.
+// RecvMsg is recvmsg(2) into several buffers, one after the other. [Request.Peer] returns the
+// sender, [Request.MessageFlags] whether the message was truncated. Control data is not supported.
 func (q *Request) RecvMsg(fd int, buffers [][]byte, flags int) *Request {
 	q.prepare(OpRecvMsg, fd).opFlags = uint32(flags)
-	q.aside().addrLen = uint32(unsafe.Sizeof(q.side.addr))
+	q.extras().addrLen = uint32(unsafe.Sizeof(q.extra.addr))
 	q.message(buffers)
 	return q
 }
 
 func (q *Request) message(buffers [][]byte) {
-	s := q.side
+	s := q.extra
 	s.fill(buffers)
 	s.msg = syscall.Msghdr{Iov: unsafe.SliceData(s.vectors)}
 	if s.addrLen > 0 {
@@ -164,19 +170,19 @@ func (q *Request) message(buffers [][]byte) {
 	q.sqe.len = 1
 }
 
-// Shutdown is shutdown(2). Kernel 5.11.
+// Shutdown is shutdown(2). Linux 5.11.
 func (q *Request) Shutdown(fd int, how int) *Request {
 	q.prepare(OpShutdown, fd).len = uint32(how)
 	return q
 }
 
-// Peer is the other end's address of a completed Accept or RecvMsg; the zero address where it is not IP. The zone of an IPv6
-// address is the interface's number.
+// Peer returns the remote address of a completed Accept or RecvMsg, or the zero address if it is
+// not IP. The zone of an IPv6 address is the number of the interface.
 func (q *Request) Peer() netip.AddrPort {
-	if q.InFlight() || q.side == nil {
+	if q.InFlight() || q.extra == nil {
 		return netip.AddrPort{}
 	}
-	switch s := q.side; s.addr.Addr.Family {
+	switch s := q.extra; s.addr.Addr.Family {
 	case syscall.AF_INET:
 		in := (*syscall.RawSockaddrInet4)(unsafe.Pointer(&s.addr))
 		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), bigEndian(in.Port))
@@ -191,17 +197,19 @@ func (q *Request) Peer() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// MessageFlags are what recvmsg(2) tells with a completed RecvMsg: MSG_TRUNC (0x20) for a datagram that was cut.
+// MessageFlags returns the flags of a completed RecvMsg: MSG_TRUNC (0x20) if the message was longer
+// than the buffers.
 func (q *Request) MessageFlags() int {
-	if q.InFlight() || q.side == nil {
+	if q.InFlight() || q.extra == nil {
 		return 0
 	}
-	return int(q.side.msg.Flags)
+	return int(q.extra.msg.Flags)
 }
 
-// setAddr has an address without its length where there is none to be had: EINVAL.
+// setAddr encodes an address. The kernel must see invalid ones as such: they get a length for which
+// it returns EINVAL.
 func (q *Request) setAddr(to netip.AddrPort) {
-	s := q.aside()
+	s := q.extras()
 	s.addrLen = uint32(unsafe.Offsetof(syscall.RawSockaddrInet4{}.Port))
 	addr := to.Addr()
 	if !addr.Is6() {
@@ -221,7 +229,7 @@ func (q *Request) setAddr(to netip.AddrPort) {
 	}
 }
 
-// scopeOf a zone: the number of an interface; false if there is none of that name.
+// scopeOf returns the number of the interface that a zone names; false if there is none.
 func scopeOf(zone string) (uint32, bool) {
 	if zone == "" {
 		return 0, true
@@ -236,9 +244,10 @@ func scopeOf(zone string) (uint32, bool) {
 	return uint32(link.Index), true
 }
 
-// setUnix leaves the path out where it cannot be told, or would be another socket's: EINVAL.
+// setUnix encodes a path. An invalid one is left out, so that the kernel returns EINVAL rather than
+// connect to another socket.
 func (q *Request) setUnix(path string) {
-	s := q.aside()
+	s := q.extras()
 	un := (*syscall.RawSockaddrUnix)(unsafe.Pointer(&s.addr))
 	un.Family = syscall.AF_UNIX
 	s.addrLen = uint32(unsafe.Offsetof(un.Path))
@@ -256,7 +265,7 @@ func (q *Request) setUnix(path string) {
 	s.addrLen += uint32(min(len(path)+1, len(un.Path)))
 }
 
-// bigEndian turns a port from the network's order into the machine's, or back.
+// bigEndian converts a port between network and native byte order.
 func bigEndian(port uint16) uint16 {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		return port

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Waiting, ending what waits, and word to another ring.
+// Polls, timeouts, cancels, and messages to other rings.
 
 package ring
 
@@ -10,23 +10,23 @@ import (
 	"unsafe"
 )
 
-// Poll is poll(2) of one descriptor: it completes once, with those of the events that have happened (POLLIN is 1, POLLOUT is
-// 4), or with POLLERR or POLLHUP, which need not be asked for.
+// Poll is poll(2) of one descriptor. It completes once, with the events that have occurred: those
+// requested (POLLIN is 1, POLLOUT is 4), POLLERR or POLLHUP.
 func (q *Request) Poll(fd int, events uint32) *Request {
 	q.prepare(OpPollAdd, fd).opFlags = pollMask(events)
 	return q
 }
 
-// PollMulti completes each time that one of the events happens, until it is cancelled. A completion without [FlagMore] is the
-// last. Kernel 5.13.
-func (q *Request) PollMulti(fd int, events uint32) *Request {
+// PollMultishot completes whenever one of the events occurs, until it is canceled. The completion
+// without [FlagMore] is the last. Linux 5.13.
+func (q *Request) PollMultishot(fd int, events uint32) *Request {
 	e := q.prepare(OpPollAdd, fd)
 	e.opFlags, e.len = pollMask(events), pollAddMulti
 	return q
 }
 
-// PollUpdate changes the events that another poll in flight waits for. Its result is 0, ENOENT if that poll is not in flight,
-// or EALREADY if it is completing just now. Kernel 5.13.
+// PollUpdate changes the events of another poll in flight. The result is 0, ENOENT if that poll is
+// not in flight, or EALREADY if it is completing. Linux 5.13.
 func (q *Request) PollUpdate(poll *Request, events uint32) *Request {
 	e := q.prepare(OpPollRemove, -1)
 	e.len, e.opFlags = pollUpdateEvents, pollMask(events)
@@ -34,104 +34,112 @@ func (q *Request) PollUpdate(poll *Request, events uint32) *Request {
 	return q
 }
 
-// PollRemove ends another poll, which completes with ECANCELED. Its own result is as that of [Request.Cancel].
+// PollRemove ends another poll, which completes with ECANCELED. The result is as for
+// [Request.Cancel].
 func (q *Request) PollRemove(poll *Request) *Request {
 	q.prepare(OpPollRemove, -1)
 	q.other = poll
 	return q
 }
 
-// Timeout completes after d. The result is ETIME, which is how the kernel says that all went well.
+// Timeout completes after d. The result of an expired timeout is ETIME.
 func (q *Request) Timeout(d time.Duration) *Request {
 	q.span(OpTimeout, d)
 	return q
 }
 
-// TimeoutAt completes at a time of the wall clock, also when that is set anew in between. The result is ETIME. Kernel 5.15.
+// TimeoutAt completes with ETIME at a time of the wall clock, and follows changes of the clock.
+// Linux 5.15.
 func (q *Request) TimeoutAt(t time.Time) *Request {
 	q.span(OpTimeout, 0)
-	q.side.span = timespec{t.Unix(), int64(t.Nanosecond())}
+	q.extra.span = timespec{t.Unix(), int64(t.Nanosecond())}
 	q.sqe.opFlags = timeoutAbs | timeoutRealtime
 	return q
 }
 
-// TimeoutMulti completes every d with ETIME, count times or, if count is 0, until it is removed. Kernel 6.4.
-func (q *Request) TimeoutMulti(d time.Duration, count int) *Request {
+// TimeoutMultishot completes with ETIME every d, count times or, if count is 0, until it is
+// removed. Linux 6.4.
+func (q *Request) TimeoutMultishot(d time.Duration, count int) *Request {
 	q.span(OpTimeout, d)
 	q.sqe.off, q.sqe.opFlags = uint64(max(count, 0)), timeoutMultishot
 	return q
 }
 
-// TimeoutUpdate lets another timeout in flight end d from now. Its result is 0, or ENOENT if that one is not in flight.
-// Kernel 5.11; for a LinkTimeout 5.15.
+// TimeoutUpdate makes another timeout in flight expire d from now. The result is 0, or ENOENT if
+// that timeout is not in flight. Linux 5.11; for a LinkTimeout, 5.15.
 func (q *Request) TimeoutUpdate(timeout *Request, d time.Duration) *Request {
 	q.span(OpTimeoutRemove, d)
 	q.sqe.len = 0
 	q.sqe.off, q.sqe.opFlags = q.sqe.addr, timeoutUpdate
 	q.other = timeout
-	if timeout.Op() == OpLinkTimeout {
+	if timeout.Opcode() == OpLinkTimeout {
 		q.sqe.opFlags |= linkUpdate
 	}
 	return q
 }
 
-// TimeoutRemove ends another timeout, which completes with ECANCELED. Its own result is as that of [Request.Cancel].
+// TimeoutRemove ends another timeout, which completes with ECANCELED. The result is as for
+// [Request.Cancel].
 func (q *Request) TimeoutRemove(timeout *Request) *Request {
 	q.prepare(OpTimeoutRemove, -1)
 	q.other = timeout
 	return q
 }
 
-// LinkTimeout is a time limit for one request. That request needs [Request.Link], and this one is pushed right behind it.
-// When the time is up, the request is cancelled (its result is mostly ECANCELED, or EINTR), and the result of the limit is
-// ETIME. If the request completes before, the result of the limit is ECANCELED.
+// LinkTimeout limits the time of the previous request, which must have [Request.Link]; push this
+// one right after it. When the time expires, the kernel cancels the request, which usually
+// completes with ECANCELED or EINTR, and the LinkTimeout completes with ETIME. If the request
+// completes in time, the LinkTimeout completes with ECANCELED.
 func (q *Request) LinkTimeout(d time.Duration) *Request {
 	q.span(OpLinkTimeout, d)
 	return q
 }
 
-func (q *Request) span(op Op, d time.Duration) {
+func (q *Request) span(op Opcode, d time.Duration) {
 	e := q.prepare(op, -1)
-	s := q.aside()
+	s := q.extras()
 	d = max(d, 0)
 	s.span = timespec{int64(d / time.Second), int64(d % time.Second)}
 	e.addr = uint64(uintptr(unsafe.Pointer(&s.span)))
 	e.len = 1
 }
 
-// Cancel asks the kernel to end another request, which has to be in flight on the same ring when this one is pushed. Its own
-// result is 0, ENOENT if there is no such request (any more), or EALREADY if it is under way and may or may not be stopped.
-// The other request completes in any case, mostly with ECANCELED; one that got its result before keeps it.
+// Cancel cancels another request. That request must be in flight on the same ring when the cancel
+// is pushed. The result is 0, ENOENT if there is no such request, or EALREADY if the request is
+// being executed and may or may not stop. The other request always completes, usually with
+// ECANCELED; a result that it already has stays.
 //
-// A cancel that is pushed behind a barrier ([Request.Drain]) waits there, too.
+// A cancel pushed after a barrier ([Request.Drain]) waits behind it.
 func (q *Request) Cancel(other *Request) *Request {
 	q.prepare(OpAsyncCancel, -1)
 	q.other = other
 	return q
 }
 
-// CancelFile asks the kernel to end all requests of a descriptor. Its result is how many it found. Kernel 5.19.
+// CancelFile cancels all requests on a descriptor. The result is how many it found. Linux 5.19.
 func (q *Request) CancelFile(fd int) *Request {
 	q.prepare(OpAsyncCancel, fd).opFlags = cancelFD | cancelAll
 	return q
 }
 
-// CancelAll asks the kernel to end all requests of the ring. Its result is how many it found; of a chain that is the one
-// under way, with which the others end. What waits for a barrier ([Request.Drain]) is not found. Kernel 5.19.
+// CancelAll cancels all requests of the ring. The result is how many it found; a chain counts as
+// one, the request being executed, and ends with it. It does not find requests that wait behind a
+// barrier ([Request.Drain]). Linux 5.19.
 func (q *Request) CancelAll() *Request {
 	q.prepare(OpAsyncCancel, -1).opFlags = cancelAny
 	return q
 }
 
-// message is the place of completions that are no request's: they came from another ring.
-const message = math.MaxUint32
+// msgRingIndex is the slot index in the user_data of messages, which belong to no request.
+const msgRingIndex = math.MaxUint32
 
-// Message has another ring's owner find a completion that no request of its own stands behind: its Request is nil, its Result
-// is value. It wakes one who waits there. value must not be negative (EINVAL). Its own result is 0, or EOVERFLOW if that ring
-// has no room. The other ring must stay open meanwhile. Kernel 5.18.
-func (q *Request) Message(to *Ring, value int32) *Request {
+// MsgRing posts a completion to another ring, with a nil Request and the value as its Result, and
+// wakes a thread that waits there. A negative value fails with EINVAL. The result is 0, or
+// EOVERFLOW if the completion queue of the other ring is full. The other ring must stay open until
+// this request completes. Linux 5.18.
+func (q *Request) MsgRing(to *Ring, value int32) *Request {
 	e := q.prepare(OpMsgRing, to.Fd())
-	e.addr, e.off, e.len = messageData, message, uint32(value)
+	e.addr, e.off, e.len = messageData, msgRingIndex, uint32(value)
 	q.invalid = value < 0
 	return q
 }

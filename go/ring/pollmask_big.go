@@ -6,5 +6,5 @@ package ring
 
 import "math/bits"
 
-// pollMask: the kernel has the halves of this field the other way round on big-endian machines.
+// pollMask swaps the halves of the field, as the kernel expects on big-endian machines.
 func pollMask(events uint32) uint32 { return bits.RotateLeft32(events, 16) }

@@ -1,6 +1,7 @@
 //go:build linux
 
-// What is registered with a ring once it is there: files, buffers, an eventfd, a cap on kernel threads.
+// Registration: files, buffers, an eventfd, the limit on io-wq workers; and the probe. Buffer rings
+// are in bufring.go.
 
 package ring
 
@@ -11,13 +12,13 @@ import (
 	"unsafe"
 )
 
-// fixed is a buffer that the kernel holds under an index.
-type fixed struct {
+// registeredBuffer is an entry of the table of buffers.
+type registeredBuffer struct {
 	p      []byte
 	pinner runtime.Pinner
 }
 
-func (f *fixed) pin() {
+func (f *registeredBuffer) pin() {
 	if len(f.p) > 0 {
 		f.pinner.Pin(unsafe.SliceData(f.p))
 	}
@@ -28,7 +29,8 @@ func (r *Ring) register(what uintptr, arg unsafe.Pointer, n int) (int, error) {
 		return 0, ErrClosed
 	}
 	for {
-		got, _, errno := syscall.Syscall6(sysRegister, uintptr(r.fd), what, uintptr(arg), uintptr(n), 0, 0)
+		got, _, errno := syscall.Syscall6(sysRegister, uintptr(r.fd), what, uintptr(arg),
+			uintptr(n), 0, 0)
 		switch errno {
 		case 0:
 			return int(got), nil
@@ -49,17 +51,19 @@ func descriptors(fds []int) []int32 {
 	return table
 }
 
-// RegisterFiles makes a table of files, which requests name by their index ([Request.FixedFile]): the kernel need not look a
-// descriptor up for each of them. -1 leaves a place empty. The kernel holds the files until they are replaced, or until
-// UnregisterFiles or Close, even if their descriptors are closed. A second table is EBUSY. Files are not counted against
-// RLIMIT_NOFILE twice, but the table may have no more places than that limit.
+// RegisterFiles creates the table of files that [Request.FixedFile] refers to, which saves the
+// kernel the lookup of a descriptor per request. -1 leaves an entry empty. The kernel keeps the
+// files open until they are replaced, or until UnregisterFiles or Close, even if their descriptors
+// are closed. A second table fails with EBUSY. The table may have at most as many entries as
+// RLIMIT_NOFILE.
 func (r *Ring) RegisterFiles(fds []int) error {
 	table := descriptors(fds)
 	_, err := r.register(registerFiles, unsafe.Pointer(unsafe.SliceData(table)), len(table))
 	return err
 }
 
-// RegisterFilesSparse makes a table of n empty places, for [Ring.UpdateFiles] and [Request.Direct]. Kernel 5.19.
+// RegisterFilesSparse creates a table of n empty entries, for [Ring.UpdateFiles] and
+// [Request.Direct]. Linux 5.19.
 func (r *Ring) RegisterFilesSparse(n int) error {
 	return r.sparse(registerFiles2, n)
 }
@@ -73,9 +77,9 @@ func (r *Ring) sparse(what uintptr, n int) error {
 	return err
 }
 
-// RegisterFileRange says from which n places, from first on, the kernel may choose one for [AnyIndex]; the others are the
-// program's. Without it the kernel chooses from all. Kernel 6.0.
-func (r *Ring) RegisterFileRange(first, n int) error {
+// RegisterFileAllocRange limits the entries that the kernel may choose for [AnyIndex] to n entries
+// from first on. The default is the whole table. Linux 6.0.
+func (r *Ring) RegisterFileAllocRange(first, n int) error {
 	if first < 0 || n < 0 {
 		return refused(syscall.EINVAL)
 	}
@@ -84,8 +88,9 @@ func (r *Ring) RegisterFileRange(first, n int) error {
 	return err
 }
 
-// UpdateFiles replaces a part of the table, from the index first on; -1 empties a place. Requests in flight keep the file that
-// they began with. If one of the descriptors is refused (EBADF), those before it have been replaced.
+// UpdateFiles replaces entries of the table, from the index first on; -1 empties an entry. Requests
+// in flight keep the file that they started with. If the kernel rejects a descriptor (EBADF), the
+// entries before it have been replaced.
 func (r *Ring) UpdateFiles(first int, fds []int) error {
 	if first < 0 {
 		return refused(syscall.EINVAL)
@@ -96,24 +101,25 @@ func (r *Ring) UpdateFiles(first int, fds []int) error {
 	if len(table) > 0 {
 		pinner.Pin(unsafe.SliceData(table))
 	}
-	update := filesUpdate{offset: uint32(first), fds: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(table))))}
+	update := filesUpdate{offset: uint32(first),
+		fds: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(table))))}
 	n, err := r.register(registerFilesUpdate, unsafe.Pointer(&update), len(table))
 	if err == nil && 0 < n && n < len(table) {
-		return r.UpdateFiles(first+n, fds[n:]) // The kernel stopped at one that it refuses, and now says why.
+		return r.UpdateFiles(first+n, fds[n:]) // The error of the entry where the kernel stopped.
 	}
 	return err
 }
 
-// UnregisterFiles drops the table.
+// UnregisterFiles removes the table.
 func (r *Ring) UnregisterFiles() error {
 	_, err := r.register(unregisterFiles, nil, 0)
 	return err
 }
 
-// RegisterBuffers makes a table of buffers, which [Request.ReadFixed] and [Request.WriteFixed] name by their index: the kernel
-// need not look their pages up for each transfer. nil leaves a place empty (kernel 5.13). The buffers stay pinned until they
-// are replaced, or until UnregisterBuffers or Close, and their memory counts against RLIMIT_MEMLOCK (ENOMEM). A second table
-// is EBUSY.
+// RegisterBuffers creates the table of buffers that [Request.ReadFixed] and [Request.WriteFixed]
+// refer to, which saves the kernel the lookup of their pages per transfer. nil leaves an entry
+// empty (Linux 5.13). The buffers stay pinned until they are replaced, or until UnregisterBuffers
+// or Close. Their memory counts against RLIMIT_MEMLOCK (ENOMEM). A second table fails with EBUSY.
 func (r *Ring) RegisterBuffers(buffers [][]byte) error {
 	if r.buffers != nil {
 		return refused(syscall.EBUSY)
@@ -131,9 +137,11 @@ func (r *Ring) RegisterBuffers(buffers [][]byte) error {
 	return nil
 }
 
-// describe pins buffers, and their description for as long as the pinner holds it.
-func describe(buffers [][]byte) (vectors []syscall.Iovec, pinned []fixed, pinner *runtime.Pinner) {
-	vectors, pinned, pinner = make([]syscall.Iovec, len(buffers)), make([]fixed, len(buffers)), new(runtime.Pinner)
+// describe pins the buffers and builds their iovecs. The caller unpins the iovecs with the pinner.
+func describe(buffers [][]byte) (vectors []syscall.Iovec, pinned []registeredBuffer,
+	pinner *runtime.Pinner) {
+	vectors, pinned, pinner = make([]syscall.Iovec, len(buffers)), make([]registeredBuffer,
+		len(buffers)), new(runtime.Pinner)
 	for i, b := range buffers {
 		if len(b) > 0 {
 			vectors[i].Base = unsafe.SliceData(b)
@@ -148,7 +156,7 @@ func describe(buffers [][]byte) (vectors []syscall.Iovec, pinned []fixed, pinner
 	return vectors, pinned, pinner
 }
 
-// RegisterBuffersSparse makes a table of n empty places, for [Ring.UpdateBuffers]. Kernel 5.19.
+// RegisterBuffersSparse creates a table of n empty entries, for [Ring.UpdateBuffers]. Linux 5.19.
 func (r *Ring) RegisterBuffersSparse(n int) error {
 	if r.buffers != nil {
 		return refused(syscall.EBUSY)
@@ -156,14 +164,16 @@ func (r *Ring) RegisterBuffersSparse(n int) error {
 	if err := r.sparse(registerBuffers2, n); err != nil {
 		return err
 	}
-	r.buffers = make([]fixed, n)
+	r.buffers = make([]registeredBuffer, n)
 	return nil
 }
 
-// UpdateBuffers replaces a part of the table, from the index first on; nil empties a place. Requests in flight must not use
-// these places: EBUSY. If one of the buffers is refused (ENOMEM), those before it have been replaced. Kernel 5.13.
+// UpdateBuffers replaces entries of the table, from the index first on; nil empties an entry. It
+// fails with EBUSY if requests in flight use them. If the kernel rejects a buffer (ENOMEM), the
+// entries before it have been replaced. Linux 5.13.
 func (r *Ring) UpdateBuffers(first int, buffers [][]byte) error {
-	if first < 0 || first > len(r.buffers) || len(buffers) > len(r.buffers)-first || len(buffers) == 0 {
+	if first < 0 || first > len(r.buffers) || len(buffers) > len(r.buffers)-first ||
+		len(buffers) == 0 {
 		return refused(syscall.EINVAL)
 	}
 	if r.usesBuffers(first, first+len(buffers)) {
@@ -171,11 +181,12 @@ func (r *Ring) UpdateBuffers(first int, buffers [][]byte) error {
 	}
 	vectors, pinned, pinner := describe(buffers)
 	defer pinner.Unpin()
-	update := rsrcUpdate{offset: uint32(first), nr: uint32(len(vectors)), data: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(vectors))))}
+	update := rsrcUpdate{offset: uint32(first), nr: uint32(len(vectors)),
+		data: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(vectors))))}
 	n, err := r.register(registerBuffersUpdate, unsafe.Pointer(&update), int(unsafe.Sizeof(update)))
 	for i := range pinned {
 		if i >= n {
-			pinned[i].pinner.Unpin() // The kernel stopped before it.
+			pinned[i].pinner.Unpin() // Not registered.
 			continue
 		}
 		old := &r.buffers[first+i]
@@ -185,26 +196,28 @@ func (r *Ring) UpdateBuffers(first int, buffers [][]byte) error {
 		pinned[i].pinner.Unpin()
 	}
 	if err == nil && 0 < n && n < len(buffers) {
-		return r.UpdateBuffers(first+n, buffers[n:]) // The kernel stopped at one that it refuses, and now says why.
+		// The error of the entry where the kernel stopped.
+		return r.UpdateBuffers(first+n, buffers[n:])
 	}
 	return err
 }
 
-// usesBuffers tells whether a request in flight has one of these registered buffers.
+// usesBuffers reports whether a request in flight uses one of these entries.
 func (r *Ring) usesBuffers(from, to int) bool {
 	for _, s := range r.slots {
 		if s.request == nil {
 			continue
 		}
 		e := &s.request.sqe
-		if (e.opcode == OpReadFixed || e.opcode == OpWriteFixed) && from <= int(e.bufIndex) && int(e.bufIndex) < to {
+		if (e.opcode == OpReadFixed || e.opcode == OpWriteFixed) && from <= int(e.bufIndex) &&
+			int(e.bufIndex) < to {
 			return true
 		}
 	}
 	return false
 }
 
-// UnregisterBuffers drops the table. Requests in flight must not use it: EBUSY.
+// UnregisterBuffers removes the table. It fails with EBUSY if requests in flight use it.
 func (r *Ring) UnregisterBuffers() error {
 	if r.usesBuffers(0, len(r.buffers)) {
 		return refused(syscall.EBUSY)
@@ -223,22 +236,24 @@ func (r *Ring) unpinBuffers() {
 	r.buffers = nil
 }
 
-// RegisterEventfd has an eventfd count up when completions are posted, for programs with an event loop of their own. It is a
-// hint: one tick may stand for many completions, and there may be a tick for none.
+// RegisterEventfd makes the kernel increment an eventfd when it posts completions, for programs
+// with an event loop of their own. One increment may stand for several completions, and there may
+// be increments without a completion.
 func (r *Ring) RegisterEventfd(fd int) error {
 	table := int32(fd)
 	_, err := r.register(registerEventfd, unsafe.Pointer(&table), 1)
 	return err
 }
 
-// UnregisterEventfd ends that.
+// UnregisterEventfd removes the eventfd.
 func (r *Ring) UnregisterEventfd() error {
 	_, err := r.register(unregisterEventfd, nil, 0)
 	return err
 }
 
-// IOWQMaxWorkers caps the kernel threads (io-wq) that carry out what blocks: those for regular files and block devices, and
-// those for everything else. 0 leaves a cap as it is. It returns what the caps were before. Kernel 5.15.
+// IOWQMaxWorkers limits the io-wq workers, the kernel threads that execute blocking operations:
+// those for regular files and block devices, and those for everything else. 0 leaves a limit
+// unchanged. It returns the previous limits. Linux 5.15.
 func (r *Ring) IOWQMaxWorkers(files, rest uint32) (oldFiles, oldRest uint32, err error) {
 	workers := [2]uint32{files, rest}
 	if _, err = r.register(registerIOWQMaxWorkers, unsafe.Pointer(&workers), 2); err != nil {
@@ -247,15 +262,15 @@ func (r *Ring) IOWQMaxWorkers(files, rest uint32) (oldFiles, oldRest uint32, err
 	return workers[0], workers[1], nil
 }
 
-// Probe is the table of operations that a kernel knows.
+// Probe is the set of operations that a kernel supports.
 type Probe struct {
 	supported [probeOps]bool
 }
 
-// Supports reports whether the kernel knows an operation. It may still refuse a flag of it that is newer.
-func (p *Probe) Supports(op Op) bool { return p.supported[op] }
+// Supports reports whether the kernel supports an operation. It may still reject newer flags of it.
+func (p *Probe) Supports(op Opcode) bool { return p.supported[op] }
 
-// Probe asks the kernel for its table. Kernel 5.6.
+// Probe asks the kernel which operations it supports. Linux 5.6.
 func (r *Ring) Probe() (*Probe, error) {
 	table := new(probeTable)
 	if _, err := r.register(registerProbe, unsafe.Pointer(table), probeOps); err != nil {

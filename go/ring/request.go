@@ -1,6 +1,6 @@
 //go:build linux
 
-// A request: one operation, and all memory that it lets the kernel see.
+// A request: one operation, its modifiers, and all memory that the kernel accesses for it.
 
 package ring
 
@@ -10,41 +10,43 @@ import (
 	"unsafe"
 )
 
-// Request is one operation together with everything it needs: buffers, paths, addresses. Prepare it with the method that
-// is named after the operation, then give it to [Ring.Push]. The zero value is a NOP.
+// Request is one operation with its buffers, paths and addresses. Prepare it with the method named
+// after the operation, then pass it to [Ring.Push]. The zero value is a NOP.
 //
-// The methods that prepare a request return it, so that modifiers can follow: q.Read(fd, p, 0).Link(). Each of them starts
-// from scratch: nothing of an earlier use remains, except Tag.
+// The preparing methods return the request, so that modifiers can follow: q.Read(fd, p, 0).Link().
+// They reset everything from an earlier use except UserData.
 //
-// A request is in flight from Push to its last completion. To prepare or modify it then panics. Afterwards it can be
-// prepared and pushed again; a request that is pushed twice without being prepared anew does the same thing twice. (One that
-// is about another request, such as a cancel, forgets that one with its completion, and then finds none.)
+// A request is in flight from Push until its last completion. Preparing or modifying it then
+// panics. After that it can be prepared and pushed again; pushed again without being prepared, it
+// does the same thing twice. (A request that refers to another one, such as a cancel, drops that
+// reference when it completes; pushed again, it completes with ENOENT.)
 type Request struct {
-	// Tag is for the program's own use. The ring does not look at it.
-	Tag any
+	// UserData is for the program. The ring does not use it.
+	UserData any
 
 	_        noCopy
 	sqe      sqe
-	buf      []byte   // What addr points to, where that is one buffer.
-	side     *side    // Whatever else the kernel sees.
-	other    *Request // The one that this is about, of a cancel and its kin.
+	buf      []byte   // The buffer that addr points to, if it is a single one.
+	extra    *extra   // Other memory that the kernel accesses.
+	other    *Request // The target of a cancel or update.
 	pinner   runtime.Pinner
-	ring     *Ring  // On which it is in flight.
-	userData uint64 // Its name in the kernel, while in flight.
-	invalid  bool   // The kernel cannot be told what was asked for.
+	ring     *Ring  // The ring that it is in flight on.
+	userData uint64 // Its user_data in the kernel, while in flight.
+	invalid  bool   // It cannot be expressed to the kernel.
 }
 
-// noCopy has vet complain of copies: one in flight would be pinned once and let go of twice.
+// noCopy makes vet report copies: the memory of a copied request would be unpinned twice.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// side is what intricate operations own beside a buffer. The kernel knows addresses in it.
-type side struct {
+// extra is the memory that some operations need in addition to a buffer. The kernel has pointers
+// into it.
+type extra struct {
 	vectors  []syscall.Iovec
 	buffers  [][]byte
-	old, new []byte // Paths, with a zero behind.
+	old, new []byte // Paths, zero-terminated.
 	span     timespec
 	how      openHow
 	statx    Statx
@@ -53,15 +55,15 @@ type side struct {
 	msg      syscall.Msghdr
 }
 
-// prepare begins anew.
-func (q *Request) prepare(op Op, fd int) *sqe {
+// prepare resets the request for an operation.
+func (q *Request) prepare(op Opcode, fd int) *sqe {
 	q.mustBeIdle()
 	q.sqe = sqe{opcode: op, fd: int32(fd)}
 	q.buf, q.other, q.invalid = nil, nil, false
-	if s := q.side; s != nil {
+	if s := q.extra; s != nil {
 		clear(s.vectors)
 		clear(s.buffers)
-		*s = side{vectors: s.vectors[:0], buffers: s.buffers[:0]}
+		*s = extra{vectors: s.vectors[:0], buffers: s.buffers[:0]}
 	}
 	return &q.sqe
 }
@@ -72,29 +74,29 @@ func (q *Request) mustBeIdle() {
 	}
 }
 
-func (q *Request) aside() *side {
-	if q.side == nil {
-		q.side = new(side)
+func (q *Request) extras() *extra {
+	if q.extra == nil {
+		q.extra = new(extra)
 	}
-	return q.side
+	return q.extra
 }
 
-// transfer has the request own one buffer.
+// transfer sets a single buffer.
 func (q *Request) transfer(p []byte) {
 	q.buf = p
 	q.sqe.addr = address(p)
 	q.sqe.len = length(len(p))
 }
 
-// address of the first byte. What it points to is kept by whoever calls this.
+// address returns the address of the first byte. The caller keeps the bytes reachable.
 func address(p []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) }
 
-// pin holds everything where it is for as long as the kernel knows its address.
+// pin pins all memory whose address the kernel has.
 func (q *Request) pin() {
 	if len(q.buf) > 0 {
 		q.pinner.Pin(unsafe.SliceData(q.buf))
 	}
-	if s := q.side; s != nil {
+	if s := q.extra; s != nil {
 		q.pinner.Pin(s)
 		if len(s.vectors) > 0 {
 			q.pinner.Pin(unsafe.SliceData(s.vectors))
@@ -113,30 +115,31 @@ func (q *Request) pin() {
 	}
 }
 
-// release is the end of the flight.
+// release unpins it when the request is no longer in flight.
 func (q *Request) release() {
 	q.pinner.Unpin()
 	q.ring = nil
 	if q.other != nil {
-		// A cancel that is kept for later keeps nobody alive; pushed again as it is, it finds nobody.
+		// Do not keep the target reachable. Pushed again, the request finds no target.
 		q.other, q.sqe.addr = nil, ^uint64(0)
 	}
 }
 
-// Drop forgets what the request refers to, so that a pool of idle requests keeps no buffers alive. The tag stays. It panics
-// for a request in flight.
-func (q *Request) Drop() {
+// Reset drops the references of an idle request, so that a pool of requests keeps no buffers
+// reachable. UserData stays. It panics if the request is in flight.
+func (q *Request) Reset() {
 	q.mustBeIdle()
-	if q.side != nil || q.other != nil {
+	if q.extra != nil || q.other != nil {
 		q.prepare(OpNop, -1)
 	}
 	q.buf = nil
 }
 
-// InFlight reports whether the request was pushed and has not had its last completion.
+// InFlight reports whether the request was pushed and its last completion was not reaped.
 func (q *Request) InFlight() bool { return q.ring != nil }
 
-// name is what the kernel knows the request by on this ring; a name that nobody has, if it is not in flight there.
+// name returns the user_data of the request on this ring, or one that no request has if it is not
+// in flight there.
 func (q *Request) name(r *Ring) uint64 {
 	if q.ring != r {
 		return ^uint64(0)
@@ -144,8 +147,8 @@ func (q *Request) name(r *Ring) uint64 {
 	return q.userData
 }
 
-// Op is the operation that the request was prepared for.
-func (q *Request) Op() Op { return q.sqe.opcode }
+// Opcode returns the operation that the request was prepared for.
+func (q *Request) Opcode() Opcode { return q.sqe.opcode }
 
 func (q *Request) modify(flag uint8) *Request {
 	q.mustBeIdle()
@@ -153,44 +156,47 @@ func (q *Request) modify(flag uint8) *Request {
 	return q
 }
 
-// FixedFile makes the request's descriptor an index into the table of registered files ([Ring.RegisterFiles]). For a splice
-// that is the descriptor written to.
+// FixedFile makes the descriptor of the request an index into the table of registered files
+// ([Ring.RegisterFiles]). Of a splice, that is the descriptor written to.
 func (q *Request) FixedFile() *Request { return q.modify(sqeFixedFile) }
 
-// Link makes a chain: the next request pushed begins when this one has succeeded. If this one fails, or transfers less than
-// it was to, the next one and those linked behind it are not begun and complete with ECANCELED. A chain ends with the first
-// request that has no Link, and has to lie in one submission: the queue needs [Ring.Room] for all of it.
+// Link starts a chain (IOSQE_IO_LINK): the next pushed request starts when this one has succeeded.
+// If this one fails or transfers less than requested, the rest of the chain completes with
+// ECANCELED. A chain ends with the first request without Link. It must be submitted at once: check
+// that [Ring.SpaceLeft] suffices.
 //
-// What counts as a failure is the kernel's choice. Up to kernel 6.18 a chain goes on when fsync, sync_file_range, fallocate,
-// ftruncate, madvise, statx or one of the operations that change names fails with an error other than EBADF; and it breaks
-// when a timeout passes, which Hardlink puts up with.
+// The kernel decides what counts as a failure. Up to Linux 6.18, a chain continues when fsync,
+// sync_file_range, fallocate, ftruncate, madvise, statx or an operation on names fails with an
+// error other than EBADF; and an expired timeout breaks it, unless it is a Hardlink.
 func (q *Request) Link() *Request { return q.modify(sqeLink) }
 
-// Hardlink is Link, with the difference that the next request begins however this one ends. A chain can have links of both
-// kinds.
+// Hardlink is like Link, but the next request starts whether this one succeeds or fails
+// (IOSQE_IO_HARDLINK). A chain can mix both.
 func (q *Request) Hardlink() *Request { return q.modify(sqeHardlink) }
 
-// Drain makes the request a barrier: it begins when everything submitted before it has completed, and what is submitted
-// after it begins when it has completed.
+// Drain makes the request a barrier (IOSQE_IO_DRAIN): it starts when all requests submitted before
+// it have completed, and requests submitted after it start when it has completed.
 func (q *Request) Drain() *Request { return q.modify(sqeDrain) }
 
-// Async skips the kernel's attempt to carry the request out while it is submitted, and gives it to a kernel thread. For
-// requests that are known to block.
+// Async makes the kernel pass the request to an io-wq worker without trying it during the
+// submission (IOSQE_ASYNC). It suits requests that are known to block.
 func (q *Request) Async() *Request { return q.modify(sqeAsync) }
 
-// AnyIndex asks for whichever place is free, see [Request.Direct].
+// AnyIndex lets the kernel choose a free entry, see [Request.Direct].
 const AnyIndex = -1
 
-// Direct puts the file that an Openat, Openat2, Accept, AcceptMulti or Socket yields into the table of registered files at
-// this index, and makes no descriptor of it. With [AnyIndex] the kernel chooses a free place, which is the result (kernel
-// 5.19); otherwise the result is 0, and what was at the index before is closed. Close it with [Request.CloseDirect].
+// Direct installs the file of an Openat, Openat2, Accept, AcceptMultishot or Socket into the table
+// of registered files at this index, instead of returning a descriptor. With [AnyIndex] the kernel
+// chooses a free entry, and the result is its index (Linux 5.19). Otherwise the result is 0, and
+// the file that was at the index is closed. [Request.CloseDirect] removes it.
 //
-// Such a file has no close-on-exec flag: it is not inherited in any case. Kernel 5.15. For other operations Direct panics.
+// Such a file has no close-on-exec flag, since child processes never inherit it. Linux 5.15. Direct
+// panics for other operations.
 func (q *Request) Direct(index int) *Request {
 	q.modify(0)
 	switch q.sqe.opcode {
 	case OpOpenat2:
-		q.side.how.flags &^= syscall.O_CLOEXEC
+		q.extra.how.flags &^= syscall.O_CLOEXEC
 	case OpAccept:
 		q.sqe.opFlags &^= syscall.SOCK_CLOEXEC
 	case OpSocket:
@@ -201,30 +207,30 @@ func (q *Request) Direct(index int) *Request {
 	if index == AnyIndex {
 		q.sqe.fileIndex = indexAlloc
 	} else {
-		q.sqe.fileIndex = q.place(index)
+		q.sqe.fileIndex = q.fileIndex(index)
 	}
 	return q
 }
 
-// place is an index as the kernel counts in some fields: from 1.
-func (q *Request) place(index int) uint32 {
+// fileIndex encodes an index as some fields expect it: counted from 1.
+func (q *Request) fileIndex(index int) uint32 {
 	if index < 0 || int64(index) >= int64(indexAlloc)-1 {
 		q.invalid = true
 	}
 	return uint32(index) + 1
 }
 
-// yieldsDescriptor tells whether the result is a descriptor of the program's.
-func (q *Request) yieldsDescriptor() bool {
+// returnsDescriptor reports whether the result is a descriptor that the program owns.
+func (q *Request) returnsDescriptor() bool {
 	switch q.sqe.opcode {
 	case OpOpenat2, OpAccept, OpSocket:
 		return q.sqe.fileIndex == 0
 	}
-	return q.sqe.opcode == OpInstallFD
+	return q.sqe.opcode == OpFixedFDInstall
 }
 
-// Priority sets the I/O priority of a read or write, as ioprio_set(2) codes it: the class times 8192, plus the level.
-// Without it the priority is that of the thread that submits.
+// Priority sets the I/O priority of a read or write, encoded as in ioprio_set(2): the class times
+// 8192, plus the level. The default is the priority of the submitting thread.
 func (q *Request) Priority(ioprio uint16) *Request {
 	q.modify(0)
 	q.sqe.ioprio = ioprio

@@ -1,6 +1,7 @@
 //go:build linux
 
-// The two queues: push, submit, wait, reap, and an end that never frees what the kernel still holds.
+// The two queues: push, submit, wait, reap, and close. Setup is in setup.go, operations are in
+// ops_*.go.
 
 package ring
 
@@ -17,28 +18,29 @@ import (
 )
 
 var (
-	// ErrFull is the error of a push for which the submission queue has no room. Submit, and push again.
+	// ErrFull means that the submission queue is full. Submit, and push again.
 	ErrFull = errors.New("ring: the submission queue is full")
-	// ErrInFlight is the error of a push of a request that was pushed before and has not completed.
+	// ErrInFlight means that the request was pushed before and has not completed.
 	ErrInFlight = errors.New("ring: the request is in flight")
-	// ErrReap is the error of a submission that the kernel does not take before completions have been reaped (EBUSY, EAGAIN).
-	// What it did not take stays in the queue. Reap, and submit again.
+	// ErrReap means that the kernel accepts no submission before completions are reaped (EBUSY,
+	// EAGAIN). The requests stay in the submission queue. Reap, and submit again.
 	ErrReap = errors.New("ring: completions must be reaped first")
-	// ErrTimeout is the error of a wait whose time was up before the completions came.
+	// ErrTimeout means that the timeout of a wait expired before the completions arrived.
 	ErrTimeout = os.ErrDeadlineExceeded
-	// ErrClosed is the error of everything asked of a ring that was closed.
+	// ErrClosed means that the ring is closed.
 	ErrClosed = os.ErrClosed
 )
 
-// closeWait is how long Close waits for what is in flight.
+// closeWait is how long Close waits for requests in flight.
 const closeWait = 5 * time.Second
 
-// Ring is an io_uring instance: a submission queue and a completion queue, shared with the kernel. [New] makes one, and it
-// has to be closed. It is for one goroutine at a time, without a lock of its own.
+// Ring is an io_uring instance: a submission queue and a completion queue, both shared with the
+// kernel. [New] creates one; it must be closed. It has no lock: use it from one goroutine at a
+// time.
 type Ring struct {
 	fd             int
 	params         params
-	rings, entries []byte // The mappings; all pointers below go into them.
+	rings, entries []byte // Memory mappings. The pointers below point into them.
 
 	sqHead, sqTail, sqFlags    *uint32
 	cqHead, cqTail, cqOverflow *uint32
@@ -46,44 +48,46 @@ type Ring struct {
 	cqes                       []cqe
 	sqMask, cqMask             uint32
 
-	// tail is ours of the submission queue, ahead of what the kernel was told; head is ours of the completion queue.
-	// Both wrap around at 2^32: only differences of them mean anything.
+	// tail is the end of the submission queue including requests that the kernel does not know of
+	// yet; head is the start of the completion queue. Both wrap around: only their differences are
+	// meaningful.
 	tail, head uint32
 
 	slots    []slot
 	free     []uint32
 	inFlight int
 
-	arg      geteventsArg // Of the wait under way: on the heap, since the kernel reads it.
+	arg      geteventsArg // Of the current wait. On the heap, since the kernel reads it.
 	wait     timespec
 	kernel   func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno)
-	buffers  []fixed
+	buffers  []registeredBuffer
 	groups   []*BufferRing
 	refusals []*Refusal
 
 	closeWait time.Duration
-	brief     bool
+	raw       bool
 	closed    bool
 }
 
-// slot keeps a request in flight reachable. A completion finds it by its place and generation.
+// slot keeps a request in flight reachable. The user data of a completion names its index and
+// generation.
 type slot struct {
 	request    *Request
 	generation uint32
 }
 
-// Completion is the answer to a request, or one of several.
+// Completion is the result of a request, or one of its results.
 type Completion struct {
-	// Request is the one that was pushed, nil for a message of another ring ([Request.Message]). It is the program's again
-	// unless [Completion.More] says that more is to come.
+	// Request is the pushed request, or nil for a message from another ring ([Request.MsgRing]).
+	// The program may use it again unless [Completion.More] reports true.
 	Request *Request
-	// Result is what the system call of the same name returns, with minus the errno where that failed.
+	// Result is the return value of the system call of the same name, or the negative errno.
 	Result int32
-	// Flags of the completion: FlagMore, FlagBuffer and so on.
+	// Flags are FlagMore, FlagBuffer and so on.
 	Flags uint32
 }
 
-// Err is the [syscall.Errno] of the completion, or nil.
+// Err returns the [syscall.Errno] of a failed request, or nil.
 func (c Completion) Err() error {
 	if c.Result < 0 {
 		return syscall.Errno(-c.Result)
@@ -91,12 +95,13 @@ func (c Completion) Err() error {
 	return nil
 }
 
-// More reports whether the same request completes again. The next completion may have been reaped already, in the same batch.
+// More reports whether the request will complete again. That completion may be in the same batch.
 func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
 
-// Push puts a request into the submission queue; the kernel gets it with the next [Ring.Submit] or [Ring.Wait]. It does not
-// block. If it fails nothing is taken: [ErrFull], [ErrInFlight], [ErrClosed], or EINVAL for a request that no kernel could be
-// told of, with a zero byte in a path, say.
+// Push puts a request into the submission queue, without blocking. The kernel receives it with the
+// next [Ring.Submit] or [Ring.SubmitAndWait]. The error is [ErrFull], [ErrInFlight], [ErrClosed],
+// or EINVAL for a request that cannot be expressed, such as a path with a zero byte; then the
+// request was not pushed.
 func (r *Ring) Push(q *Request) error {
 	switch {
 	case r.closed:
@@ -105,21 +110,21 @@ func (r *Ring) Push(q *Request) error {
 		return ErrInFlight
 	case q.invalid:
 		return syscall.EINVAL
-	case r.Room() == 0:
+	case r.SpaceLeft() == 0:
 		return ErrFull
 	}
-	var place uint32
+	var index uint32
 	if n := len(r.free); n > 0 {
-		place = r.free[n-1]
+		index = r.free[n-1]
 		r.free = r.free[:n-1]
 	} else {
-		place = uint32(len(r.slots))
+		index = uint32(len(r.slots))
 		r.slots = append(r.slots, slot{})
 	}
-	s := &r.slots[place]
+	s := &r.slots[index]
 	s.request = q
 	q.ring = r
-	q.userData = uint64(s.generation)<<32 | uint64(place)
+	q.userData = uint64(s.generation)<<32 | uint64(index)
 	q.pin()
 	entry := &r.sqes[r.tail&r.sqMask]
 	*entry = q.sqe
@@ -132,51 +137,55 @@ func (r *Ring) Push(q *Request) error {
 	return nil
 }
 
-// Room is how many requests can be pushed before the next submission. It is 0 for a ring that was closed.
-func (r *Ring) Room() int {
+// SpaceLeft returns how many requests can be pushed before the next submission; 0 after Close.
+func (r *Ring) SpaceLeft() int {
 	if r.closed {
 		return 0
 	}
 	return int(r.params.sqEntries - (r.tail - atomic.LoadUint32(r.sqHead)))
 }
 
-// InFlight is how many requests have been pushed and have not had their last completion reaped.
+// InFlight returns the number of requests that were pushed and whose last completion was not
+// reaped.
 func (r *Ring) InFlight() int { return r.inFlight }
 
-// Waiting is how many requests have been pushed and not yet been taken by the kernel.
-func (r *Ring) Waiting() int {
+// Pending returns the number of requests that were pushed and not yet submitted.
+func (r *Ring) Pending() int {
 	if r.closed {
 		return 0
 	}
 	return int(r.tail - atomic.LoadUint32(r.sqHead))
 }
 
-// SubmitBriefly is Submit for work that takes the kernel some microseconds, such as a few small transfers. Go's scheduler is
-// not told of the system call, which costs less; but until it returns, the scheduler cannot give this processor to another
-// goroutine.
-func (r *Ring) SubmitBriefly() (int, error) {
-	r.brief = true
+// SubmitRaw is like Submit, but enters the kernel without informing the Go scheduler, as
+// [syscall.RawSyscall] does. That is cheaper; but until the call returns, no other goroutine can
+// run on this P. Use it for submissions that take microseconds.
+func (r *Ring) SubmitRaw() (int, error) {
+	r.raw = true
 	n, err := r.enter(0, 0)
-	r.brief = false
+	r.raw = false
 	return n, err
 }
 
-// Submit gives the kernel what was pushed and does not wait for completions. It returns how many requests the kernel took;
-// it stops early behind one that it finds wrong, and the rest goes with the next call. The error is [ErrReap], [ErrClosed] or
-// an errno, and then none was taken.
+// Submit hands the pushed requests to the kernel and does not wait for completions. It returns how
+// many the kernel took. The kernel stops after a request that it finds invalid; the next call
+// submits the rest. With an error, which is [ErrReap], [ErrClosed] or an errno, it took none.
 //
-// A submission can take as long as the kernel's attempt at the operations: a buffered read that is cached is done here. With
-// [Options.SQPoll] it only wakes the kernel's thread if that sleeps, and returns how many are there to be taken; if the queue
-// is full it blocks until one has been.
+// The kernel tries each operation during the submission, so a buffered read of cached data is done
+// when Submit returns. With [Options.SQPoll], Submit only wakes the kernel thread if it sleeps, and
+// returns how many requests are in the queue; if the queue is full, it blocks until the kernel
+// thread has taken one.
 func (r *Ring) Submit() (int, error) { return r.enter(0, 0) }
 
-// Wait submits what was pushed, and blocks until that many completions can be reaped, for at most the timeout; a negative one
-// is for ever. It returns how many requests the kernel took. No more completions are waited for than the completion queue
-// holds; to wait for more than are to come never ends.
+// SubmitAndWait submits the pushed requests and blocks until at least the given number of
+// completions can be reaped, or the timeout expires; a negative timeout never does. It returns how
+// many requests the kernel took. It waits for at most as many completions as the completion queue
+// holds. With no timeout, it never returns if fewer requests are in flight.
 //
-// The error is [ErrTimeout] if the completions did not come in time, or one of [Ring.Submit]. The thread is blocked in the
-// kernel, and Go's scheduler goes on with another; to wait in Go's own poller watch [Ring.Fd].
-func (r *Ring) Wait(completions int, timeout time.Duration) (int, error) {
+// The error is [ErrTimeout] if the timeout expired, or one of [Ring.Submit]. The calling thread
+// blocks in the kernel, while Go runs other goroutines on another thread. To wait in the Go poller
+// instead, watch [Ring.Fd].
+func (r *Ring) SubmitAndWait(completions int, timeout time.Duration) (int, error) {
 	deadline := time.Now().Add(timeout)
 	completions = min(completions, int(r.params.cqEntries))
 	submitted := 0
@@ -201,8 +210,8 @@ func (r *Ring) Wait(completions int, timeout time.Duration) (int, error) {
 	}
 }
 
-// poll is a wait with a timeout where the kernel has none for io_uring_enter (before 5.11): on the ring's descriptor, for one
-// completion, or in small steps for several.
+// poll waits with a timeout on kernels before 5.11, where io_uring_enter has none: on the ring's
+// descriptor for the first completion, and in steps of a millisecond for more.
 func (r *Ring) poll(timeout time.Duration) (int, error) {
 	n, err := r.enter(0, 0)
 	if err != nil {
@@ -218,14 +227,16 @@ func (r *Ring) poll(timeout time.Duration) (int, error) {
 		events, revents int16
 	}{int32(r.fd), in, 0}
 	span := syscall.NsecToTimespec(int64(timeout))
-	_, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&descriptor)), 1, uintptr(unsafe.Pointer(&span)), 0, 0, 0)
+	_, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&descriptor)), 1,
+		uintptr(unsafe.Pointer(&span)), 0, 0, 0)
 	if errno != 0 && errno != syscall.EINTR {
 		return n, errno
 	}
 	return n, nil
 }
 
-// Ready is how many completions lie in the completion queue. [Ring.Reap] may find more, if the kernel holds some back.
+// Ready returns the number of completions in the completion queue. [Ring.Reap] may return more, if
+// the kernel holds some back.
 func (r *Ring) Ready() int {
 	if r.closed {
 		return 0
@@ -233,7 +244,7 @@ func (r *Ring) Ready() int {
 	return int(atomic.LoadUint32(r.cqTail) - r.head)
 }
 
-// enter is one io_uring_enter that went through, or its error.
+// enter calls io_uring_enter until it succeeds or fails for good.
 func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	if r.closed {
 		return 0, ErrClosed
@@ -246,7 +257,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		if atomic.LoadUint32(r.sqFlags)&sqNeedWakeup != 0 {
 			flags |= enterSQWakeup
 		}
-		if r.Room() == 0 && !r.brief {
+		if r.SpaceLeft() == 0 && !r.raw {
 			flags |= enterSQWait
 		}
 		if want == 0 && flags == 0 && !r.mustEnter() {
@@ -270,13 +281,13 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		n, errno := r.kernel(submit, uint32(want), flags, arg)
 		switch errno {
 		case 0:
-			if flags&enterSQWait != 0 && r.Room() == 0 {
-				continue // A signal ended the wait for room.
+			if flags&enterSQWait != 0 && r.SpaceLeft() == 0 {
+				continue // A signal ended the wait for space in the queue.
 			}
 			return n, nil
 		case syscall.EINTR:
 			if want > 0 && timeout >= 0 {
-				return 0, nil // The caller knows how long is left.
+				return 0, nil // The caller computes the remaining time.
 			}
 		case syscall.ETIME:
 			return 0, ErrTimeout
@@ -288,18 +299,20 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	}
 }
 
-// enterKernel is the system call.
+// enterKernel makes the system call.
 func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
 	var size uintptr
 	if arg != nil {
 		size = unsafe.Sizeof(*arg)
 	}
-	if r.brief {
-		n, _, errno := syscall.RawSyscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait), uintptr(flags),
+	if r.raw {
+		n, _, errno := syscall.RawSyscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait),
+			uintptr(flags),
 			uintptr(unsafe.Pointer(arg)), size)
 		return int(n), errno
 	}
-	n, _, errno := syscall.Syscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait), uintptr(flags),
+	n, _, errno := syscall.Syscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait),
+		uintptr(flags),
 		uintptr(unsafe.Pointer(arg)), size)
 	return int(n), errno
 }
@@ -309,14 +322,15 @@ func (r *Ring) mustEnter() bool {
 	return atomic.LoadUint32(r.sqFlags)&(sqCQOverflow|sqTaskrun) != 0
 }
 
-// Reap takes completions out of the queue, as many as are there and as done has room for, and returns how many. It does not
-// wait. It enters the kernel only if that holds completions back: those that did not fit into the queue, and those that it
-// posts when it is entered ([Options.CoopTaskrun], [Options.SingleThread]). It submits nothing.
+// Reap moves completions from the completion queue into done, and returns how many. It does not
+// wait. It enters the kernel only if the kernel holds completions back: after an overflow of the
+// queue, and with [Options.CoopTaskrun] or [Options.DeferTaskrun]. It submits nothing.
 func (r *Ring) Reap(done []Completion) int {
 	n := r.reap(done)
 	for n < len(done) && !r.closed && r.mustEnter() {
-		// Nothing is submitted: a chain may be half pushed.
-		if _, errno := r.kernel(0, 0, enterGetEvents, nil); errno != 0 && errno != syscall.EINTR && errno != syscall.EBUSY {
+		// Submit nothing: a chain may be incomplete.
+		if _, errno := r.kernel(0, 0, enterGetEvents, nil); errno != 0 && errno != syscall.EINTR &&
+			errno != syscall.EBUSY {
 			break
 		}
 		more := r.reap(done[n:])
@@ -336,28 +350,29 @@ func (r *Ring) reap(done []Completion) int {
 	tail := atomic.LoadUint32(r.cqTail)
 	for ; n < len(done) && r.head != tail; r.head++ {
 		c := r.cqes[r.head&r.cqMask]
-		place, generation := uint32(c.userData), uint32(c.userData>>32)
-		if place == message {
+		index, generation := uint32(c.userData), uint32(c.userData>>32)
+		if index == msgRingIndex {
 			done[n] = Completion{nil, c.res, c.flags}
 			n++
 			continue
 		}
-		if int(place) >= len(r.slots) || r.slots[place].generation != generation || r.slots[place].request == nil {
+		if int(index) >= len(r.slots) || r.slots[index].generation != generation ||
+			r.slots[index].request == nil {
 			continue
 		}
-		s := &r.slots[place]
+		s := &r.slots[index]
 		done[n] = Completion{s.request, c.res, c.flags}
 		n++
 		if c.flags&FlagMore == 0 {
-			r.vacate(place)
+			r.freeSlot(index)
 		}
 	}
 	atomic.StoreUint32(r.cqHead, r.head)
 	return n
 }
 
-// Overflow is how many completions the kernel has lost because the queue was full. Kernel 5.5 and newer loses none: they wait,
-// and [Ring.Reap] fetches them.
+// Overflow returns how many completions the kernel dropped because the queue was full. From Linux
+// 5.5 on it drops none: [Ring.Reap] fetches those that did not fit.
 func (r *Ring) Overflow() uint32 {
 	if r.closed {
 		return 0
@@ -365,15 +380,16 @@ func (r *Ring) Overflow() uint32 {
 	return atomic.LoadUint32(r.cqOverflow)
 }
 
-// Fd is the ring's descriptor, which is readable when completions are there: to be watched by poll(2) or Go's poller. It
-// belongs to the ring; -1 after Close.
+// Fd returns the ring's descriptor, or -1 after Close. It is readable when there are completions,
+// for poll(2) or the Go poller. The ring owns it.
 func (r *Ring) Fd() int { return r.fd }
 
-// Close takes back what was pushed and not submitted, cancels what is in flight, waits until the kernel has let go of it, for
-// at most five seconds, and closes the ring. Completions that nobody has reaped are lost; a descriptor that one of them has
-// as its result is closed, since nobody will.
+// Close withdraws requests that were not submitted, cancels those in flight, waits at most five
+// seconds until the kernel no longer uses their memory, and closes the ring. Completions that were
+// not reaped are lost; if the result of one is a descriptor, Close closes it.
 //
-// If the kernel does not let go of everything, the memory of those requests stays pinned for ever, and an error says so.
+// If requests are still in flight after that, Close returns an error, and their memory stays pinned
+// for the life of the process.
 func (r *Ring) Close() error {
 	if r.closed {
 		return ErrClosed
@@ -383,7 +399,7 @@ func (r *Ring) Close() error {
 	r.closed = true
 	rings.remove(r)
 	if stuck > 0 {
-		// The ring goes as well: nothing that the kernel may still write to is unmapped.
+		// The descriptor is closed; memory that the kernel may still write to stays mapped.
 		leaked.add(r)
 		_ = syscall.Close(r.fd)
 		r.fd = -1
@@ -399,45 +415,46 @@ func (r *Ring) Close() error {
 	return os.NewSyscallError("close", err)
 }
 
-// Withdraw takes back what was pushed and the kernel has not taken, and returns it, the last pushed first. These requests
-// have no completion and are the program's again.
+// Withdraw takes pushed requests that the kernel has not taken out of the submission queue, and
+// returns them, the last one first. They do not complete, and the program may use them again.
 func (r *Ring) Withdraw() []*Request {
 	if r.closed {
 		return nil
 	}
-	told := atomic.LoadUint32(r.sqHead)
+	submitted := atomic.LoadUint32(r.sqHead)
 	if r.params.flags&setupSQPoll != 0 {
-		told = *r.sqTail // The kernel takes those by itself.
+		submitted = *r.sqTail // The kernel thread may take these at any time.
 	}
 	var back []*Request
-	for r.tail != told {
+	for r.tail != submitted {
 		r.tail--
-		place := uint32(r.sqes[r.tail&r.sqMask].userData)
-		back = append(back, r.slots[place].request)
-		r.vacate(place)
+		index := uint32(r.sqes[r.tail&r.sqMask].userData)
+		back = append(back, r.slots[index].request)
+		r.freeSlot(index)
 	}
 	return back
 }
 
-// vacate is the end of a request's flight.
-func (r *Ring) vacate(place uint32) {
-	s := &r.slots[place]
+// freeSlot ends a request: its memory is the program's again.
+func (r *Ring) freeSlot(index uint32) {
+	s := &r.slots[index]
 	s.request.release()
 	s.request = nil
 	s.generation++
-	r.free = append(r.free, place)
+	r.free = append(r.free, index)
 	r.inFlight--
 }
 
-// quiesce cancels everything; how many requests would not go.
+// quiesce cancels all requests and waits until r.closeWait has passed. It returns how many are
+// still in flight.
 func (r *Ring) quiesce() int {
 	var done [32]Completion
 	deadline := time.Now().Add(r.closeWait)
-	var asked time.Time
+	var canceled time.Time
 	now := true
 	for {
 		if r.discard(done[:]) && now {
-			asked = time.Time{} // What waited for these may have begun.
+			canceled = time.Time{} // Requests linked to these may have started: cancel at once.
 		}
 		if r.inFlight == 0 {
 			return 0
@@ -446,21 +463,22 @@ func (r *Ring) quiesce() int {
 		if left <= 0 {
 			return r.inFlight
 		}
-		// Once more now and then: a request may not have been where a cancel looked for it.
-		if time.Since(asked) > 50*time.Millisecond {
-			asked = time.Now()
+		// Repeat: a cancel misses a request that is between two states.
+		if time.Since(canceled) > 50*time.Millisecond {
+			canceled = time.Now()
 			if now = now && r.cancelNow(); !now {
 				r.cancelEach(done[:])
 			}
 		}
 		step := min(left, 10*time.Millisecond)
-		if _, err := r.Wait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
+		if _, err := r.SubmitAndWait(1, step); err != nil && err != ErrTimeout && err != ErrReap {
 			time.Sleep(step)
 		}
 	}
 }
 
-// discard takes all completions that are there, and closes the descriptors that nobody learns of; whether there were any.
+// discard reaps all completions and closes the descriptors among their results. It reports whether
+// there were any.
 func (r *Ring) discard(done []Completion) (any bool) {
 	for {
 		n := r.Reap(done)
@@ -469,14 +487,15 @@ func (r *Ring) discard(done []Completion) (any bool) {
 		}
 		any = true
 		for _, c := range done[:n] {
-			if c.Request != nil && c.Request.yieldsDescriptor() && c.Result >= 0 {
+			if c.Request != nil && c.Request.returnsDescriptor() && c.Result >= 0 {
 				_ = syscall.Close(int(c.Result))
 			}
 		}
 	}
 }
 
-// cancelNow cancels everything without a request for it, which would wait behind a barrier. False: the kernel cannot; 6.0 can.
+// cancelNow cancels all requests without pushing one, which would wait behind a barrier. It returns
+// false before Linux 6.0.
 func (r *Ring) cancelNow() bool {
 	if r.fd < 0 {
 		return false
@@ -486,13 +505,13 @@ func (r *Ring) cancelNow() bool {
 	return !errors.Is(err, syscall.EINVAL)
 }
 
-// cancelEach has a cancel for each request in flight.
+// cancelEach pushes a cancel for each request in flight.
 func (r *Ring) cancelEach(done []Completion) {
 	for _, s := range r.slots {
 		if s.request == nil || s.request.sqe.opcode == OpAsyncCancel {
 			continue
 		}
-		if r.Room() == 0 {
+		if r.SpaceLeft() == 0 {
 			_, _ = r.Submit()
 			r.discard(done)
 		}
@@ -502,21 +521,21 @@ func (r *Ring) cancelEach(done []Completion) {
 	}
 }
 
-// CloseWithin is [Ring.Close] with another bound than five seconds.
+// CloseWithin is [Ring.Close] with a bound other than five seconds.
 func (r *Ring) CloseWithin(d time.Duration) error {
 	r.closeWait = d
 	return r.Close()
 }
 
-// registry keeps rings reachable, and through them all that the kernel may touch.
+// registry keeps rings reachable, and with them all memory that the kernel may access.
 type registry struct {
 	mu  sync.Mutex
 	all map[*Ring]struct{}
 }
 
 var (
-	rings  registry // The open ones: a ring that its owner forgets still has requests in flight.
-	leaked registry // Those closed too early.
+	rings  registry // Open rings: one that the program has dropped may have requests in flight.
+	leaked registry // Rings closed with requests in flight.
 )
 
 func (g *registry) add(r *Ring) {
@@ -534,5 +553,5 @@ func (g *registry) remove(r *Ring) {
 	delete(g.all, r)
 }
 
-// length is what the kernel takes at once.
+// length limits n to what the kernel transfers in one request.
 func length(n int) uint32 { return uint32(min(n, math.MaxInt32&^4095)) }

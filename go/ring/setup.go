@@ -1,6 +1,6 @@
 //go:build linux
 
-// Making a ring, with less where the kernel does not grant all that is asked for.
+// Setup: a new ring, and fewer features where the kernel refuses some.
 
 package ring
 
@@ -11,51 +11,55 @@ import (
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
-// Refusal is something that was asked for and not granted: the errno, what that means on this machine, and what an operator
-// can do about it.
+// Refusal is a feature that the kernel refused: the errno, what it means on this machine, and how
+// to fix it.
 type Refusal = refusal.Refusal
 
-// Options say what a ring is asked to be. The zero value makes a good ring.
+// Options configure a ring. The zero value is useful.
 //
-// A flag that the kernel refuses is left out, the newest first, and the ring is made without it: [Ring.Refusals] has the
-// reasons, [Ring.Granted] what is left.
+// If the kernel refuses a setup flag, [New] drops flags, the newest first, until the kernel accepts
+// the rest. [Ring.Refusals] explains the dropped flags; [Ring.SetupFlags] lists those in force.
 type Options struct {
-	// Entries is the size of the submission queue: how many requests can be pushed before a submission. 0 means 64. The kernel
-	// rounds it up to a power of two, at most 32768. Both queues are locked memory: about 64 bytes for each of these entries
-	// and 16 for each entry for a completion.
+	// Entries is the size of the submission queue: how many requests can be pushed before a
+	// submission. 0 means 64. The kernel rounds it up to a power of two, at most 32768. Both queues
+	// are locked memory: about 64 bytes per entry, and 16 per completion.
 	Entries uint32
-	// CompletionEntries is the size of the completion queue; 0 means four times Entries. More requests may be in flight than
-	// that: completions that do not fit wait in the kernel, which is slower. Kernel 5.5.
-	CompletionEntries uint32
-	// CoopTaskrun asks the kernel not to interrupt the thread that submitted in order to post completions. It posts them when
-	// that thread enters the kernel for whatever reason: [Ring.Reap] sees to that. For rings whose thread enters the kernel
-	// often. Kernel 5.19.
+	// CQEntries is the size of the completion queue; 0 means four times Entries. More requests can
+	// be in flight; completions that do not fit wait in the kernel, which is slower. Linux 5.5.
+	CQEntries uint32
+	// CoopTaskrun asks the kernel not to interrupt the submitting thread to post completions
+	// (COOP_TASKRUN). It posts them when that thread enters the kernel, which [Ring.Reap] does if
+	// necessary. It suits threads that enter the kernel often. Linux 5.19.
 	CoopTaskrun bool
-	// SingleThread promises that one locked thread ([runtime.LockOSThread]) does everything with the ring, from New on. The
-	// kernel then works on completions only when that thread waits or reaps (SINGLE_ISSUER and DEFER_TASKRUN), which groups
-	// that work. Another thread's submission is EEXIST. Kernel 6.1.
-	SingleThread bool
-	// SQPoll, if not 0, has a kernel thread take requests out of the submission queue, so that submissions need no system
-	// call. After that many milliseconds without work the thread sleeps, and a submission wakes it. It keeps a processor busy.
+	// DeferTaskrun makes the kernel work on completions only while the thread waits or reaps
+	// (SINGLE_ISSUER and DEFER_TASKRUN), which batches that work. The program promises that one
+	// locked thread ([runtime.LockOSThread]) uses the ring, from New on. A submission by another
+	// thread fails with EEXIST. Linux 6.1.
+	DeferTaskrun bool
+	// SQPoll, if not 0, starts a kernel thread that takes requests from the submission queue
+	// (SQPOLL), so that a submission needs no system call. After this many milliseconds without
+	// requests the thread sleeps, and the next submission wakes it. It uses a whole processor while
+	// it is awake.
 	SQPoll uint32
-	// IOPoll has the kernel poll the device for completions, instead of waiting for interrupts. It is for direct I/O on
-	// devices that have polling queues; other operations are EINVAL or EOPNOTSUPP on such a ring. They complete only when the
-	// ring is entered: call [Ring.Wait].
+	// IOPoll makes the kernel poll the device for completions instead of waiting for interrupts
+	// (IOPOLL). It requires direct I/O on a device with polling queues; other operations fail with
+	// EINVAL or EOPNOTSUPP. Requests complete only while the thread is in [Ring.SubmitAndWait].
 	IOPoll bool
-	// Attach shares the kernel threads (io-wq, and the one of SQPoll) of another ring that is open. Kernel 5.6.
+	// Attach shares the kernel threads of another open ring: its io-wq workers, and its SQPoll
+	// thread (ATTACH_WQ). Linux 5.6.
 	Attach *Ring
 }
 
-// wish is a set of setup flags that can be peeled.
-type wish struct {
+// config holds the arguments of io_uring_setup.
+type config struct {
 	entries, completions uint32
 	flags                uint32
 	idle                 uint32
 	attach               int
 }
 
-// peeling is the order in which flags are given up on EINVAL: the newest or least needed first.
-var peeling = []struct {
+// dropOrder is the order in which flags are dropped on EINVAL: the newest or least necessary first.
+var dropOrder = []struct {
 	flags uint32
 	name  string
 }{
@@ -69,13 +73,14 @@ var peeling = []struct {
 	{setupClamp, "CLAMP"},
 }
 
-// peel gives up something still asked for; what that was, or nothing if the ring is not to be had.
-func (w *wish) peel(errno syscall.Errno) (feature string) {
+// dropFlag drops a flag, or reduces the sizes. It returns the name of the feature, or "" if nothing
+// is left to try.
+func (w *config) dropFlag(errno syscall.Errno) (feature string) {
 	switch errno {
 	case syscall.ENOSYS, syscall.EMFILE, syscall.ENFILE:
 		return ""
 	case syscall.ENOMEM:
-		// Memory that counts against RLIMIT_MEMLOCK: a smaller ring may still fit.
+		// The memory counts against RLIMIT_MEMLOCK: a smaller ring may fit.
 		if w.entries > 8 || w.completions > 32 {
 			w.entries = max(w.entries/2, 2)
 			w.completions = max(w.completions/2, w.entries)
@@ -86,7 +91,7 @@ func (w *wish) peel(errno syscall.Errno) (feature string) {
 		w.flags &^= setupAttachWQ
 		return "ATTACH_WQ"
 	}
-	for _, p := range peeling {
+	for _, p := range dropOrder {
 		privileged := p.flags&(setupSQPoll|setupIOPoll) != 0
 		if w.flags&p.flags != 0 && (errno == syscall.EINVAL || privileged) {
 			w.flags &^= p.flags
@@ -96,8 +101,8 @@ func (w *wish) peel(errno syscall.Errno) (feature string) {
 	return ""
 }
 
-func (o Options) wish() wish {
-	w := wish{entries: o.Entries, completions: o.CompletionEntries, attach: -1}
+func (o Options) config() config {
+	w := config{entries: o.Entries, completions: o.CQEntries, attach: -1}
 	if w.entries == 0 {
 		w.entries = 64
 	}
@@ -109,10 +114,10 @@ func (o Options) wish() wish {
 	w.flags = setupNoSQArray | setupSubmitAll | setupCQSize | setupClamp
 	switch {
 	case o.SQPoll > 0:
-		// The kernel refuses the taskrun flags with it.
+		// The kernel does not accept the taskrun flags with SQPOLL.
 		w.flags |= setupSQPoll
 		w.idle = o.SQPoll
-	case o.SingleThread:
+	case o.DeferTaskrun:
 		w.flags |= setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag
 	case o.CoopTaskrun:
 		w.flags |= setupCoopTaskrun | setupTaskrunFlag
@@ -127,12 +132,13 @@ func (o Options) wish() wish {
 	return w
 }
 
-// New makes a ring as near to the options as the kernel allows. The error is a *[Refusal], whose errno [errors.Is] finds: EPERM
-// or ENOSYS where io_uring is not to be had, ENOMEM where not even a small ring fits under RLIMIT_MEMLOCK. The ring has to be
-// closed: one that is only forgotten stays, since requests may be in flight.
-func New(o Options) (*Ring, error) { return open(o.wish()) }
+// New creates a ring as close to the options as the kernel allows. The error is a *[Refusal].
+// [errors.Is] matches its errno: EPERM or ENOSYS if io_uring is not available, ENOMEM if not even a
+// small ring fits under RLIMIT_MEMLOCK. A ring must be closed: an unreachable one is not collected,
+// since requests may be in flight.
+func New(o Options) (*Ring, error) { return open(o.config()) }
 
-func open(w wish) (*Ring, error) {
+func open(w config) (*Ring, error) {
 	r := &Ring{fd: -1, closeWait: closeWait}
 	for {
 		p := params{flags: w.flags, cqEntries: w.completions, sqThreadIdle: w.idle}
@@ -145,12 +151,13 @@ func open(w wish) (*Ring, error) {
 		if w.flags&(setupCoopTaskrun|setupDeferTaskrun) == 0 {
 			p.flags &^= setupTaskrunFlag
 		}
-		fd, _, errno := syscall.Syscall(sysSetup, uintptr(w.entries), uintptr(unsafe.Pointer(&p)), 0)
+		fd, _, errno := syscall.Syscall(sysSetup, uintptr(w.entries), uintptr(unsafe.Pointer(&p)),
+			0)
 		if errno == 0 {
 			r.fd, r.params = int(fd), p
 			break
 		}
-		feature := w.peel(errno)
+		feature := w.dropFlag(errno)
 		if feature == "" {
 			return nil, refusal.New(refusal.Uring, errno)
 		}
@@ -175,10 +182,11 @@ func (r *Ring) mmap() error {
 	}
 	cqSize := int(p.cqOff.cqes + p.cqEntries*uint32(unsafe.Sizeof(cqe{})))
 	if p.features&featSingleMmap == 0 {
-		// Kernel 5.4 and newer have both in one mapping; reads of 5.6 are the least that is of use here.
+		// Linux 5.4 and later map both queues at once. The package requires 5.6.
 		return syscall.EINVAL
 	}
-	const prot, share = syscall.PROT_READ | syscall.PROT_WRITE, syscall.MAP_SHARED | syscall.MAP_POPULATE
+	const prot = syscall.PROT_READ | syscall.PROT_WRITE
+	const share = syscall.MAP_SHARED | syscall.MAP_POPULATE
 	var err error
 	if r.rings, err = syscall.Mmap(r.fd, offSQRing, max(sqSize, cqSize), prot, share); err != nil {
 		return err
@@ -191,18 +199,19 @@ func (r *Ring) mmap() error {
 	return nil
 }
 
-// view lays the structures over the mappings.
+// view sets the pointers into the mappings.
 func (r *Ring) view() {
 	p := &r.params
 	word := func(offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[offset])) }
 	r.sqHead, r.sqTail, r.sqFlags = word(p.sqOff.head), word(p.sqOff.tail), word(p.sqOff.flags)
-	r.cqHead, r.cqTail, r.cqOverflow = word(p.cqOff.head), word(p.cqOff.tail), word(p.cqOff.overflow)
+	r.cqHead, r.cqTail = word(p.cqOff.head), word(p.cqOff.tail)
+	r.cqOverflow = word(p.cqOff.overflow)
 	r.sqMask, r.cqMask = p.sqEntries-1, p.cqEntries-1
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&r.entries[0])), p.sqEntries)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.rings[p.cqOff.cqes])), p.cqEntries)
 	r.tail, r.head = *r.sqTail, *r.cqHead
 	if p.flags&setupNoSQArray == 0 {
-		// Entry n always stands in place n.
+		// The array maps each index to the entry of the same number.
 		array := unsafe.Slice(word(p.sqOff.array), p.sqEntries)
 		for i := range array {
 			array[i] = uint32(i)
@@ -219,13 +228,14 @@ func (r *Ring) unmap() {
 	}
 }
 
-// Refusals are the set-up flags that were asked for and not granted, each with its reason.
+// Refusals returns the setup flags that the kernel refused, each with the reason.
 func (r *Ring) Refusals() []*Refusal { return r.refusals }
 
-// Granted are the names of the set-up flags in force, as io_uring_setup(2) has them without the prefix.
-func (r *Ring) Granted() []string {
+// SetupFlags returns the names of the setup flags in force, as in io_uring_setup(2) without the
+// prefix.
+func (r *Ring) SetupFlags() []string {
 	var names []string
-	for _, p := range append(peeling[:len(peeling):len(peeling)], struct {
+	for _, p := range append(dropOrder[:len(dropOrder):len(dropOrder)], struct {
 		flags uint32
 		name  string
 	}{setupAttachWQ, "ATTACH_WQ"}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The life of an asynchronous read: begun, completed (by whoever reaps its queue), delivered (by who polls or aborts it), deleted.
+// The life of an asynchronous read: submitted; completed, on the thread that reaps its queue;
+// reported to its callback, on the thread that polls or aborts it; deleted.
 #include "async_read.h"
 
 #include <unistd.h>
@@ -16,28 +17,29 @@ using rocksdb::Slice;
 
 namespace {
 
-// How long a full queue is waited for; then the read is done without it.
-constexpr int64_t kPatienceNs = 10 * 1000 * 1000;
+// How long to wait for a free slot in a full queue before falling back to RocksDB's file.
+constexpr int64_t kFullQueueWaitNs = 10 * 1000 * 1000;
 
 } // namespace
 
 Descriptor::~Descriptor()
 {
-	close(fd); // open for reading only: there is nothing that a failure could have lost
+	close(fd); // read-only: an error of close() loses no data
 }
 
 IOStatus ReadError(const std::string& path, uint64_t offset, size_t length, int64_t error)
 {
 	if (error == -ESTALE)
 		return IOStatus::IOError(IOStatus::kStaleFile);
-	return IOStatus::IOError("While pread offset " + std::to_string(offset) + " len " + std::to_string(length) + ": " + path,
+	return IOStatus::IOError("While pread offset " + std::to_string(offset) + " len " +
+	                             std::to_string(length) + ": " + path,
 	                         std::strerror(static_cast<int>(-error)));
 }
 
-AsyncRead::AsyncRead(std::shared_ptr<Descriptor> file, uint64_t offset, size_t length, char* scratch, ReadAsyncCallback callback,
-                     void* callback_arg)
-    : file_(std::move(file)), offset_(offset), length_(length), scratch_(scratch), callback_(std::move(callback)),
-      callback_arg_(callback_arg)
+AsyncRead::AsyncRead(std::shared_ptr<Descriptor> file, uint64_t offset, size_t length,
+                     char* scratch, ReadAsyncCallback callback, void* callback_arg)
+    : file_(std::move(file)), offset_(offset), length_(length), scratch_(scratch),
+      callback_(std::move(callback)), callback_arg_(callback_arg)
 {
 }
 
@@ -49,31 +51,34 @@ AsyncRead::~AsyncRead()
 	Wait();
 }
 
-void AsyncRead::Completed(ringway_queue*, const ringway_completion* done)
+void AsyncRead::OnCompletion(ringway_queue*, const ringway_completion* completion)
 {
-	AsyncRead* read = static_cast<AsyncRead*>(done->arg);
+	AsyncRead* read = static_cast<AsyncRead*>(completion->user_data);
 
-	if (done->result < 0)
-		read->status_ = ReadError(read->file_->path, read->offset_, read->length_, done->result);
+	if (completion->result < 0)
+		read->status_ =
+		    ReadError(read->file_->path, read->offset_, read->length_, completion->result);
 	else
-		read->result_ = Slice(read->scratch_, static_cast<size_t>(done->result));
+		read->result_ = Slice(read->scratch_, static_cast<size_t>(completion->result));
 	read->in_flight_ = false;
 }
 
-bool AsyncRead::Begin(ThreadQueue* queue, const std::shared_ptr<Queues>& queues)
+bool AsyncRead::Submit(ThreadQueue* queue, const std::shared_ptr<Queues>& queues)
 {
 	if (queue == nullptr)
 		return false;
 
-	ringway_operation operation = ringway_read(file_->fd, scratch_, length_, offset_, Completed, this);
+	ringway_operation operation =
+	    ringway_prep_read(file_->fd, scratch_, length_, offset_, OnCompletion, this);
 	operation.flags = RINGWAY_EXACT;
 
 	ThreadQueue::Guard guard(queue);
 	if (queue->get() == nullptr)
 		return false;
 	int64_t id = ringway_push(queue->get(), &operation);
-	if (id == -EAGAIN && ringway_reap(queue->get(), 1, kPatienceNs) > 0)
-		id = ringway_push(queue->get(), &operation); // it was full; now there is room
+	if (id == -EAGAIN && ringway_reap(queue->get(), 1, kFullQueueWaitNs) > 0)
+		id = ringway_push(queue->get(),
+		                  &operation); // the queue was full; now a slot is free
 	if (id < 0)
 		return false;
 	id_ = id;
@@ -81,17 +86,17 @@ bool AsyncRead::Begin(ThreadQueue* queue, const std::shared_ptr<Queues>& queues)
 	queue_ = queue;
 	in_flight_ = true;
 	queue->async_reads++;
-	ringway_submit(queue->get()); // should it fail, the wait submits again, and fails with the reason
+	ringway_submit(queue->get()); // if this fails, Wait() submits again and reports the error
 	return true;
 }
 
-void AsyncRead::Known(IOStatus status, const Slice& result)
+void AsyncRead::SetResult(IOStatus status, const Slice& result)
 {
 	status_ = std::move(status);
 	result_ = result;
 }
 
-// Waits until it is not in flight. There is no other way for it to return: the caller may free the memory afterwards.
+// Returns only when the read is not in flight, because the caller may then free the memory.
 void AsyncRead::Wait()
 {
 	if (queue_ == nullptr || queue_->WaitUntilCleared(in_flight_))
@@ -105,14 +110,14 @@ void AsyncRead::Cancel()
 	ThreadQueue::Guard guard(queue_);
 
 	if (in_flight_ && queue_->get() != nullptr)
-		ringway_cancel(queue_->get(), id_); // it may have completed meanwhile, which is as good
+		ringway_cancel(queue_->get(), id_); // an error means that the read has completed
 }
 
-void AsyncRead::Deliver(const IOStatus& status)
+void AsyncRead::CallBack(const IOStatus& status)
 {
-	if (delivered_)
+	if (called_back_)
 		return;
-	delivered_ = true;
+	called_back_ = true;
 
 	FSReadRequest request;
 	request.offset = offset_;
@@ -129,18 +134,18 @@ IOStatus AsyncRead::Poll(const std::vector<void*>& handles)
 		AsyncRead* read = static_cast<AsyncRead*>(handle);
 
 		read->Wait();
-		read->Deliver(read->status_);
+		read->CallBack(read->status_);
 	}
 	return IOStatus::OK();
 }
 
 IOStatus AsyncRead::Abort(const std::vector<void*>& handles)
 {
-	// All are cancelled before the first is waited for.
+	// Cancel all reads before waiting for the first.
 	for (void* handle : handles) {
 		AsyncRead* read = static_cast<AsyncRead*>(handle);
 
-		if (read->queue_ != nullptr && !read->delivered_) {
+		if (read->queue_ != nullptr && !read->called_back_) {
 			read->Cancel();
 			read->queue_->aborted++;
 		}
@@ -149,7 +154,7 @@ IOStatus AsyncRead::Abort(const std::vector<void*>& handles)
 		AsyncRead* read = static_cast<AsyncRead*>(handle);
 
 		read->Wait();
-		read->Deliver(IOStatus::Aborted());
+		read->CallBack(IOStatus::Aborted());
 	}
 	return IOStatus::OK();
 }

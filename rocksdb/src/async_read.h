@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A read begun by ReadAsync: what RocksDB knows as an io_handle.
+// AsyncRead: one read started by ReadAsync. RocksDB knows it as an io_handle.
 //
-// It is submitted at once, and alone. To gather reads and submit them together would spare system calls, but nothing tells when the last
-// of them has come: RocksDB reads ahead, works on what it has, and polls only when it needs the data, so a read kept back would begin when
-// it is wanted, which is what reading ahead is to avoid.
+// Each read is submitted immediately and on its own. Submitting several together would save system
+// calls, but nothing marks the last one: RocksDB starts a read ahead, processes the data that it
+// already has, and polls only when it needs the next data. A read that is held back until the poll
+// would start when it should already be complete.
 #ifndef RINGWAY_ROCKSDB_ASYNC_READ_H
 #define RINGWAY_ROCKSDB_ASYNC_READ_H
 
@@ -24,7 +25,8 @@ using ReadAsyncCallback = std::function<void(rocksdb::FSReadRequest&, void*)>;
 using ReadAsyncCallback = std::function<void(const rocksdb::FSReadRequest&, void*)>;
 #endif
 
-// A descriptor of our own for a file. It is shared by the file and its reads in flight, so that it outlives both.
+// Our own descriptor of a file. The file and its reads in flight share it, so that it stays open
+// until the last of them is gone.
 struct Descriptor {
 	const int fd;
 	const std::string path;
@@ -35,40 +37,46 @@ struct Descriptor {
 	~Descriptor();
 };
 
-// The status that RocksDB's own file gives for such an error.
+// The status that RocksDB's own file returns for a read that fails with -error.
 rocksdb::IOStatus ReadError(const std::string& path, uint64_t offset, size_t length, int64_t error);
 
 class AsyncRead {
 public:
-	// As the arguments of ReadAsync.
-	AsyncRead(std::shared_ptr<Descriptor> file, uint64_t offset, size_t length, char* scratch, ReadAsyncCallback callback,
-	          void* callback_arg);
+	// The parameters are those of ReadAsync.
+	AsyncRead(std::shared_ptr<Descriptor> file, uint64_t offset, size_t length, char* scratch,
+	          ReadAsyncCallback callback, void* callback_arg);
 	AsyncRead(const AsyncRead&) = delete;
 	AsyncRead& operator=(const AsyncRead&) = delete;
 
-	// Waits for a read that is still in flight: the kernel must not write to memory that is someone else's by then.
+	// Cancels the read if it is in flight, and waits until it has completed: the kernel must
+	// not write to `scratch` after the caller has freed it.
 	~AsyncRead();
 
-	// Submits it on a queue, one of `queues`. False, with nothing done, if there is none, or that cannot take it.
-	bool Begin(ThreadQueue* queue, const std::shared_ptr<Queues>& queues);
+	// Submits the read to `queue`, which is one of `queues`. Returns false and changes nothing
+	// if `queue` is NULL or does not accept the read.
+	bool Submit(ThreadQueue* queue, const std::shared_ptr<Queues>& queues);
 
-	// In place of Begin(): the result is known already.
-	void Known(rocksdb::IOStatus status, const rocksdb::Slice& result);
+	// Sets the result of a read that was not submitted, but done by RocksDB's file.
+	void SetResult(rocksdb::IOStatus status, const rocksdb::Slice& result);
 
-	// Waits for all of them and calls their callbacks, each of which is called once in all.
+	// Waits for every handle and calls its callback. A callback is called once, even if its
+	// handle is polled again.
 	static rocksdb::IOStatus Poll(const std::vector<void*>& handles);
 
-	// Cancels what is still in flight, waits, and calls the callbacks that have not been called with Aborted. As RocksDB's own file
-	// system does it: its header said for a while that they shall not be called, but what they are given leaks unless they are.
+	// Cancels the reads that are in flight, waits for them, and calls each callback that has
+	// not been called yet with Aborted. The header of some RocksDB versions says that AbortIO
+	// does not call callbacks; RocksDB's own file system does, and what a callback owns leaks
+	// otherwise.
 	static rocksdb::IOStatus Abort(const std::vector<void*>& handles);
 
+	// The IOHandleDeleter of every handle.
 	static void Delete(void* handle);
 
 private:
-	static void Completed(ringway_queue* queue, const ringway_completion* done);
+	static void OnCompletion(ringway_queue* queue, const ringway_completion* completion);
 	void Wait();
 	void Cancel();
-	void Deliver(const rocksdb::IOStatus& status);
+	void CallBack(const rocksdb::IOStatus& status);
 
 	const std::shared_ptr<Descriptor> file_;
 	const uint64_t offset_;
@@ -77,14 +85,17 @@ private:
 	const ReadAsyncCallback callback_;
 	void* const callback_arg_;
 
-	std::shared_ptr<Queues> queues_; // keeps queue_
+	std::shared_ptr<Queues> queues_; // keeps queue_ alive
 	ThreadQueue* queue_ = nullptr;
 	int64_t id_ = 0;
-	bool in_flight_ = false; // this and what follows: under the queue's lock as long as it is set
+
+	// While in_flight_ is set, these three are protected by the lock of queue_.
+	bool in_flight_ = false;
 	rocksdb::Slice result_;
 	rocksdb::IOStatus status_;
 
-	bool delivered_ = false; // only who polls or aborts: RocksDB lets one thread at a time do that
+	// Used only by Poll and Abort, which RocksDB never runs at the same time on one handle.
+	bool called_back_ = false;
 };
 
 } // namespace ringway

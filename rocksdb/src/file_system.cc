@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the file system overrides, and the functions of the public header.
+// The functions that FileSystem overrides, and those of the public header that concern a file
+// system.
 #include "file_system.h"
 
 #include <fcntl.h>
@@ -18,21 +19,24 @@ using rocksdb::IODebugContext;
 using rocksdb::IOStatus;
 using rocksdb::Status;
 
-FileSystem::FileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::shared_ptr<Queues> queues)
+FileSystem::FileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
+                       std::shared_ptr<Queues> queues)
     : FileSystemWrapper(base), queues_(std::move(queues))
 {
 }
 
 IOStatus FileSystem::NewRandomAccessFile(const std::string& path, const FileOptions& options,
-                                         std::unique_ptr<FSRandomAccessFile>* result, IODebugContext* debug)
+                                         std::unique_ptr<FSRandomAccessFile>* result,
+                                         IODebugContext* debug)
 {
 	const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
 
 	if (!status.ok())
 		return status;
 
-	// The base does not show its descriptor. Should there be none left for ours, or the file be removed meanwhile, the base's file
-	// does everything, one read at a time. So it does for what is mapped: there is nothing to queue.
+	// The base does not expose its descriptor, so open a second one. If that fails (no
+	// descriptor left, or the file was removed meanwhile), the base's file does every read. So
+	// does it for a mapped file, whose reads need no system call.
 	std::shared_ptr<Descriptor> descriptor;
 	if (!options.use_mmap_reads) {
 		const int direct = (*result)->use_direct_io() ? O_DIRECT : 0;
@@ -64,12 +68,14 @@ void FileSystem::SupportedOps(int64_t& operations)
 }
 #endif
 
-Status Make(const FileSystemOptions& options, const std::shared_ptr<rocksdb::FileSystem>& base,
-            std::unique_ptr<rocksdb::FileSystem>* result)
+Status CreateFileSystem(const FileSystemOptions& options,
+                        const std::shared_ptr<rocksdb::FileSystem>& base,
+                        std::unique_ptr<rocksdb::FileSystem>* result)
 {
 	result->reset();
 	if (base == nullptr || base->Name() != std::string("PosixFileSystem"))
-		return Status::InvalidArgument("ringway: the base is to be FileSystem::Default()", base == nullptr ? "NULL" : base->Name());
+		return Status::InvalidArgument("ringway: the base must be FileSystem::Default()",
+		                               base == nullptr ? "NULL" : base->Name());
 
 	auto queues = std::make_shared<Queues>(options);
 	const Status status = queues->Start();
@@ -78,13 +84,14 @@ Status Make(const FileSystemOptions& options, const std::shared_ptr<rocksdb::Fil
 	return status;
 }
 
-Status NewFileSystem(const FileSystemOptions& options, const std::shared_ptr<rocksdb::FileSystem>& base,
+Status NewFileSystem(const FileSystemOptions& options,
+                     const std::shared_ptr<rocksdb::FileSystem>& base,
                      std::shared_ptr<rocksdb::FileSystem>* result)
 {
-	std::unique_ptr<rocksdb::FileSystem> made;
-	const Status status = Make(options, base, &made);
+	std::unique_ptr<rocksdb::FileSystem> created;
+	const Status status = CreateFileSystem(options, base, &created);
 
-	*result = std::move(made);
+	*result = std::move(created);
 	return status;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The file system: RocksDB's own, but for files that are read at random.
+// FileSystem: RocksDB's own file system, with our own files for random access. Sequential reads,
+// writes and everything about directories are passed through.
 #ifndef RINGWAY_ROCKSDB_FILE_SYSTEM_H
 #define RINGWAY_ROCKSDB_FILE_SYSTEM_H
 
@@ -15,16 +16,18 @@ namespace ringway {
 
 class FileSystem : public rocksdb::FileSystemWrapper {
 public:
-	FileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::shared_ptr<Queues> queues);
+	FileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
+	           std::shared_ptr<Queues> queues);
 
 	static const char* kClassName() { return "RingwayFileSystem"; }
 	const char* Name() const override { return kClassName(); }
 
-	rocksdb::IOStatus NewRandomAccessFile(const std::string& path, const rocksdb::FileOptions& options,
+	rocksdb::IOStatus NewRandomAccessFile(const std::string& path,
+	                                      const rocksdb::FileOptions& options,
 	                                      std::unique_ptr<rocksdb::FSRandomAccessFile>* result,
 	                                      rocksdb::IODebugContext* debug) override;
 
-	// Waits for all handles, as RocksDB's own file system does, and not only for as many as it is told to.
+	// Waits for all handles and ignores `min_completions`, as RocksDB's own file system does.
 	rocksdb::IOStatus Poll(std::vector<void*>& handles, size_t min_completions) override;
 	rocksdb::IOStatus AbortIO(std::vector<void*>& handles) override;
 
@@ -40,9 +43,10 @@ private:
 	const std::shared_ptr<Queues> queues_;
 };
 
-// As NewFileSystem(), for who wants the object itself.
-rocksdb::Status Make(const FileSystemOptions& options, const std::shared_ptr<rocksdb::FileSystem>& base,
-                     std::unique_ptr<rocksdb::FileSystem>* result);
+// NewFileSystem() of the public header, for callers that need a unique_ptr.
+rocksdb::Status CreateFileSystem(const FileSystemOptions& options,
+                                 const std::shared_ptr<rocksdb::FileSystem>& base,
+                                 std::unique_ptr<rocksdb::FileSystem>* result);
 
 } // namespace ringway
 

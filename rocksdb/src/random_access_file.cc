@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// MultiRead as one batch, ReadAsync as a read in flight.
+// MultiRead as one batch on the thread's queue, and ReadAsync as an AsyncRead. Both fall back to
+// the base's file.
 #include "random_access_file.h"
 
 #include <fcntl.h>
@@ -20,56 +21,62 @@ using rocksdb::Slice;
 
 namespace {
 
-// What RocksDB asks for at a time, at most (MultiGetContext::MAX_BATCH_SIZE). More is possible; it only costs an allocation.
-constexpr size_t kUsualBatch = 32;
+// The most reads that RocksDB passes to MultiRead (MultiGetContext::MAX_BATCH_SIZE). A larger batch
+// works, but needs an allocation.
+constexpr size_t kInlineRanges = 32;
 
 } // namespace
 
-RandomAccessFile::RandomAccessFile(std::unique_ptr<rocksdb::FSRandomAccessFile>&& base, std::shared_ptr<Descriptor> descriptor,
+RandomAccessFile::RandomAccessFile(std::unique_ptr<rocksdb::FSRandomAccessFile>&& base,
+                                   std::shared_ptr<Descriptor> descriptor,
                                    std::shared_ptr<Queues> queues)
-    : FSRandomAccessFileOwnerWrapper(std::move(base)), descriptor_(std::move(descriptor)), queues_(std::move(queues)),
+    : FSRandomAccessFileOwnerWrapper(std::move(base)), descriptor_(std::move(descriptor)),
+      queues_(std::move(queues)),
       range_flags_(target()->use_direct_io() ? RINGWAY_RANGE_DIRECT : RINGWAY_RANGE_BUFFERED)
 {
 }
 
-// The queue for a read by this thread; NULL if it is to do without.
+// The queue for reads of this file by the calling thread; NULL if the base's file must do them.
 ThreadQueue* RandomAccessFile::Queue()
 {
 	return descriptor_ == nullptr || queues_ == nullptr ? nullptr : queues_->ForThisThread();
 }
 
-void RandomAccessFile::CountWithoutQueue()
+void RandomAccessFile::CountFallback()
 {
 	if (queues_ != nullptr)
-		queues_->CountWithoutQueue();
+		queues_->CountFallback();
 }
 
-IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count, const IOOptions& options, IODebugContext* debug)
+IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count,
+                                     const IOOptions& options, IODebugContext* debug)
 {
-	// A lone read gains nothing by a queue.
+	// A queue does not make a single read faster.
 	if (count < 2)
 		return target()->MultiRead(requests, count, options, debug);
 
 	ThreadQueue* queue = Queue();
 	if (queue == nullptr) {
-		CountWithoutQueue();
+		CountFallback();
 		return target()->MultiRead(requests, count, options, debug);
 	}
 
-	std::array<ringway_range, kUsualBatch> usual;
-	std::vector<ringway_range> unusual;
-	ringway_range* ranges = usual.data();
-	if (count > usual.size()) {
-		unusual.resize(count);
-		ranges = unusual.data();
+	std::array<ringway_range, kInlineRanges> inline_ranges;
+	std::vector<ringway_range> allocated;
+	ringway_range* ranges = inline_ranges.data();
+	if (count > inline_ranges.size()) {
+		allocated.resize(count);
+		ranges = allocated.data();
 	}
 	for (size_t i = 0; i < count; i++)
-		ranges[i] = {descriptor_->fd, range_flags_, requests[i].offset, requests[i].len, requests[i].scratch, 0};
+		ranges[i] = {descriptor_->fd, range_flags_,        requests[i].offset,
+		             requests[i].len, requests[i].scratch, 0};
 
 	int failed;
 	{
 		ThreadQueue::Guard guard(queue);
-		failed = queue->get() == nullptr ? -ESHUTDOWN : ringway_multi_read(queue->get(), ranges, count);
+		failed = queue->get() == nullptr ? -ESHUTDOWN
+		                                 : ringway_multi_read(queue->get(), ranges, count);
 		if (failed >= 0) {
 			queue->batches++;
 			queue->batch_reads += count;
@@ -77,8 +84,10 @@ IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count, cons
 		if (failed == -EIO)
 			queue->Fail();
 	}
-	if (failed < 0) { // nothing is in flight: the queue is full of asynchronous reads or has failed, or this is a forked child
-		CountWithoutQueue();
+	// None of these reads is in flight: the queue is full of asynchronous reads or has failed,
+	// or this is a forked child.
+	if (failed < 0) {
+		CountFallback();
 		return target()->MultiRead(requests, count, options, debug);
 	}
 
@@ -87,7 +96,8 @@ IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count, cons
 		const int64_t result = ranges[i].result;
 
 		if (result < 0) {
-			request.status = ReadError(descriptor_->path, request.offset, request.len, result);
+			request.status =
+			    ReadError(descriptor_->path, request.offset, request.len, result);
 			request.result = Slice(request.scratch, 0);
 		} else {
 			request.status = IOStatus::OK();
@@ -97,27 +107,29 @@ IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count, cons
 	return IOStatus::OK();
 }
 
-IOStatus RandomAccessFile::ReadAsync(FSReadRequest& request, const IOOptions& options, ReadAsyncCallback callback, void* callback_arg,
-                                     void** handle, IOHandleDeleter* delete_handle, IODebugContext* debug)
+IOStatus RandomAccessFile::ReadAsync(FSReadRequest& request, const IOOptions& options,
+                                     ReadAsyncCallback callback, void* callback_arg, void** handle,
+                                     IOHandleDeleter* delete_handle, IODebugContext* debug)
 {
-	auto read = std::make_unique<AsyncRead>(descriptor_, request.offset, request.len, request.scratch, std::move(callback),
-	                                        callback_arg);
+	auto read = std::make_unique<AsyncRead>(descriptor_, request.offset, request.len,
+	                                        request.scratch, std::move(callback), callback_arg);
 
-	if (!read->Begin(Queue(), queues_)) {
-		// It is read here and now, and delivered by Poll() as if it had been in flight.
+	if (!read->Submit(Queue(), queues_)) {
+		// Read now, and report the result from Poll() as if the read had been in flight.
 		Slice result;
-		IOStatus status = target()->Read(request.offset, request.len, options, &result, request.scratch, debug);
+		IOStatus status = target()->Read(request.offset, request.len, options, &result,
+		                                 request.scratch, debug);
 
-		CountWithoutQueue();
-		read->Known(std::move(status), result);
+		CountFallback();
+		read->SetResult(std::move(status), result);
 	}
 	*handle = read.release();
 	*delete_handle = AsyncRead::Delete;
 	return IOStatus::OK();
 }
 
-// What is advised holds for one descriptor, and there are two: RocksDB tells that a table is read at random, which is to keep the kernel
-// from reading ahead.
+// Advice applies to one descriptor, and there are two. RocksDB advises random access for tables,
+// which stops the kernel from reading ahead.
 void RandomAccessFile::Hint(AccessPattern pattern)
 {
 	target()->Hint(pattern);
@@ -136,9 +148,10 @@ void RandomAccessFile::Hint(AccessPattern pattern)
 		break;
 	case kWillNeed:
 	case kWontNeed:
-		return; // of the page cache, which both share
+		return; // concerns the page cache, which both descriptors share
 	}
-	static_cast<void>(posix_fadvise(descriptor_->fd, 0, 0, advice)); // advice: nothing goes wrong without
+	// An error changes no result.
+	static_cast<void>(posix_fadvise(descriptor_->fd, 0, 0, advice));
 }
 
 } // namespace ringway

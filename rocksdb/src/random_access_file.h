@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A file whose MultiRead and ReadAsync go to the thread's queue. Everything else is the base's file, which does it well: a single read
-// is a pread.
+// RandomAccessFile: a file whose MultiRead and ReadAsync are submitted to the queue of the calling
+// thread. Everything else is passed to the base's file; a queue does not make a single read faster.
 #ifndef RINGWAY_ROCKSDB_RANDOM_ACCESS_FILE_H
 #define RINGWAY_ROCKSDB_RANDOM_ACCESS_FILE_H
 
@@ -14,22 +14,26 @@ namespace ringway {
 
 class RandomAccessFile : public rocksdb::FSRandomAccessFileOwnerWrapper {
 public:
-	// `descriptor` is of the same file as `base`, and open for direct I/O if that is. NULL: there was none to be had, and the base's file
-	// does every read. So it does without `queues`, for what is mapped. Even then ReadAsync gives handles of ours, which are all that
-	// Poll and AbortIO know.
-	RandomAccessFile(std::unique_ptr<rocksdb::FSRandomAccessFile>&& base, std::shared_ptr<Descriptor> descriptor,
-	                 std::shared_ptr<Queues> queues);
+	// `descriptor` is open on the same file as `base`, and for direct I/O if `base` is. It is
+	// NULL if no descriptor could be opened, and `queues` is NULL if the file is mapped; in
+	// both cases the base's file does every read. ReadAsync returns our own handles even then,
+	// because Poll and AbortIO accept no others.
+	RandomAccessFile(std::unique_ptr<rocksdb::FSRandomAccessFile>&& base,
+	                 std::shared_ptr<Descriptor> descriptor, std::shared_ptr<Queues> queues);
 
-	rocksdb::IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count, const rocksdb::IOOptions& options,
+	rocksdb::IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count,
+	                            const rocksdb::IOOptions& options,
 	                            rocksdb::IODebugContext* debug) override;
-	rocksdb::IOStatus ReadAsync(rocksdb::FSReadRequest& request, const rocksdb::IOOptions& options, ReadAsyncCallback callback,
-	                            void* callback_arg, void** handle, rocksdb::IOHandleDeleter* delete_handle,
+	rocksdb::IOStatus ReadAsync(rocksdb::FSReadRequest& request,
+	                            const rocksdb::IOOptions& options, ReadAsyncCallback callback,
+	                            void* callback_arg, void** handle,
+	                            rocksdb::IOHandleDeleter* delete_handle,
 	                            rocksdb::IODebugContext* debug) override;
 	void Hint(AccessPattern pattern) override;
 
 private:
 	ThreadQueue* Queue();
-	void CountWithoutQueue();
+	void CountFallback();
 
 	const std::shared_ptr<Descriptor> descriptor_;
 	const std::shared_ptr<Queues> queues_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How a thread finds its queue, and what happens when there is none to be had.
+// How a thread gets a queue, waits on it, and passes it on, and what happens when a queue fails.
 #include "thread_queue.h"
 
 #include <atomic>
@@ -17,64 +17,67 @@ namespace {
 using rocksdb::Status;
 using Clock = std::chrono::steady_clock;
 
-// RocksDB gives MultiRead at most 32 reads at a time. Submitted in two parts, the device works on the first while the kernel prepares the
-// second: a batch of 32 direct reads took 7 % less time than with one system call, for 4 % more CPU time. And rings are locked memory, one
-// for each thread.
+// RocksDB passes at most 32 reads to MultiRead. They are submitted in two parts, so that the device
+// works on the first while the kernel prepares the second: a batch of 32 direct reads took 7 % less
+// time than with one system call, and 4 % more CPU time. Small rings also save locked memory, since
+// there is one for each thread.
 constexpr uint32_t kEntries = 16;
 constexpr uint32_t kInFlight = 256;
 
-// A thread that got no queue does not ask again for each read.
-constexpr std::chrono::seconds kAskAgain{1};
+// How long a thread that could not get a queue reads without one before it tries again.
+constexpr std::chrono::seconds kRetryInterval{1};
 
-// Who waits under a queue's lock lets others have it after so long. Most reads are over before.
-constexpr int64_t kSliceNs = 10 * 1000 * 1000;
+// The longest time that a thread waits for completions before it offers the queue's lock to others.
+// Most reads take less.
+constexpr int64_t kWaitNs = 10 * 1000 * 1000;
 
-// How often a wait is tried again, a millisecond apart, when the kernel is short of memory; as ringway_multi_read() does.
-constexpr int kPatience = 100;
-constexpr std::chrono::milliseconds kPause{1};
+// How often, and how long apart, a wait is retried while the kernel is out of memory.
+// ringway_multi_read() uses the same values.
+constexpr int kMaxRetries = 100;
+constexpr std::chrono::milliseconds kRetryDelay{1};
 
 std::atomic<uint64_t> next_id{1};
 
-// Set when the thread's notes are gone: what is read by later destructors of the thread does without a queue. (Of a type without
-// a destructor, so that it is there to the end.)
+// Set when this thread's QueuesOfThread is destroyed. Destructors of the thread that run later read
+// without a queue. (A bool has no destructor, so it stays valid until the thread ends.)
 thread_local bool thread_is_ending = false;
 
 } // namespace
 
-// A thread's notes of its queues, one for each file system that it reads from.
+// The queues of a thread: an entry for each file system that it reads from.
 struct QueuesOfThread {
-	struct Note {
+	struct Entry {
 		uint64_t id;
 		std::weak_ptr<Queues> queues;
-		ThreadQueue* queue; // NULL: there was none to be had
-		Clock::time_point ask_again;
+		ThreadQueue* queue; // NULL: no queue could be created
+		Clock::time_point next_attempt;
 	};
-	std::vector<Note> notes;
+	std::vector<Entry> entries;
 
 	~QueuesOfThread()
 	{
 		thread_is_ending = true;
-		for (Note& note : notes)
-			if (std::shared_ptr<Queues> queues = note.queues.lock())
-				if (note.queue != nullptr)
-					queues->GiveBack(note.queue);
+		for (Entry& entry : entries)
+			if (std::shared_ptr<Queues> queues = entry.queues.lock())
+				if (entry.queue != nullptr)
+					queues->Release(entry.queue);
 	}
 
-	Note* Find(uint64_t id)
+	Entry* Find(uint64_t id)
 	{
-		for (Note& note : notes)
-			if (note.id == id)
-				return &note;
+		for (Entry& entry : entries)
+			if (entry.id == id)
+				return &entry;
 		return nullptr;
 	}
 
-	Note* Add(uint64_t id, std::weak_ptr<Queues> queues)
+	Entry* Add(uint64_t id, std::weak_ptr<Queues> queues)
 	{
-		for (size_t i = notes.size(); i-- > 0;)
-			if (notes[i].queues.expired())
-				notes.erase(notes.begin() + static_cast<std::ptrdiff_t>(i));
-		notes.push_back({id, std::move(queues), nullptr, Clock::time_point::min()});
-		return &notes.back();
+		for (size_t i = entries.size(); i-- > 0;)
+			if (entries[i].queues.expired())
+				entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
+		entries.push_back({id, std::move(queues), nullptr, Clock::time_point::min()});
+		return &entries.back();
 	}
 };
 
@@ -86,32 +89,32 @@ thread_local QueuesOfThread queues_of_thread;
 
 void ThreadQueue::Lock()
 {
-	contenders_.fetch_add(1);
+	waiters_.fetch_add(1);
 	lock_.lock();
-	contenders_.fetch_sub(1);
+	waiters_.fetch_sub(1);
 }
 
 bool ThreadQueue::WaitUntilCleared(const bool& flag)
 {
-	int patience = kPatience;
+	int retries = kMaxRetries;
 
 	Lock();
 	while (flag && queue_ != nullptr) {
-		// Others' completions come along: each notes its own result.
-		const int reaped = ringway_reap(queue_, 1, kSliceNs);
-		if ((reaped == -ENOMEM || reaped == -EAGAIN) && patience > 0) {
-			patience--;
+		// This may also complete reads of other threads; each records its own result.
+		const int reaped = ringway_reap(queue_, 1, kWaitNs);
+		if ((reaped == -ENOMEM || reaped == -EAGAIN) && retries > 0) {
+			retries--;
 			lock_.unlock();
-			std::this_thread::sleep_for(kPause);
+			std::this_thread::sleep_for(kRetryDelay);
 			Lock();
 			continue;
 		}
-		patience = kPatience;
+		retries = kMaxRetries;
 		if (reaped < 0)
 			Fail();
-		else if (flag && contenders_.load() > 0) {
+		else if (flag && waiters_.load() > 0) {
 			lock_.unlock();
-			while (contenders_.load() > 0) // a mutex is not fair: it would mostly be ours again
+			while (waiters_.load() > 0) // std::mutex is not fair
 				std::this_thread::yield();
 			Lock();
 		}
@@ -126,16 +129,19 @@ void ThreadQueue::Fail()
 	if (queue_ == nullptr)
 		return;
 	const std::string why = ringway_last_error();
-	// It calls back for all that is in flight. What the kernel does not give back is read into memory that is RocksDB's to free, as soon
-	// as it is told that the read is over: there is no way to go on. (RocksDB's own file system ends the program when its ring fails.)
+	// ringway_destroy() completes every read in flight. If the kernel still owns some of their
+	// memory, the only safe action is to abort: RocksDB frees that memory once it is told that
+	// the read has completed. (RocksDB's own file system also aborts when its ring fails.)
 	if (ringway_destroy(&queue_) > 0) {
-		std::fprintf(stderr, "ringway: reads in flight on a queue that has failed: %s\n", why.c_str());
+		std::fprintf(stderr,
+		             "ringway: cannot cancel the reads in flight on a failed queue: %s\n",
+		             why.c_str());
 		std::abort();
 	}
-	queues_->NoteFailure(why);
+	queues_->RecordFailure(why);
 }
 
-bool ThreadQueue::IsQuiet()
+bool ThreadQueue::IsIdle()
 {
 	std::unique_lock<std::mutex> guard(lock_, std::try_to_lock);
 
@@ -150,30 +156,37 @@ Queues::~Queues()
 		return;
 	const FileSystemStats stats = Stats();
 	std::fprintf(stderr,
-	             "ringway: %llu queues; %llu batches of %llu reads; %llu asynchronous reads, %llu of them aborted; %llu times "
-	             "without a queue\n",
-	             static_cast<unsigned long long>(stats.queues), static_cast<unsigned long long>(stats.batches),
-	             static_cast<unsigned long long>(stats.batch_reads), static_cast<unsigned long long>(stats.async_reads),
-	             static_cast<unsigned long long>(stats.aborted), static_cast<unsigned long long>(stats.without_queue));
+	             "ringway: %llu queues; %llu batches of %llu reads; %llu asynchronous reads, "
+	             "%llu of them aborted; %llu fallbacks\n",
+	             static_cast<unsigned long long>(stats.queues),
+	             static_cast<unsigned long long>(stats.batches),
+	             static_cast<unsigned long long>(stats.batch_reads),
+	             static_cast<unsigned long long>(stats.async_reads),
+	             static_cast<unsigned long long>(stats.aborted),
+	             static_cast<unsigned long long>(stats.fallbacks));
 }
 
-Status Queues::Make(std::unique_ptr<ThreadQueue>* made)
+Status Queues::Create(std::unique_ptr<ThreadQueue>* created)
 {
-	struct ringway_options options = ringway_options();
+	ringway_options options;
 
+	ringway_options_init(&options);
 	options.entries = options_.entries != 0 ? options_.entries : kEntries;
 	options.in_flight = options_.in_flight != 0 ? options_.in_flight : kInFlight;
 	options.threads = options_.threads;
-	// When a queue has failed, its reads in flight are waited for as those of a disk that hangs are: see ThreadQueue::Fail().
+	// A failed queue waits for its reads in flight without a limit; see ThreadQueue::Fail().
 	options.close_wait_ms = UINT32_MAX;
 	options.faults = options_.faults.empty() ? nullptr : options_.faults.c_str();
 	if (!options_.backend.empty()) {
 		uint32_t backend = RINGWAY_BACKEND_URING;
 
-		while (backend <= RINGWAY_BACKEND_THREADS && options_.backend != ringway_backend_name(backend))
+		while (backend <= RINGWAY_BACKEND_THREADS &&
+		       options_.backend != ringway_backend_name(backend))
 			backend++;
 		if (backend > RINGWAY_BACKEND_THREADS)
-			return Status::InvalidArgument("ringway: there is no backend " + options_.backend, "there are uring, kaio and threads");
+			return Status::InvalidArgument("ringway: unknown backend " +
+			                                   options_.backend,
+			                               "use uring, kaio or threads");
 		options.backend = backend;
 	}
 
@@ -183,91 +196,95 @@ Status Queues::Make(std::unique_ptr<ThreadQueue>* made)
 		return Status::InvalidArgument("ringway", ringway_last_error());
 	if (error < 0)
 		return Status::NotSupported("ringway", ringway_last_error());
-	*made = std::make_unique<ThreadQueue>(this, queue);
+	*created = std::make_unique<ThreadQueue>(this, queue);
 	return Status::OK();
 }
 
 Status Queues::Start()
 {
-	std::unique_ptr<ThreadQueue> made;
-	const Status status = Make(&made);
+	std::unique_ptr<ThreadQueue> created;
+	const Status status = Create(&created);
 	if (!status.ok())
 		return status;
 
-	explained_.resize(ringway_explain(made->get(), nullptr, 0) + 1);
-	ringway_explain(made->get(), &explained_[0], explained_.size());
-	explained_.pop_back(); // the NUL
+	explanation_.resize(ringway_explain(created->get(), nullptr, 0) + 1);
+	ringway_explain(created->get(), &explanation_[0], explanation_.size());
+	explanation_.pop_back(); // the NUL
 	if (options_.log)
-		std::fprintf(stderr, "ringway: %s\n", explained_.c_str());
-	idle_.push_back(made.get());
-	all_.push_back(std::move(made));
+		std::fprintf(stderr, "ringway: %s\n", explanation_.c_str());
+	released_.push_back(created.get());
+	all_.push_back(std::move(created));
 	return Status::OK();
 }
 
-ThreadQueue* Queues::Take()
+ThreadQueue* Queues::Acquire()
 {
 	{
 		std::lock_guard<std::mutex> guard(lock_);
-		for (size_t i = idle_.size(); i-- > 0;) {
-			ThreadQueue* const queue = idle_[i];
+		for (size_t i = released_.size(); i-- > 0;) {
+			ThreadQueue* const queue = released_[i];
 
-			// Somebody may be waiting for what its last thread left in flight.
-			if (queue->IsQuiet()) {
-				idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
+			// Skip a queue on which a read of its last thread is still in flight:
+			// another thread may wait for it.
+			if (queue->IsIdle()) {
+				released_.erase(released_.begin() + static_cast<std::ptrdiff_t>(i));
 				return queue;
 			}
 		}
 	}
 
-	// Not under the lock: it takes some system calls.
-	std::unique_ptr<ThreadQueue> made;
-	const Status status = Make(&made);
+	// Create a queue without holding the lock, since this takes several system calls.
+	std::unique_ptr<ThreadQueue> created;
+	const Status status = Create(&created);
 
 	std::lock_guard<std::mutex> guard(lock_);
 	if (!status.ok()) {
-		if (refused_.empty())
-			std::fprintf(stderr, "ringway: no queue for a thread, which reads without one: %s\n", status.ToString().c_str());
-		refused_ = status.ToString();
+		if (last_failure_.empty())
+			std::fprintf(stderr,
+			             "ringway: no queue for a thread, which falls back to "
+			             "RocksDB's file: %s\n",
+			             status.ToString().c_str());
+		last_failure_ = status.ToString();
 		return nullptr;
 	}
-	ThreadQueue* queue = made.get();
-	all_.push_back(std::move(made));
+	ThreadQueue* queue = created.get();
+	all_.push_back(std::move(created));
 	return queue;
 }
 
-void Queues::GiveBack(ThreadQueue* queue)
+void Queues::Release(ThreadQueue* queue)
 {
 	std::lock_guard<std::mutex> guard(lock_);
-	idle_.push_back(queue);
+	released_.push_back(queue);
 }
 
 ThreadQueue* Queues::ForThisThread()
 {
 	if (thread_is_ending)
 		return nullptr;
-	QueuesOfThread::Note* note = queues_of_thread.Find(id_);
-	if (note == nullptr)
-		note = queues_of_thread.Add(id_, weak_from_this());
-	if (note->queue == nullptr) {
+	QueuesOfThread::Entry* entry = queues_of_thread.Find(id_);
+	if (entry == nullptr)
+		entry = queues_of_thread.Add(id_, weak_from_this());
+	if (entry->queue == nullptr) {
 		const Clock::time_point now = Clock::now();
 
-		if (now < note->ask_again)
+		if (now < entry->next_attempt)
 			return nullptr;
-		note->queue = Take();
-		note->ask_again = now + kAskAgain;
+		entry->queue = Acquire();
+		entry->next_attempt = now + kRetryInterval;
 	}
-	return note->queue;
+	return entry->queue;
 }
 
-void Queues::CountWithoutQueue()
+void Queues::CountFallback()
 {
-	without_queue_++;
+	fallbacks_++;
 }
 
-void Queues::NoteFailure(const std::string& why)
+void Queues::RecordFailure(const std::string& reason)
 {
 	std::lock_guard<std::mutex> guard(lock_);
-	refused_ = why;
+	last_failure_ = reason;
 }
 
 FileSystemStats Queues::Stats() const
@@ -282,7 +299,7 @@ FileSystemStats Queues::Stats() const
 		sum.async_reads += queue->async_reads;
 		sum.aborted += queue->aborted;
 	}
-	sum.without_queue = without_queue_;
+	sum.fallbacks = fallbacks_;
 	return sum;
 }
 
@@ -290,9 +307,10 @@ std::string Queues::Explain() const
 {
 	std::lock_guard<std::mutex> guard(lock_);
 
-	if (refused_.empty())
-		return explained_;
-	return explained_ + "\nno queue for a thread, which read without one: " + refused_;
+	if (last_failure_.empty())
+		return explanation_;
+	return explanation_ +
+	       "\nno queue for a thread, which fell back to RocksDB's file: " + last_failure_;
 }
 
 } // namespace ringway

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A queue for each thread that reads, made when the thread first needs it. RocksDB has no place for a queue in its interface, and one
-// queue for all threads would make them wait for each other.
+// ThreadQueue, a queue with a lock, and Queues, the queues of one file system.
 //
-// A queue serves both MultiRead and ReadAsync. It may, for the completions of ReadAsync are told apart by their user data, and
-// ringway_multi_read() leaves them alone. (RocksDB shared a ring without that, and reported corruption for years.)
+// Each thread that reads gets a queue of its own when it first needs one. RocksDB's interface has
+// no place to keep a queue, and threads that share one would wait for each other.
 //
-// A read begun by one thread may be polled, aborted or deleted by another: RocksDB allows an iterator to move. So each queue has a lock,
-// which its own thread practically always finds free: who waits under it lets others have it every few milliseconds. No queue is made for a single issuer. A thread that ends leaves its queue,
-// with what is still in flight, to the next thread that needs one.
+// MultiRead and ReadAsync use the same queue. This is safe because the completions of ReadAsync are
+// recognised by their user data and ringway_multi_read() does not consume them. (RocksDB's own
+// MultiRead consumed the completions of other reads on a shared ring and reported corruption.)
+//
+// RocksDB may poll, abort or delete a read on another thread than the one that started it, because
+// iterators may move between threads. So each queue has a lock, which is almost always free. A
+// thread that waits for a read releases the lock every few milliseconds if other threads want it.
+// For the same reason no queue is created with RINGWAY_SINGLE_ISSUER. When a thread ends, its
+// queue, with any reads in flight, goes to the next thread that needs one.
 #ifndef RINGWAY_ROCKSDB_THREAD_QUEUE_H
 #define RINGWAY_ROCKSDB_THREAD_QUEUE_H
 
@@ -25,10 +30,10 @@ namespace ringway {
 
 class Queues;
 
-// One queue. Everything but the counters is used with the lock held.
+// A queue and its lock. Everything but the counters is accessed with the lock held.
 class ThreadQueue {
 public:
-	// Held by whoever uses the queue.
+	// Holds the lock of a queue.
 	class Guard {
 	public:
 		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->Lock(); }
@@ -40,24 +45,27 @@ public:
 		ThreadQueue* const queue_;
 	};
 
-	ThreadQueue(Queues* queues, ringway_queue* made) : queues_(queues), queue_(made) {}
+	ThreadQueue(Queues* queues, ringway_queue* queue) : queues_(queues), queue_(queue) {}
 	ThreadQueue(const ThreadQueue&) = delete;
 	ThreadQueue& operator=(const ThreadQueue&) = delete;
 	~ThreadQueue() { ringway_destroy(&queue_); }
 
-	// NULL after Fail(). With the lock held.
+	// The queue itself; NULL after Fail(). The caller holds the lock.
 	ringway_queue* get() const { return queue_; }
 
-	// Takes the lock, and waits until `flag` is not set. Others have the queue now and then meanwhile: what is waited for may never come
-	// from a disk that hangs. False if that does not come: in a forked child, whose parent has what is in flight.
+	// Takes the lock and reaps completions until `flag` is false. Other threads can use the
+	// queue in between, because a completion from a disk that hangs may never arrive. Returns
+	// false if `flag` can no longer change: in a forked child, whose parent owns the reads in
+	// flight.
 	bool WaitUntilCleared(const bool& flag);
 
-	// The queue cannot be used any more: ends it, so that every read in flight is over, with an error, and the kernel is done with its
-	// memory. (In a forked child nobody is told: what is in flight is the parent's.) With the lock held.
+	// Destroys a queue that can no longer be used. Every read in flight completes with an
+	// error, and the kernel no longer accesses its memory. (In a forked child no read
+	// completes: the reads in flight are the parent's.) The caller holds the lock.
 	void Fail();
 
-	// Nobody uses it, and nothing is in flight on it. Does not wait.
-	bool IsQuiet();
+	// True if no thread holds the lock and no read is in flight. Does not wait.
+	bool IsIdle();
 
 	std::atomic<uint64_t> batches{0};
 	std::atomic<uint64_t> batch_reads{0};
@@ -69,7 +77,7 @@ private:
 
 	Queues* const queues_;
 	std::mutex lock_;
-	std::atomic<unsigned> contenders_{0}; // threads that want the lock
+	std::atomic<unsigned> waiters_{0}; // threads that wait for the lock
 	ringway_queue* queue_;
 };
 
@@ -81,18 +89,21 @@ public:
 	Queues(const Queues&) = delete;
 	Queues& operator=(const Queues&) = delete;
 
-	// Makes the first queue, so that options which cannot be had are told of at once. It waits for the first thread.
+	// Creates the first queue, so that wrong options are reported at once. The first thread
+	// that reads gets it.
 	rocksdb::Status Start();
 
-	// The queue of this thread, valid while this object and the thread live. NULL if none can be had now: io_uring's memory counts
-	// against RLIMIT_MEMLOCK, for one. The caller then reads without; the reason is in Explain(), and once on standard error.
+	// The queue of the calling thread. It is valid while this object and the thread exist. NULL
+	// if no queue can be created now, for example because of RLIMIT_MEMLOCK, which limits the
+	// memory of rings. The caller then falls back to RocksDB's file. Explain() has the reason,
+	// and the first one is printed to standard error.
 	ThreadQueue* ForThisThread();
 
-	// Something was read without a queue.
-	void CountWithoutQueue();
+	// Counts a MultiRead or ReadAsync that was done without a queue.
+	void CountFallback();
 
-	// A queue has failed, and reads are done without it.
-	void NoteFailure(const std::string& why);
+	// Records why a queue has failed, for Explain().
+	void RecordFailure(const std::string& reason);
 
 	FileSystemStats Stats() const;
 	std::string Explain() const;
@@ -100,18 +111,19 @@ public:
 private:
 	friend struct QueuesOfThread;
 
-	ThreadQueue* Take();
-	void GiveBack(ThreadQueue* queue);
-	rocksdb::Status Make(std::unique_ptr<ThreadQueue>* made);
+	ThreadQueue* Acquire();
+	void Release(ThreadQueue* queue);
+	rocksdb::Status Create(std::unique_ptr<ThreadQueue>* created);
 
 	const FileSystemOptions options_;
-	const uint64_t id_; // never that of another, so that a thread's note of its queue cannot be mistaken for a later one's
+	const uint64_t
+	    id_; // unique in the process, so that a thread never confuses two file systems
 	mutable std::mutex lock_;
 	std::vector<std::unique_ptr<ThreadQueue>> all_;
-	std::vector<ThreadQueue*> idle_;
-	std::string explained_;
-	std::string refused_; // why a thread had to do without; "" if none had
-	std::atomic<uint64_t> without_queue_{0};
+	std::vector<ThreadQueue*> released_; // queues without a thread
+	std::string explanation_;
+	std::string last_failure_; // why a thread has no queue; "" if every thread has one
+	std::atomic<uint64_t> fallbacks_{0};
 };
 
 } // namespace ringway

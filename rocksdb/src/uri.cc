@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The options of a file system as a URI, since that is all that a program which was not recompiled can pass on.
+// ParseUri(): the options of a file system in a URI, the only form in which a program that is not
+// recompiled can pass them.
 #include <algorithm>
 #include <limits>
 
@@ -12,20 +13,21 @@ namespace {
 
 using rocksdb::Status;
 
-const char kParameters[] = "backend, entries, in_flight, threads, faults and log";
+const char kParameters[] = "backend, entries, in_flight, threads, faults or log";
 
 Status ParseNumber(const std::string& name, const std::string& text, uint32_t* number)
 {
 	uint64_t value = 0;
-	bool good = !text.empty();
+	bool valid = !text.empty();
 
 	for (char digit : text) {
-		good = good && digit >= '0' && digit <= '9';
+		valid = valid && digit >= '0' && digit <= '9';
 		value = value * 10 + static_cast<uint64_t>(digit - '0');
-		good = good && value <= std::numeric_limits<uint32_t>::max();
+		valid = valid && value <= std::numeric_limits<uint32_t>::max();
 	}
-	if (!good)
-		return Status::InvalidArgument("ringway: " + name + " is to be a number", text);
+	if (!valid)
+		return Status::InvalidArgument(
+		    "ringway: " + name + " must be a number below 4294967296", text);
 	*number = static_cast<uint32_t>(value);
 	return Status::OK();
 }
@@ -34,7 +36,7 @@ Status SetParameter(const std::string& name, const std::string& value, FileSyste
 {
 	if (name == "backend") {
 		options->backend = value;
-		return Status::OK(); // whether there is such a one is seen when the queue is made
+		return Status::OK(); // checked when the first queue is created
 	}
 	if (name == "entries")
 		return ParseNumber(name, value, &options->entries);
@@ -48,28 +50,30 @@ Status SetParameter(const std::string& name, const std::string& value, FileSyste
 	}
 	if (name == "log") {
 		if (value != "0" && value != "1")
-			return Status::InvalidArgument("ringway: log is to be 0 or 1", value);
+			return Status::InvalidArgument("ringway: log must be 0 or 1", value);
 		options->log = value == "1";
 		return Status::OK();
 	}
-	return Status::InvalidArgument("ringway: there is no parameter " + name, std::string("there are ") + kParameters);
+	return Status::InvalidArgument("ringway: unknown parameter " + name,
+	                               std::string("use ") + kParameters);
 }
 
 } // namespace
 
 Status ParseUri(const std::string& uri, FileSystemOptions* options)
 {
-	const std::string scheme = std::string(kName) + kSeparator;
+	const std::string prefix = std::string(kScheme) + kSeparator;
 
 	*options = FileSystemOptions();
-	if (uri.compare(0, scheme.size(), scheme) != 0)
-		return Status::InvalidArgument("ringway: a URI is to begin with " + scheme, uri);
+	if (uri.compare(0, prefix.size(), prefix) != 0)
+		return Status::InvalidArgument("ringway: the URI must begin with " + prefix, uri);
 
-	size_t at = scheme.size();
+	size_t at = prefix.size();
 	if (at == uri.size())
 		return Status::OK();
 	if (uri[at] != '?')
-		return Status::InvalidArgument("ringway: nothing but parameters may follow " + scheme + ", as in " + scheme + "?backend=uring",
+		return Status::InvalidArgument("ringway: only parameters may follow " + prefix +
+		                                   ", as in " + prefix + "?backend=uring",
 		                               uri);
 	at++;
 	while (at < uri.size()) {
@@ -78,8 +82,10 @@ Status ParseUri(const std::string& uri, FileSystemOptions* options)
 		const size_t equals = parameter.find('=');
 
 		if (equals == std::string::npos)
-			return Status::InvalidArgument("ringway: a parameter is to be NAME=VALUE", parameter);
-		const Status status = SetParameter(parameter.substr(0, equals), parameter.substr(equals + 1), options);
+			return Status::InvalidArgument("ringway: a parameter must be NAME=VALUE",
+			                               parameter);
+		const Status status = SetParameter(parameter.substr(0, equals),
+		                                   parameter.substr(equals + 1), options);
 		if (!status.ok())
 			return status;
 		at = end + 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Whole databases: one through ringway and one plain, filled alike, and every value compared in every way that there is to read it.
+// Tests of whole databases: one through ringway and one without are filled alike, and every value
+// is compared, read with Get, MultiGet and iterators.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -45,34 +46,34 @@ std::string Value(uint64_t number, uint64_t version)
 	return value;
 }
 
-// How a database is kept and opened.
-struct Shape {
+// How a database is stored and opened.
+struct Layout {
 	bool direct = true;
 	bool blobs = false;
 	size_t cache = 0;
 };
 
-Options MakeOptions(Env* env, const Shape& shape)
+Options MakeOptions(Env* env, const Layout& layout)
 {
 	Options options;
 	rocksdb::BlockBasedTableOptions table;
 
 	options.create_if_missing = true;
 	options.env = env;
-	options.use_direct_reads = shape.direct;
-	options.use_direct_io_for_flush_and_compaction = shape.direct;
-	options.target_file_size_base = 1 << 20; // several files to a level
+	options.use_direct_reads = layout.direct;
+	options.use_direct_io_for_flush_and_compaction = layout.direct;
+	options.target_file_size_base = 1 << 20; // several files for each level
 	options.max_bytes_for_level_base = 2 << 20;
 	options.compression = rocksdb::kNoCompression;
-	options.disable_auto_compactions = true; // so that both have the same files
+	options.disable_auto_compactions = true; // so that both databases have the same files
 	options.compaction_readahead_size = 1 << 20;
 	options.paranoid_checks = true;
-	options.enable_blob_files = shape.blobs;
+	options.enable_blob_files = layout.blobs;
 	options.min_blob_size = 400;
-	if (shape.cache == 0)
+	if (layout.cache == 0)
 		table.no_block_cache = true;
 	else
-		table.block_cache = rocksdb::NewLRUCache(shape.cache);
+		table.block_cache = rocksdb::NewLRUCache(layout.cache);
 	options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
 	return options;
 }
@@ -81,22 +82,26 @@ struct Database {
 	std::unique_ptr<Env> env;
 	std::unique_ptr<DB> db;
 
-	Database(const std::shared_ptr<FileSystem>& fs, const std::string& path, const Shape& shape, bool read_only = false)
+	Database(const std::shared_ptr<FileSystem>& fs, const std::string& path,
+	         const Layout& layout, bool read_only = false)
 	    : env(rocksdb::NewCompositeEnv(fs))
 	{
 		DB* opened = nullptr;
-		const Options options = MakeOptions(env.get(), shape);
-		const Status status =
-		    read_only ? DB::OpenForReadOnly(options, path, &opened) : DB::Open(options, path, &opened);
+		const Options options = MakeOptions(env.get(), layout);
+		const Status status = read_only ? DB::OpenForReadOnly(options, path, &opened)
+		                                : DB::Open(options, path, &opened);
 
-		if (!status.ok() && shape.direct && status.IsInvalidArgument())
-			throw test::Skip("no direct I/O in the directory for temporary files (TMPDIR): " + status.ToString());
+		if (!status.ok() && layout.direct && status.IsInvalidArgument())
+			throw test::Skip(
+			    "no direct I/O in the directory for temporary files (TMPDIR): " +
+			    status.ToString());
 		CHECK_OK(status);
 		db.reset(opened);
 	}
 };
 
-// Most keys in a lower level, some of them again in files of level 0, some deleted, every seventh never there.
+// Writes most keys to a lower level, then overwrites or deletes some in files of level 0. Every
+// seventh key is absent.
 void Fill(DB* db)
 {
 	const rocksdb::WriteOptions write;
@@ -107,7 +112,9 @@ void Fill(DB* db)
 	CHECK_OK(db->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr));
 	for (uint64_t version = 1; version <= 3; version++) {
 		for (uint64_t number = version; number < kKeys; number += 11 * version)
-			CHECK_OK(number % 5 == 0 ? db->Delete(write, Key(number)) : db->Put(write, Key(number), Value(number, version)));
+			CHECK_OK(number % 5 == 0
+			             ? db->Delete(write, Key(number))
+				     : db->Put(write, Key(number), Value(number, version)));
 		CHECK_OK(db->Flush(rocksdb::FlushOptions()));
 	}
 }
@@ -122,7 +129,7 @@ std::unique_ptr<Iterator> NewIterator(DB* db, bool async)
 	return std::unique_ptr<Iterator>(db->NewIterator(options));
 }
 
-// All that is in a database.
+// The contents of a database.
 using Model = std::map<std::string, std::string>;
 
 Model ReadAll(DB* db)
@@ -160,8 +167,10 @@ struct Counts {
 	size_t bad = 0;
 };
 
-// Reads `numbers` in batches. A key is right, or, where errors are injected, it has an error.
-Counts CheckMultiGet(DB* db, const Model& model, const std::vector<uint64_t>& numbers, bool async, bool errors)
+// Reads `numbers` in batches and checks each value. With `errors`, a key may have an IOError
+// instead.
+Counts CheckMultiGet(DB* db, const Model& model, const std::vector<uint64_t>& numbers, bool async,
+                     bool errors)
 {
 	ReadOptions options;
 	Counts counts;
@@ -179,7 +188,8 @@ Counts CheckMultiGet(DB* db, const Model& model, const std::vector<uint64_t>& nu
 			keys.push_back(Key(numbers[at + i]));
 		for (const std::string& key : keys)
 			slices.emplace_back(key);
-		db->MultiGet(options, db->DefaultColumnFamily(), count, slices.data(), values.data(), statuses.data());
+		db->MultiGet(options, db->DefaultColumnFamily(), count, slices.data(),
+		             values.data(), statuses.data());
 		for (size_t i = 0; i < count; i++) {
 			const auto known = model.find(keys[i]);
 
@@ -246,7 +256,7 @@ void CheckBackward(DB* db, const Model& model, bool async)
 	CHECK(known == model.rend());
 }
 
-// Seeks here and there, and walks on for a while: some way that reading ahead begins for, and turns back on.
+// Seeks to random keys and walks on, forwards or backwards, far enough to start reading ahead.
 void CheckSeeks(DB* db, const Model& model, bool async, uint64_t seed, size_t count)
 {
 	std::unique_ptr<Iterator> iterator = NewIterator(db, async);
@@ -279,100 +289,106 @@ void CheckSeeks(DB* db, const Model& model, bool async, uint64_t seed, size_t co
 	}
 }
 
-// What a plain database has, filled as ours is: the model that every test compares with.
-const Model& Plain()
+// The contents of a database filled without ringway, which every test compares with.
+const Model& Reference()
 {
 	static const Model model = [] {
 		const Directory directory;
-		Database plain(FileSystem::Default(), directory / "plain", Shape());
+		Database reference(FileSystem::Default(), directory / "reference", Layout());
 
-		Fill(plain.db.get());
-		return ReadAll(plain.db.get());
+		Fill(reference.db.get());
+		return ReadAll(reference.db.get());
 	}();
 	return model;
 }
 
-// A database filled through ringway, and the plain one's contents.
-struct Pair {
-	const Model& model = Plain();
+// A database filled through ringway, and the contents it must have.
+struct Fixture {
+	const Model& model = Reference();
 	Directory directory;
 	const std::string path = directory / "ours";
 
-	Pair(const std::shared_ptr<FileSystem>& fs, const Shape& shape) { Fill(Database(fs, path, shape).db.get()); }
+	Fixture(const std::shared_ptr<FileSystem>& fs, const Layout& layout)
+	{
+		Fill(Database(fs, path, layout).db.get());
+	}
 };
 
-void CheckEverything(const std::string& backend, const std::string& faults, const Shape& shape)
+void CheckEverything(const std::string& backend, const std::string& faults, const Layout& layout)
 {
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
-	const Pair pair(fs, shape);
-	Database ours(fs, pair.path, shape);
+	const Fixture fixture(fs, layout);
+	Database ours(fs, fixture.path, layout);
 	DB* db = ours.db.get();
 
-	CheckGet(db, pair.model, 13);
+	CheckGet(db, fixture.model, 13);
 	for (const bool async : {false, true}) {
-		CheckMultiGet(db, pair.model, InOrder(), async, false);
-		CheckMultiGet(db, pair.model, Shuffled(2, 4000), async, false);
-		CheckForward(db, pair.model, async);
-		CheckBackward(db, pair.model, async);
-		CheckSeeks(db, pair.model, async, 3, 60);
+		CheckMultiGet(db, fixture.model, InOrder(), async, false);
+		CheckMultiGet(db, fixture.model, Shuffled(2, 4000), async, false);
+		CheckForward(db, fixture.model, async);
+		CheckBackward(db, fixture.model, async);
+		CheckSeeks(db, fixture.model, async, 3, 60);
 	}
 	CHECK_OK(db->VerifyChecksum());
 	CHECK_OK(db->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr));
-	CheckForward(db, pair.model, true);
-	CheckMultiGet(db, pair.model, Shuffled(4, 4000), false, false);
+	CheckForward(db, fixture.model, true);
+	CheckMultiGet(db, fixture.model, Shuffled(4, 4000), false, false);
 
 	const ringway::FileSystemStats stats = test::Stats(fs);
 	CHECK(stats.batches > 100);
 	CHECK(stats.batch_reads > stats.batches);
 	CHECK(stats.async_reads > 10);
-	CHECK_EQUAL(stats.without_queue, uint64_t{0});
+	CHECK_EQUAL(stats.fallbacks, uint64_t{0});
 }
 
-const char kShort[] = "seed=11,short=400,retryable=100,delay=300/8,reorder=500";
+const char kShortReads[] = "seed=11,short=400,retryable=100,delay=300/8,reorder=500";
 
 TEST_EACH_BACKEND(db_direct)
 {
-	CheckEverything(backend, "", Shape());
+	CheckEverything(backend, "", Layout());
 }
 
 TEST_EACH_BACKEND(db_buffered)
 {
-	Shape shape;
+	Layout layout;
 
-	shape.direct = false;
-	CheckEverything(backend, "", shape);
+	layout.direct = false;
+	CheckEverything(backend, "", layout);
 }
 
 TEST_EACH_BACKEND(db_blobs)
 {
-	Shape shape;
+	Layout layout;
 
-	shape.blobs = true;
-	CheckEverything(backend, "", shape);
+	layout.blobs = true;
+	CheckEverything(backend, "", layout);
 }
 
 TEST_EACH_BACKEND(db_short_reads)
 {
-	CheckEverything(backend, kShort, Shape());
+	CheckEverything(backend, kShortReads, Layout());
 }
 
-TEST_EACH_BACKEND(db_errors_reach_only_their_own_keys)
+TEST_EACH_BACKEND(db_errors_affect_only_their_own_keys)
 {
-	const Pair pair(test::NewFileSystem(test::Options(backend)), Shape());
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, "seed=12,errors=20"));
-	Database ours(fs, pair.path, Shape(), true);
+	const Fixture fixture(test::NewFileSystem(test::Options(backend)), Layout());
+	const std::shared_ptr<FileSystem> fs =
+	    test::NewFileSystem(test::Options(backend, "seed=12,errors=20"));
+	Database ours(fs, fixture.path, Layout(), true);
 	DB* db = ours.db.get();
 
-	const Counts counts = CheckMultiGet(db, pair.model, Shuffled(12, 6000), false, true);
+	const Counts counts = CheckMultiGet(db, fixture.model, Shuffled(12, 6000), false, true);
 	CHECK(counts.bad > 0);
-	CHECK(counts.good > 5 * counts.bad); // a read may serve several keys, and an error then has several
+	CHECK(counts.good > 5 * counts.bad); // one read may serve several keys, and then its error
+	                                     // affects all of them
 
-	// What failed is there when it is asked for again.
+	// Keys that failed can be read again.
 	std::vector<uint64_t> missing = Shuffled(13, 2000);
 	std::vector<uint64_t> again;
 	for (int round = 0; round < 50 && !missing.empty(); round++) {
 		for (uint64_t number : missing) {
-			const Counts one = CheckMultiGet(db, pair.model, {number, (number + kKeys / 2) % kKeys}, false, true);
+			const Counts one = CheckMultiGet(
+			    db, fixture.model, {number, (number + kKeys / 2) % kKeys}, false, true);
 			if (one.bad > 0)
 				again.push_back(number);
 		}
@@ -381,29 +397,32 @@ TEST_EACH_BACKEND(db_errors_reach_only_their_own_keys)
 	}
 	CHECK(missing.empty());
 
-	// Reading ahead that fails is read again, or the iterator says so; it never says something else.
+	// A failed read ahead is repeated, or the iterator has an error. It never returns wrong
+	// data.
 	for (uint64_t seed = 0; seed < 10; seed++) {
 		std::unique_ptr<Iterator> iterator = NewIterator(db, true);
-		auto known = pair.model.begin();
+		auto known = fixture.model.begin();
 
 		for (iterator->SeekToFirst(); iterator->Valid(); iterator->Next(), ++known) {
-			CHECK(known != pair.model.end());
+			CHECK(known != fixture.model.end());
 			CHECK(iterator->key() == Slice(known->first));
 			CHECK(iterator->value() == Slice(known->second));
 		}
-		CHECK(iterator->status().ok() ? known == pair.model.end() : iterator->status().IsIOError());
+		CHECK(iterator->status().ok() ? known == fixture.model.end()
+		                              : iterator->status().IsIOError());
 	}
 }
 
 TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 {
-	for (const char* faults : {"", kShort}) {
-		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
-		const Pair pair(fs, Shape());
+	for (const char* faults : {"", kShortReads}) {
+		const std::shared_ptr<FileSystem> fs =
+		    test::NewFileSystem(test::Options(backend, faults));
+		const Fixture fixture(fs, Layout());
 		const size_t before = test::OpenDescriptors();
 
 		{
-			Database ours(fs, pair.path, Shape(), true);
+			Database ours(fs, fixture.path, Layout(), true);
 			std::vector<std::thread> threads;
 			std::atomic<bool> stop{false};
 			std::vector<std::string> failures(8);
@@ -412,22 +431,33 @@ TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 				threads.emplace_back([&, i] {
 					try {
 						if (i < 5) {
-							for (uint64_t round = 0; round < 2; round++) {
-								CheckMultiGet(ours.db.get(), pair.model, Shuffled(i * 10 + round, 1500), i % 2 == 0, false);
-								CheckSeeks(ours.db.get(), pair.model, true, i * 10 + round, 15);
+							for (uint64_t round = 0; round < 2;
+							     round++) {
+								CheckMultiGet(
+								    ours.db.get(), fixture.model,
+								    Shuffled(i * 10 + round, 1500),
+								    i % 2 == 0, false);
+								CheckSeeks(ours.db.get(),
+								           fixture.model, true,
+								           i * 10 + round, 15);
 							}
 							if (i == 0)
 								stop = true;
 						} else {
-							Shape shape;
+							Layout layout;
 
-							shape.direct = i != 5;
-							shape.cache = i == 6 ? 1 << 20 : 0;
+							layout.direct = i != 5;
+							layout.cache = i == 6 ? 1 << 20 : 0;
 							do {
-								Database other(fs, pair.path, shape, true);
+								Database other(fs, fixture.path,
+								               layout, true);
 
-								CheckMultiGet(other.db.get(), pair.model, Shuffled(i, 200), false, false);
-								CheckSeeks(other.db.get(), pair.model, true, i, 3);
+								CheckMultiGet(
+								    other.db.get(), fixture.model,
+								    Shuffled(i, 200), false, false);
+								CheckSeeks(other.db.get(),
+								           fixture.model, true, i,
+								           3);
 							} while (!stop);
 						}
 					} catch (const std::exception& failure) {
@@ -440,30 +470,33 @@ TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 			for (const std::string& failure : failures)
 				CHECK_EQUAL(failure, std::string());
 		}
-		CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
-		// What is left open is the queues, which wait for other threads; not a file.
+		CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
+		// Only the queues stay open, for other threads; no file does.
 		CHECK(test::OpenDescriptors() <= before + 3 * test::Stats(fs).queues);
 	}
 }
 
-// An iterator that reads ahead in one thread goes on in another, and ends in a third.
+// An iterator that reads ahead is created on one thread, advanced on others and destroyed on
+// another.
 TEST_EACH_BACKEND(db_iterators_move_between_threads)
 {
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	const Pair pair(fs, Shape());
-	Database ours(fs, pair.path, Shape(), true);
+	const Fixture fixture(fs, Layout());
+	Database ours(fs, fixture.path, Layout(), true);
 
 	for (int round = 0; round < 5; round++) {
 		std::unique_ptr<Iterator> iterator = NewIterator(ours.db.get(), true);
-		auto known = pair.model.begin();
+		auto known = fixture.model.begin();
 		std::string failure;
 
 		iterator->SeekToFirst();
-		while (failure.empty() && iterator->Valid() && std::distance(pair.model.begin(), known) < 5000)
+		while (failure.empty() && iterator->Valid() &&
+		       std::distance(fixture.model.begin(), known) < 5000)
 			std::thread([&] {
 				try {
-					for (int step = 0; step < 1000 && iterator->Valid(); step++, iterator->Next(), ++known) {
-						CHECK(known != pair.model.end());
+					for (int step = 0; step < 1000 && iterator->Valid();
+					     step++, iterator->Next(), ++known) {
+						CHECK(known != fixture.model.end());
 						CHECK(iterator->key() == Slice(known->first));
 						CHECK(iterator->value() == Slice(known->second));
 					}

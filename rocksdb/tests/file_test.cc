@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The file system by itself: MultiRead, ReadAsync, Poll and AbortIO, beside what RocksDB's own file answers.
+// Tests of the file system without a database: MultiRead, ReadAsync, Poll and AbortIO, compared
+// with RocksDB's own file.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -22,10 +23,10 @@
 #include "rocksdb/version.h"
 #include "test.h"
 
-// So many times io_uring_enter(2) answers ENOMEM.
-static std::atomic<int> without_memory{0};
+// How often io_uring_enter(2) fails with ENOMEM from now on.
+static std::atomic<int> enomem_count{0};
 
-// In the place of the C library's function, through which rings are entered.
+// Replaces the function of the C library, which ringway calls to enter rings.
 extern "C" long syscall(long number, ...) noexcept
 {
 	using Function = long (*)(long, ...);
@@ -37,8 +38,8 @@ extern "C" long syscall(long number, ...) noexcept
 	for (long& word : words)
 		word = va_arg(list, long);
 	va_end(list);
-	if (number == SYS_io_uring_enter && without_memory.load() > 0) {
-		without_memory--;
+	if (number == SYS_io_uring_enter && enomem_count.load() > 0) {
+		enomem_count--;
 		errno = ENOMEM;
 		return -1;
 	}
@@ -65,7 +66,7 @@ using AsyncCallback = std::function<void(const FSReadRequest&, void*)>;
 
 constexpr size_t kBlock = 4096;
 constexpr size_t kBlocks = 64;
-constexpr size_t kTail = 1234; // the file does not end on a block
+constexpr size_t kTail = 1234; // so that the file does not end at a block boundary
 constexpr size_t kSize = kBlock * kBlocks + kTail;
 
 std::string Contents()
@@ -87,7 +88,7 @@ void Write(const std::string& path, const std::string& bytes)
 	CHECK_EQUAL(close(fd), 0);
 }
 
-// Drops what the page cache has, so that buffered reads go to the queue.
+// Drops the file from the page cache, so that buffered reads go to the queue.
 void Evict(const std::string& path)
 {
 	const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -111,7 +112,8 @@ Memory Aligned(size_t size)
 	return Memory(static_cast<char*>(memory));
 }
 
-std::unique_ptr<FSRandomAccessFile> Open(const std::shared_ptr<FileSystem>& fs, const std::string& path, bool direct)
+std::unique_ptr<FSRandomAccessFile> Open(const std::shared_ptr<FileSystem>& fs,
+                                         const std::string& path, bool direct)
 {
 	FileOptions options;
 	std::unique_ptr<FSRandomAccessFile> file;
@@ -119,13 +121,14 @@ std::unique_ptr<FSRandomAccessFile> Open(const std::shared_ptr<FileSystem>& fs, 
 	options.use_direct_reads = direct;
 	const IOStatus status = fs->NewRandomAccessFile(path, options, &file, nullptr);
 	if (direct && !status.ok())
-		throw test::Skip("no direct I/O in the directory for temporary files (TMPDIR): " + status.ToString());
+		throw test::Skip("no direct I/O in the directory for temporary files (TMPDIR): " +
+		                 status.ToString());
 	CHECK_OK(status);
 	CHECK_EQUAL(file->use_direct_io(), direct);
 	return file;
 }
 
-// A file, and its contents.
+// A file and its contents.
 struct Fixture {
 	Directory directory;
 	const std::string path = directory / "file";
@@ -134,7 +137,7 @@ struct Fixture {
 	Fixture() { Write(path, contents); }
 };
 
-// Requests for one MultiRead, with their memory.
+// The requests of one MultiRead and their memory.
 struct Batch {
 	std::vector<FSReadRequest> requests;
 	std::vector<Memory> memory;
@@ -153,40 +156,45 @@ struct Batch {
 
 using Ranges = std::vector<std::pair<uint64_t, size_t>>;
 
-// Memory that nobody may write to, the kernel as little as we.
-char* Forbidden()
+// Memory that is not writable: a read into it fails with EFAULT.
+char* Unwritable()
 {
-	static void* const memory = mmap(nullptr, 16 * kBlock, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static void* const memory =
+	    mmap(nullptr, 16 * kBlock, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	CHECK(memory != MAP_FAILED);
 	return static_cast<char*>(memory);
 }
 
-// Each answer is the base's: status and its words, bytes and their number. The requests in `forbidden` are given memory that cannot be
-// read into.
-void CheckAsBase(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture, bool direct, const Ranges& ranges,
-                 std::initializer_list<size_t> forbidden = {})
+// Checks that each request has the status, message and data of RocksDB's own file. The requests
+// whose index is in `unwritable` read into memory that is not writable.
+void CompareWithBase(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture, bool direct,
+                     const Ranges& ranges, std::initializer_list<size_t> unwritable = {})
 {
 	Batch ours, theirs;
 	std::unique_ptr<FSRandomAccessFile> our_file = Open(fs, fixture.path, direct);
-	std::unique_ptr<FSRandomAccessFile> their_file = Open(FileSystem::Default(), fixture.path, direct);
+	std::unique_ptr<FSRandomAccessFile> their_file =
+	    Open(FileSystem::Default(), fixture.path, direct);
 
 	for (const auto& range : ranges) {
 		ours.Add(range.first, range.second);
 		theirs.Add(range.first, range.second);
 	}
-	for (size_t i : forbidden)
-		ours.requests[i].scratch = theirs.requests[i].scratch = Forbidden();
-	CHECK_OK(our_file->MultiRead(ours.requests.data(), ours.requests.size(), IOOptions(), nullptr));
-	CHECK_OK(their_file->MultiRead(theirs.requests.data(), theirs.requests.size(), IOOptions(), nullptr));
+	for (size_t i : unwritable)
+		ours.requests[i].scratch = theirs.requests[i].scratch = Unwritable();
+	CHECK_OK(
+	    our_file->MultiRead(ours.requests.data(), ours.requests.size(), IOOptions(), nullptr));
+	CHECK_OK(their_file->MultiRead(theirs.requests.data(), theirs.requests.size(), IOOptions(),
+	                               nullptr));
 	for (size_t i = 0; i < ranges.size(); i++) {
-		CHECK_EQUAL(ours.requests[i].status.ToString(), theirs.requests[i].status.ToString());
+		CHECK_EQUAL(ours.requests[i].status.ToString(),
+		            theirs.requests[i].status.ToString());
 		CHECK_EQUAL(ours.requests[i].result.size(), theirs.requests[i].result.size());
 		CHECK(ours.requests[i].result == theirs.requests[i].result);
 	}
 }
 
-TEST_EACH_BACKEND(multi_read_is_as_the_bases)
+TEST_EACH_BACKEND(multi_read_matches_rocksdbs_file)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
@@ -195,17 +203,19 @@ TEST_EACH_BACKEND(multi_read_is_as_the_bases)
 	for (const bool direct : {true, false}) {
 		for (int round = 0; round < 20; round++) {
 			Ranges ranges;
-			const size_t count = 2 + random.Below(60); // more than RocksDB asks for, too
+			const size_t count =
+			    2 + random.Below(60); // including more than RocksDB passes
 
 			for (size_t i = 0; i < count; i++)
-				ranges.emplace_back(random.Below(kBlocks + 4) * kBlock, (1 + random.Below(8)) * kBlock);
+				ranges.emplace_back(random.Below(kBlocks + 4) * kBlock,
+				                    (1 + random.Below(8)) * kBlock);
 			if (!direct && round % 2 == 0)
 				Evict(fixture.path);
-			CheckAsBase(fs, fixture, direct, ranges);
+			CompareWithBase(fs, fixture, direct, ranges);
 		}
 	}
 	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{40});
-	CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
+	CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
 }
 
 TEST_EACH_BACKEND(multi_read_at_the_end_of_the_file)
@@ -215,34 +225,39 @@ TEST_EACH_BACKEND(multi_read_at_the_end_of_the_file)
 	const uint64_t last = kBlocks * kBlock;
 
 	for (const bool direct : {true, false})
-		CheckAsBase(fs, fixture, direct,
-		            {{last, kBlock},               // some of it is there
-		             {last - kBlock, 3 * kBlock},  // a block and some
-		             {last + kBlock, kBlock},      // past the end
-		             {last + 100 * kBlock, kBlock}, // far past it
-		             {0, kBlock}});
-	CheckAsBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
+		CompareWithBase(fs, fixture, direct,
+		                {{last, kBlock},                // partly past the end
+		                 {last - kBlock, 3 * kBlock},   // one block and the partial one
+		                 {last + kBlock, kBlock},       // begins past the end
+		                 {last + 100 * kBlock, kBlock}, // far past it
+		                 {0, kBlock}});
+	CompareWithBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
 }
 
-TEST_EACH_BACKEND(an_error_of_the_kernel_is_only_its_own_requests)
+TEST_EACH_BACKEND(kernel_errors_affect_only_their_own_requests)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 
-	const Ranges ranges = {{0, kBlock}, {kBlock, 2 * kBlock}, {8 * kBlock, kBlock}, {5 * kBlock, kBlock}, {kBlocks * kBlock, kBlock}};
+	const Ranges ranges = {{0, kBlock},
+	                       {kBlock, 2 * kBlock},
+	                       {8 * kBlock, kBlock},
+	                       {5 * kBlock, kBlock},
+	                       {kBlocks * kBlock, kBlock}};
 
 	for (const bool direct : {true, false}) {
-		CheckAsBase(fs, fixture, direct, ranges, {1});
-		CheckAsBase(fs, fixture, direct, ranges, {0, 4});
-		CheckAsBase(fs, fixture, direct, ranges, {0, 1, 2, 3, 4});
+		CompareWithBase(fs, fixture, direct, ranges, {1});
+		CompareWithBase(fs, fixture, direct, ranges, {0, 4});
+		CompareWithBase(fs, fixture, direct, ranges, {0, 1, 2, 3, 4});
 	}
 	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{6});
 }
 
-TEST_EACH_BACKEND(injected_errors_reach_only_their_own_requests)
+TEST_EACH_BACKEND(injected_errors_affect_only_their_own_requests)
 {
 	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, "seed=5,errors=200,short=300,reorder=500"));
+	const std::shared_ptr<FileSystem> fs =
+	    test::NewFileSystem(test::Options(backend, "seed=5,errors=200,short=300,reorder=500"));
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 	size_t good = 0, bad = 0;
 
@@ -251,10 +266,12 @@ TEST_EACH_BACKEND(injected_errors_reach_only_their_own_requests)
 
 		for (size_t block = 0; block < 32; block++)
 			batch.Add(block * kBlock, 2 * kBlock);
-		CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+		CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(),
+		                         nullptr));
 		for (const FSReadRequest& request : batch.requests) {
 			if (request.status.ok()) {
-				CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+				CHECK(request.result ==
+				      Slice(fixture.contents.data() + request.offset, request.len));
 				good++;
 			} else {
 				CHECK(request.status.IsIOError());
@@ -263,14 +280,15 @@ TEST_EACH_BACKEND(injected_errors_reach_only_their_own_requests)
 			}
 		}
 	}
-	CHECK(good > 400 && bad > 20); // of 640, with 200 in a thousand, and more where a short read is continued
+	CHECK(good > 400 &&
+	      bad > 20); // of 640, with an error rate of 20 %, or more for reads that are continued
 }
 
 TEST_EACH_BACKEND(short_reads_are_continued)
 {
 	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs =
-	    test::NewFileSystem(test::Options(backend, "seed=6,short=700,retryable=300,delay=300/4,reorder=500"));
+	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(
+	    test::Options(backend, "seed=6,short=700,retryable=300,delay=300/4,reorder=500"));
 
 	for (const bool direct : {true, false}) {
 		Evict(fixture.path);
@@ -279,22 +297,22 @@ TEST_EACH_BACKEND(short_reads_are_continued)
 
 			for (size_t block = 0; block < 30; block++)
 				ranges.emplace_back(2 * block * kBlock, 8 * kBlock);
-			CheckAsBase(fs, fixture, direct, ranges);
+			CompareWithBase(fs, fixture, direct, ranges);
 		}
 	}
 }
 
-TEST_EACH_BACKEND(a_lone_read_needs_no_queue)
+TEST_EACH_BACKEND(a_single_read_uses_no_queue)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 
-	CheckAsBase(fs, fixture, true, {{kBlock, kBlock}});
-	CheckAsBase(fs, fixture, false, {{5, 50}});
+	CompareWithBase(fs, fixture, true, {{kBlock, kBlock}});
+	CompareWithBase(fs, fixture, false, {{5, 50}});
 	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 
-// An asynchronous read, and what was told of it.
+// An asynchronous read and the result that its callback received.
 struct Async {
 	Memory memory;
 	FSReadRequest request;
@@ -304,7 +322,8 @@ struct Async {
 	IOStatus status;
 	std::string bytes;
 
-	Async(FSRandomAccessFile* file, uint64_t offset, size_t length, char* scratch = nullptr) : memory(Aligned(length))
+	Async(FSRandomAccessFile* file, uint64_t offset, size_t length, char* scratch = nullptr)
+	    : memory(Aligned(length))
 	{
 		request.offset = offset;
 		request.len = length;
@@ -341,7 +360,9 @@ struct Async {
 	{
 		CHECK_EQUAL(called, 1);
 		CHECK_OK(status);
-		CHECK(bytes == (request.offset < contents.size() ? contents.substr(request.offset, request.len) : ""));
+		CHECK(bytes == (request.offset < contents.size()
+		                    ? contents.substr(request.offset, request.len)
+				    : ""));
 	}
 
 	void CheckAborted() const
@@ -354,7 +375,7 @@ struct Async {
 
 using Asyncs = std::vector<std::unique_ptr<Async>>;
 
-Asyncs Begin(FSRandomAccessFile* file, size_t count)
+Asyncs SubmitReads(FSRandomAccessFile* file, size_t count)
 {
 	Asyncs reads;
 
@@ -374,20 +395,21 @@ std::vector<void*> Handles(const Asyncs& reads, std::initializer_list<size_t> wh
 
 const std::initializer_list<size_t> kAllOfEight = {0, 1, 2, 3, 4, 5, 6, 7};
 
-// As they are, and as they come on a bad day: late, in another order, in pieces.
+// Without faults, and with delayed, reordered and short reads.
 const char* const kFaults[] = {"", "seed=3,short=300,retryable=200,delay=700/20,reorder=900"};
 
-TEST_EACH_BACKEND(poll_calls_back_once)
+TEST_EACH_BACKEND(poll_calls_each_callback_once)
 {
 	const Fixture fixture;
 
 	for (const char* faults : kFaults) {
-		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+		const std::shared_ptr<FileSystem> fs =
+		    test::NewFileSystem(test::Options(backend, faults));
 
 		for (const bool direct : {true, false}) {
 			Evict(fixture.path);
 			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
-			Asyncs reads = Begin(file.get(), 8);
+			Asyncs reads = SubmitReads(file.get(), 8);
 
 			std::vector<void*> handles = Handles(reads, {5});
 			CHECK_OK(fs->Poll(handles, 1));
@@ -397,7 +419,7 @@ TEST_EACH_BACKEND(poll_calls_back_once)
 			CHECK_OK(fs->Poll(handles, 3));
 			handles = Handles(reads, kAllOfEight);
 			CHECK_OK(fs->Poll(handles, 8));
-			CHECK_OK(fs->Poll(handles, 8)); // nothing is left to be told
+			CHECK_OK(fs->Poll(handles, 8)); // calls no callback again
 			for (const auto& read : reads)
 				read->CheckDone(fixture.contents);
 		}
@@ -423,12 +445,12 @@ TEST_EACH_BACKEND(async_reads_at_the_end_of_the_file)
 	}
 }
 
-TEST_EACH_BACKEND(an_async_read_tells_its_error)
+TEST_EACH_BACKEND(an_async_read_reports_its_error)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	Async bad(file.get(), 0, kBlock, Forbidden());
+	Async bad(file.get(), 0, kBlock, Unwritable());
 	Async good(file.get(), 0, kBlock);
 	std::vector<void*> handles = {bad.handle, good.handle};
 
@@ -439,20 +461,22 @@ TEST_EACH_BACKEND(an_async_read_tells_its_error)
 	good.CheckDone(fixture.contents);
 }
 
-TEST_EACH_BACKEND(abort_leaves_bystanders_alone)
+TEST_EACH_BACKEND(abort_does_not_affect_other_reads)
 {
 	const Fixture fixture;
 
 	for (const char* faults : kFaults) {
-		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+		const std::shared_ptr<FileSystem> fs =
+		    test::NewFileSystem(test::Options(backend, faults));
 		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 
 		for (int round = 0; round < 20; round++) {
-			Asyncs reads = Begin(file.get(), 8);
+			Asyncs reads = SubmitReads(file.get(), 8);
 			std::vector<void*> aborted = Handles(reads, {1, 3, 4, 7});
 			std::vector<void*> polled = Handles(reads, {0, 2, 5, 6});
 
-			if (round % 4 == 3) // completed already, but never told
+			if (round % 4 ==
+			    3) // these complete; the aborted ones may have, but were not polled
 				CHECK_OK(fs->Poll(polled, 4));
 			CHECK_OK(fs->AbortIO(aborted));
 			for (size_t i : {1, 3, 4, 7})
@@ -460,13 +484,13 @@ TEST_EACH_BACKEND(abort_leaves_bystanders_alone)
 			if (round % 4 != 3)
 				for (size_t i : {0, 2, 5, 6})
 					CHECK_EQUAL(reads[i]->called, 0);
-			CHECK_OK(fs->AbortIO(aborted)); // nothing is left to be told
+			CHECK_OK(fs->AbortIO(aborted)); // calls no callback again
 			CHECK_OK(fs->Poll(polled, 4));
 			for (size_t i : {0, 2, 5, 6})
 				reads[i]->CheckDone(fixture.contents);
 			for (size_t i : {1, 3, 4, 7})
 				CHECK_EQUAL(reads[i]->called, 1);
-			CHECK_OK(fs->AbortIO(polled)); // done long ago
+			CHECK_OK(fs->AbortIO(polled)); // these have been polled
 			for (size_t i : {0, 2, 5, 6})
 				reads[i]->CheckDone(fixture.contents);
 		}
@@ -474,28 +498,34 @@ TEST_EACH_BACKEND(abort_leaves_bystanders_alone)
 	}
 }
 
-// RocksDB's own: a MultiRead that picked up what asynchronous reads on the same ring had completed called it corruption.
-TEST_EACH_BACKEND(multi_read_leaves_async_reads_alone)
+// RocksDB's own MultiRead reported corruption when it reaped the completions of asynchronous reads
+// on the same ring.
+TEST_EACH_BACKEND(multi_read_does_not_consume_async_reads)
 {
 	const Fixture fixture;
 
 	for (const char* faults : kFaults) {
-		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+		const std::shared_ptr<FileSystem> fs =
+		    test::NewFileSystem(test::Options(backend, faults));
 
 		for (const bool direct : {true, false}) {
 			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
 
 			for (int round = 0; round < 10; round++) {
 				Evict(fixture.path);
-				Asyncs reads = Begin(file.get(), 8);
+				Asyncs reads = SubmitReads(file.get(), 8);
 				Batch batch;
 
 				for (size_t block = 0; block < 32; block++)
 					batch.Add(block * 2 * kBlock, kBlock);
-				CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+				CHECK_OK(file->MultiRead(batch.requests.data(),
+				                         batch.requests.size(), IOOptions(),
+				                         nullptr));
 				for (const FSReadRequest& request : batch.requests) {
 					CHECK_OK(request.status);
-					CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+					CHECK(request.result ==
+					      Slice(fixture.contents.data() + request.offset,
+					            request.len));
 				}
 				for (const auto& read : reads)
 					CHECK_EQUAL(read->called, 0);
@@ -506,11 +536,11 @@ TEST_EACH_BACKEND(multi_read_leaves_async_reads_alone)
 			}
 		}
 		CHECK_EQUAL(test::Stats(fs).batches, uint64_t{20});
-		CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
+		CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
 	}
 }
 
-TEST_EACH_BACKEND(a_full_queue_makes_room_or_is_gone_round)
+TEST_EACH_BACKEND(reads_succeed_when_the_queue_is_full)
 {
 	const Fixture fixture;
 	ringway::FileSystemOptions options = test::Options(backend);
@@ -518,15 +548,17 @@ TEST_EACH_BACKEND(a_full_queue_makes_room_or_is_gone_round)
 	options.in_flight = 4;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(options);
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	Asyncs reads = Begin(file.get(), 4);
+	Asyncs reads = SubmitReads(file.get(), 4);
 	Batch batch;
 
 	for (size_t block = 0; block < 8; block++)
 		batch.Add(block * kBlock, kBlock);
-	CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+	CHECK_OK(
+	    file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
 	for (const FSReadRequest& request : batch.requests) {
 		CHECK_OK(request.status);
-		CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+		CHECK(request.result ==
+		      Slice(fixture.contents.data() + request.offset, request.len));
 	}
 	for (size_t i = 4; i < 12; i++)
 		reads.push_back(std::make_unique<Async>(file.get(), i * kBlock, kBlock));
@@ -539,17 +571,18 @@ TEST_EACH_BACKEND(a_full_queue_makes_room_or_is_gone_round)
 	}
 }
 
-// Iterators move between threads; RocksDB asserts that AbortIO succeeds.
+// An iterator may move to another thread, and RocksDB asserts that AbortIO succeeds there.
 TEST_EACH_BACKEND(another_thread_may_poll_and_abort)
 {
 	const Fixture fixture;
 
 	for (const char* faults : kFaults) {
-		const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend, faults));
+		const std::shared_ptr<FileSystem> fs =
+		    test::NewFileSystem(test::Options(backend, faults));
 		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 
 		for (int round = 0; round < 10; round++) {
-			Asyncs reads = Begin(file.get(), 8);
+			Asyncs reads = SubmitReads(file.get(), 8);
 			std::string failure;
 			std::thread other([&] {
 				try {
@@ -591,7 +624,7 @@ TEST_EACH_BACKEND(a_thread_may_end_with_reads_in_flight)
 			std::string failure;
 			std::thread([&] {
 				try {
-					reads = Begin(file.get(), 8);
+					reads = SubmitReads(file.get(), 8);
 				} catch (const std::exception& error) {
 					failure = error.what();
 				}
@@ -603,7 +636,8 @@ TEST_EACH_BACKEND(a_thread_may_end_with_reads_in_flight)
 				read->CheckDone(fixture.contents);
 		}
 	}
-	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{1}); // each thread took over what the one before had left
+	CHECK_EQUAL(test::Stats(fs).queues,
+	            uint64_t{1}); // each thread took over the queue of the one before
 }
 
 TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
@@ -611,7 +645,7 @@ TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
 	const Fixture fixture;
 	std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	Asyncs reads = Begin(file.get(), 8);
+	Asyncs reads = SubmitReads(file.get(), 8);
 
 	file.reset();
 	std::vector<void*> handles = Handles(reads, {0, 1});
@@ -619,7 +653,7 @@ TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
 	reads[0]->CheckDone(fixture.contents);
 	reads[1]->CheckDone(fixture.contents);
 	fs.reset();
-	reads.clear(); // waits for the rest
+	reads.clear(); // waits for the other six
 }
 
 TEST_EACH_BACKEND(many_threads_read_at_once)
@@ -640,15 +674,21 @@ TEST_EACH_BACKEND(many_threads_read_at_once)
 
 				for (size_t i = 0; i < 16; i++)
 					batch.Add(random.Below(kBlocks) * kBlock, kBlock);
-				if (!file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr).ok())
+				if (!file->MultiRead(batch.requests.data(), batch.requests.size(),
+				                     IOOptions(), nullptr)
+				         .ok())
 					return;
 				for (const FSReadRequest& request : batch.requests)
 					if (!request.status.ok() ||
-					    request.result != Slice(fixture.contents.data() + request.offset, request.len))
+					    request.result !=
+					        Slice(fixture.contents.data() + request.offset,
+					              request.len))
 						return;
 				std::vector<void*> handles = {read.handle};
-				if (!fs->Poll(handles, 1).ok() || read.called != 1 || !read.status.ok() ||
-				    read.bytes != fixture.contents.substr(read.request.offset, read.request.len))
+				if (!fs->Poll(handles, 1).ok() || read.called != 1 ||
+				    !read.status.ok() ||
+				    read.bytes != fixture.contents.substr(read.request.offset,
+				                                          read.request.len))
 					return;
 			}
 			good++;
@@ -659,7 +699,7 @@ TEST_EACH_BACKEND(many_threads_read_at_once)
 	CHECK(test::Stats(fs).queues <= 8);
 }
 
-TEST_EACH_BACKEND(no_descriptor_is_lost)
+TEST_EACH_BACKEND(no_descriptor_leaks)
 {
 	const Fixture fixture;
 	const size_t before = test::OpenDescriptors();
@@ -667,25 +707,29 @@ TEST_EACH_BACKEND(no_descriptor_is_lost)
 	for (int round = 0; round < 20; round++) {
 		std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-		Asyncs reads = Begin(file.get(), 4);
+		Asyncs reads = SubmitReads(file.get(), 4);
 
-		CheckAsBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}});
-		std::thread([&] { CheckAsBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}}); }).join();
+		CompareWithBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}});
+		std::thread([&] {
+			CompareWithBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}});
+		}).join();
 		if (round % 2 == 0)
 			file.reset();
 	}
 	CHECK_EQUAL(test::OpenDescriptors(), before);
 }
 
-TEST_ONCE(a_thread_without_a_queue_reads_all_the_same)
+TEST_ONCE(a_thread_without_a_queue_falls_back)
 {
 	const Fixture fixture;
 	std::shared_ptr<FileSystem> fs;
-	const rocksdb::Status status = ringway::NewFileSystem(test::Options("uring"), FileSystem::Default(), &fs);
+	const rocksdb::Status status =
+	    ringway::NewFileSystem(test::Options("uring"), FileSystem::Default(), &fs);
 
 	if (!status.ok())
 		throw test::Skip(status.ToString());
-	CheckAsBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}}); // the queue that was made first is this thread's
+	CompareWithBase(fs, fixture, true,
+	                {{0, kBlock}, {kBlock, kBlock}}); // this thread takes the first queue
 
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 	std::string failure;
@@ -701,10 +745,12 @@ TEST_ONCE(a_thread_without_a_queue_reads_all_the_same)
 
 			batch.Add(0, kBlock);
 			batch.Add(kBlock, kBlock);
-			CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+			CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(),
+			                         IOOptions(), nullptr));
 			for (const FSReadRequest& request : batch.requests) {
 				CHECK_OK(request.status);
-				CHECK(request.result == Slice(fixture.contents.data() + request.offset, request.len));
+				CHECK(request.result ==
+				      Slice(fixture.contents.data() + request.offset, request.len));
 			}
 			Async read(file.get(), 0, 3 * kBlock);
 			std::vector<void*> handles = {read.handle};
@@ -714,14 +760,15 @@ TEST_ONCE(a_thread_without_a_queue_reads_all_the_same)
 			handles = {aborted.handle};
 			CHECK_OK(fs->AbortIO(handles));
 			aborted.CheckAborted();
-			CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{3});
-			CHECK(ringway::Explain(*fs).find("no queue for a thread") != std::string::npos);
+			CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{3});
+			CHECK(ringway::Explain(*fs).find("no queue for a thread") !=
+			      std::string::npos);
 		} catch (const std::exception& error) {
 			failure = error.what();
 		}
 		setrlimit(RLIMIT_NOFILE, &limit);
 
-		// It asks again by and by.
+		// It tries again after a while.
 		for (int i = 0; i < 100 && test::Stats(fs).queues < 2 && failure.empty(); i++) {
 			std::this_thread::sleep_for(std::chrono::milliseconds(100));
 			Async read(file.get(), 0, kBlock);
@@ -731,7 +778,7 @@ TEST_ONCE(a_thread_without_a_queue_reads_all_the_same)
 	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
 }
 
-// A FIFO, held open for writing: a read of it waits until somebody writes.
+// A FIFO that is open for writing: a read of it waits until the test writes.
 struct Fifo {
 	Directory directory;
 	const std::string path = directory / "fifo";
@@ -752,8 +799,8 @@ struct Fifo {
 		CHECK_EQUAL(write(fd, bytes.data(), length), static_cast<ssize_t>(length));
 	}
 
-	// What nobody has read.
-	std::string Rest() const
+	// Reads and returns the bytes that are in the FIFO.
+	std::string Drain() const
 	{
 		char bytes[1000];
 		const ssize_t length = read(fd, bytes, sizeof bytes);
@@ -762,10 +809,10 @@ struct Fifo {
 	}
 };
 
-// What hangs ends the test program.
-struct Limit {
-	Limit() { alarm(60); }
-	~Limit() { alarm(0); }
+// Kills the test program if a test hangs.
+struct Timeout {
+	Timeout() { alarm(60); }
+	~Timeout() { alarm(0); }
 };
 
 void ReadTwo(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture)
@@ -780,21 +827,22 @@ void ReadTwo(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture)
 	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
 }
 
-// Polls a read that does not come, in a thread of its own, until somebody writes.
-class Stuck {
+// A thread that polls a read of the FIFO, which completes when this object is destroyed.
+class BlockedPoll {
 public:
-	Stuck(const std::shared_ptr<FileSystem>& fs, const Asyncs& reads, const Fifo& fifo) : fifo_(fifo)
+	BlockedPoll(const std::shared_ptr<FileSystem>& fs, const Asyncs& reads, const Fifo& fifo)
+	    : fifo_(fifo)
 	{
 		thread_ = std::thread([this, fs, handles = Handles(reads, {0})]() mutable {
-			polls_ = true;
+			polling_ = true;
 			status_ = fs->Poll(handles, 1);
 		});
-		while (!polls_)
+		while (!polling_)
 			std::this_thread::yield();
 		std::this_thread::sleep_for(std::chrono::milliseconds(50));
 	}
 
-	~Stuck()
+	~BlockedPoll()
 	{
 		fifo_.Write(100);
 		thread_.join();
@@ -803,12 +851,12 @@ public:
 
 private:
 	const Fifo& fifo_;
-	std::atomic<bool> polls_{false};
+	std::atomic<bool> polling_{false};
 	IOStatus status_;
 	std::thread thread_;
 };
 
-Asyncs BeginOne(FSRandomAccessFile* file, size_t length)
+Asyncs SubmitOne(FSRandomAccessFile* file, size_t length)
 {
 	Asyncs reads;
 
@@ -816,30 +864,30 @@ Asyncs BeginOne(FSRandomAccessFile* file, size_t length)
 	return reads;
 }
 
-TEST_EACH_BACKEND(a_read_that_hangs_blocks_nobody_else)
+TEST_EACH_BACKEND(a_read_that_hangs_does_not_block_others)
 {
-	const Limit limit;
+	const Timeout timeout;
 	const Fixture fixture;
 	const Fifo fifo;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	Asyncs reads = BeginOne(pipe.get(), 100);
+	Asyncs reads = SubmitOne(pipe.get(), 100);
 	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
 
 	{
-		const Stuck stuck(fs, reads, fifo);
+		const BlockedPoll blocked(fs, reads, fifo);
 
-		// The statistics, which used to wait with the lock that a new thread needs.
+		// The statistics do not wait for the lock of the queue.
 		CHECK_EQUAL(test::Stats(fs).async_reads, uint64_t{1});
-		// Another thread; and the one whose queue it is on, in each way.
+		// Neither another thread is blocked, nor the owner of the queue, whatever it does.
 		std::thread([&] { ReadTwo(fs, fixture); }).join();
 		ReadTwo(fs, fixture);
-		const Asyncs own = Begin(file.get(), 8);
+		const Asyncs own = SubmitReads(file.get(), 8);
 		std::vector<void*> handles = Handles(own, kAllOfEight);
 		CHECK_OK(fs->Poll(handles, 8));
 		for (const auto& read : own)
 			read->CheckDone(fixture.contents);
-		const Asyncs aborted = Begin(file.get(), 8);
+		const Asyncs aborted = SubmitReads(file.get(), 8);
 		handles = Handles(aborted, kAllOfEight);
 		CHECK_OK(fs->AbortIO(handles));
 		CHECK_EQUAL(reads[0]->called, 0);
@@ -848,19 +896,19 @@ TEST_EACH_BACKEND(a_read_that_hangs_blocks_nobody_else)
 	CHECK_EQUAL(reads[0]->bytes.size(), size_t{100});
 }
 
-// A thread that ends leaves its queue to the next one, but not while somebody is stuck with it.
-TEST_EACH_BACKEND(a_queue_with_a_read_that_hangs_is_not_taken_over)
+// The queue of a thread that has ended goes to the next thread, unless a read on it is in flight.
+TEST_EACH_BACKEND(a_queue_with_a_read_in_flight_is_not_reused)
 {
-	const Limit limit;
+	const Timeout timeout;
 	const Fixture fixture;
 	const Fifo fifo;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
 	Asyncs reads;
 
-	std::thread([&] { reads = BeginOne(pipe.get(), 100); }).join();
+	std::thread([&] { reads = SubmitOne(pipe.get(), 100); }).join();
 	{
-		const Stuck stuck(fs, reads, fifo);
+		const BlockedPoll blocked(fs, reads, fifo);
 
 		ReadTwo(fs, fixture);
 		CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
@@ -868,16 +916,18 @@ TEST_EACH_BACKEND(a_queue_with_a_read_that_hangs_is_not_taken_over)
 	CHECK_EQUAL(reads[0]->called, 1);
 }
 
-// Puts another file in the place of the process's rings; true if it has any.
+// Replaces the descriptors of all rings of the process by another file. False if there are none.
 bool BreakRings()
 {
 	bool found = false;
 
 	for (int fd = 3; fd < 1000; fd++) {
 		char name[100];
-		const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), name, sizeof name);
+		const ssize_t length =
+		    readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), name, sizeof name);
 
-		if (length <= 0 || std::string(name, static_cast<size_t>(length)) != "anon_inode:[io_uring]")
+		if (length <= 0 ||
+		    std::string(name, static_cast<size_t>(length)) != "anon_inode:[io_uring]")
 			continue;
 		const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 		CHECK(null >= 0 && dup2(null, fd) == fd && close(null) == 0);
@@ -886,29 +936,30 @@ bool BreakRings()
 	return found;
 }
 
-// How a queue fails: at the first wait after a read was begun, or at the submission; by a fault, or since its ring is gone.
+// How a queue fails: by a fault at the first wait after a read was submitted, by a fault at the
+// submission, or because the ring's descriptor is replaced.
 const char* const kFailures[] = {"enters=1", "enters=0", "ring"};
 
 void CheckFailure(const std::string& backend, const std::string& failure, int how)
 {
-	const Limit limit;
+	const Timeout timeout;
 	const Fixture fixture;
 	const Fifo fifo;
 	const std::shared_ptr<FileSystem> fs =
 	    test::NewFileSystem(test::Options(backend, failure == "ring" ? "" : failure));
 	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
 	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
-	Asyncs reads = BeginOne(pipe.get(), 100);
+	Asyncs reads = SubmitOne(pipe.get(), 100);
 	std::vector<void*> handles = Handles(reads, {0});
 
 	Evict(fixture.path);
 	if (failure == "ring" && !BreakRings())
-		return; // another backend than io_uring
+		return; // the backend is not io_uring
 	if (how == 0)
 		CHECK_OK(fs->Poll(handles, 1));
 	if (how == 1)
 		CHECK_OK(fs->AbortIO(handles));
-	if (how == 2) { // with another read of the same queue in flight, which is over too
+	if (how == 2) { // a MultiRead on the same queue fails it
 		ReadTwo(fs, fixture);
 		ReadTwo(fs, fixture);
 		CHECK_OK(fs->Poll(handles, 1));
@@ -919,64 +970,65 @@ void CheckFailure(const std::string& backend, const std::string& failure, int ho
 	}
 	reads[0]->Delete();
 
-	// RocksDB may free the memory now: nothing is read into it any more, and nothing taken from the pipe.
+	// RocksDB may free the memory now: no read may write to it or consume data from the FIFO.
 	std::memset(reads[0]->memory.get(), 0x55, 100);
 	fifo.Write(50);
 	std::this_thread::sleep_for(std::chrono::milliseconds(20));
 	CHECK_EQUAL(std::string(reads[0]->memory.get(), 100), std::string(100, 0x55));
-	CHECK_EQUAL(fifo.Rest(), std::string(50, 'x'));
+	CHECK_EQUAL(fifo.Drain(), std::string(50, 'x'));
 
-	// What comes after does without that queue.
+	// Later reads fall back.
 	ReadTwo(fs, fixture);
-	const Asyncs later = Begin(file.get(), 8);
+	const Asyncs later = SubmitReads(file.get(), 8);
 	handles = Handles(later, kAllOfEight);
 	CHECK_OK(fs->Poll(handles, 8));
 	for (const auto& read : later)
 		read->CheckDone(fixture.contents);
-	CHECK(test::Stats(fs).without_queue > 0);
+	CHECK(test::Stats(fs).fallbacks > 0);
 	CHECK(ringway::Explain(*fs).find("descriptor") != std::string::npos || failure == "ring");
 }
 
-TEST_EACH_BACKEND(a_queue_that_fails_gives_all_memory_back)
+TEST_EACH_BACKEND(after_a_queue_failed_no_read_writes_to_its_memory)
 {
 	for (const char* failure : kFailures)
 		for (int how = 0; how < 4; how++)
 			CheckFailure(backend, failure, how);
 }
 
-// A kernel that is short of memory for a while is no failure of the queue.
-TEST_EACH_BACKEND(a_wait_outlasts_a_shortage_of_memory)
+// ENOMEM is retried; it does not make the queue fail.
+TEST_EACH_BACKEND(a_wait_retries_enomem)
 {
-	const Limit limit;
+	const Timeout timeout;
 	const Fixture fixture;
 	const Fifo fifo;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	Asyncs reads = BeginOne(pipe.get(), 100);
+	Asyncs reads = SubmitOne(pipe.get(), 100);
 	std::vector<void*> handles = Handles(reads, {0});
 
 	if (backend == "uring")
-		without_memory = 5;
+		enomem_count = 5;
 	std::thread writer([&] {
-		for (int wait = 0; without_memory.load() > 0 && wait < 10000; wait++)
+		for (int wait = 0; enomem_count.load() > 0 && wait < 10000; wait++)
 			std::this_thread::sleep_for(std::chrono::milliseconds(1));
 		fifo.Write(100);
 	});
 	const IOStatus polled = fs->Poll(handles, 1);
 	writer.join();
-	CHECK_EQUAL(without_memory.exchange(0), 0);
+	CHECK_EQUAL(enomem_count.exchange(0), 0);
 	CHECK_OK(polled);
 	CHECK_EQUAL(reads[0]->called, 1);
 	CHECK_OK(reads[0]->status);
 	reads[0]->Delete();
 	ReadTwo(fs, fixture);
-	CHECK_EQUAL(test::Stats(fs).without_queue, uint64_t{0});
+	CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
 }
 
-// What is in flight is the parent's. The child is told so for each handle, and can read on.
-TEST_EACH_BACKEND(a_forked_child_is_told_of_reads_in_flight)
+// The reads in flight are the parent's. In the child their handles end with an error, and new reads
+// succeed.
+TEST_EACH_BACKEND(reads_in_flight_fail_in_a_forked_child)
 {
-	const Limit limit;
+	const Timeout timeout;
 	const Fixture fixture;
 	const Fifo fifo;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
@@ -1001,14 +1053,14 @@ TEST_EACH_BACKEND(a_forked_child_is_told_of_reads_in_flight)
 			}
 			for (const auto& read : reads)
 				read->Delete();
-			const Asyncs later = Begin(file.get(), 8);
+			const Asyncs later = SubmitReads(file.get(), 8);
 			std::vector<void*> handles = Handles(later, kAllOfEight);
 			CHECK_OK(fs->Poll(handles, 8));
 			for (const auto& read : later)
 				read->CheckDone(fixture.contents);
 			ReadTwo(fs, fixture);
 		} catch (const test::Failure& failure) {
-			std::fprintf(stderr, "in the child: %s\n", failure.what());
+			std::fprintf(stderr, "child: %s\n", failure.what());
 			_exit(1);
 		}
 		_exit(0);
@@ -1016,7 +1068,7 @@ TEST_EACH_BACKEND(a_forked_child_is_told_of_reads_in_flight)
 	int status = -1;
 	CHECK_EQUAL(waitpid(child, &status, 0), child);
 	CHECK_EQUAL(status, 0);
-	// The parent's are as before.
+	// The reads of the parent are not affected.
 	fifo.Write(400);
 	std::vector<void*> handles = Handles(reads, {0, 1, 2, 3});
 	CHECK_OK(fs->Poll(handles, 4));
@@ -1024,14 +1076,18 @@ TEST_EACH_BACKEND(a_forked_child_is_told_of_reads_in_flight)
 		CHECK_EQUAL(read->bytes.size(), size_t{100});
 }
 
-// As RocksDB's own file system when it was built with io_uring: its files give handles of their own. `opens`: how many descriptors are
-// left after the base's.
+// Like RocksDB's own file system when it is built with io_uring: its files return handles of their
+// own. With `none_left`, opening a file leaves no descriptor for ours.
 class WithHandles : public rocksdb::FileSystemWrapper {
 public:
-	explicit WithHandles(bool none_left) : FileSystemWrapper(FileSystem::Default()), none_left_(none_left) {}
+	explicit WithHandles(bool none_left)
+	    : FileSystemWrapper(FileSystem::Default()), none_left_(none_left)
+	{
+	}
 	const char* Name() const override { return "PosixFileSystem"; }
 
-	IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options, std::unique_ptr<FSRandomAccessFile>* result,
+	IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options,
+	                             std::unique_ptr<FSRandomAccessFile>* result,
 	                             rocksdb::IODebugContext* debug) override
 	{
 		const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
@@ -1051,20 +1107,26 @@ public:
 private:
 	class File : public rocksdb::FSRandomAccessFileOwnerWrapper {
 	public:
-		explicit File(std::unique_ptr<FSRandomAccessFile>&& base) : FSRandomAccessFileOwnerWrapper(std::move(base)) {}
+		explicit File(std::unique_ptr<FSRandomAccessFile>&& base)
+		    : FSRandomAccessFileOwnerWrapper(std::move(base))
+		{
+		}
 
-		IOStatus ReadAsync(FSReadRequest&, const IOOptions&, AsyncCallback, void*, void** handle, IOHandleDeleter* delete_handle,
+		IOStatus ReadAsync(FSReadRequest&, const IOOptions&, AsyncCallback, void*,
+		                   void** handle, IOHandleDeleter* delete_handle,
 		                   rocksdb::IODebugContext*) override
 		{
-			*handle = new char[8](); // nothing of ours
-			*delete_handle = [](void* of_the_base) { delete[] static_cast<char*>(of_the_base); };
+			*handle = new char[8](); // not an AsyncRead
+			*delete_handle = [](void* base_handle) {
+				delete[] static_cast<char*>(base_handle);
+			};
 			return IOStatus::OK();
 		}
 	};
 	const bool none_left_;
 };
 
-TEST_EACH_BACKEND(every_handle_is_ours)
+TEST_EACH_BACKEND(handles_of_the_base_are_never_used)
 {
 	const Fixture fixture;
 
@@ -1076,9 +1138,11 @@ TEST_EACH_BACKEND(every_handle_is_ours)
 			struct rlimit before;
 
 			options.use_mmap_reads = mapped;
-			CHECK_OK(ringway::NewFileSystem(test::Options(backend), std::make_shared<WithHandles>(none_left), &fs));
+			CHECK_OK(ringway::NewFileSystem(
+			    test::Options(backend), std::make_shared<WithHandles>(none_left), &fs));
 			CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
-			const IOStatus opened = fs->NewRandomAccessFile(fixture.path, options, &file, nullptr);
+			const IOStatus opened =
+			    fs->NewRandomAccessFile(fixture.path, options, &file, nullptr);
 			CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
 			CHECK_OK(opened);
 
@@ -1086,22 +1150,23 @@ TEST_EACH_BACKEND(every_handle_is_ours)
 			batch.Add(0, 100);
 			batch.Add(200, 100);
 			CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-			CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
-			const Asyncs polled = Begin(file.get(), 8);
+			CHECK(batch.requests[1].result ==
+			      Slice(fixture.contents.data() + 200, 100));
+			const Asyncs polled = SubmitReads(file.get(), 8);
 			std::vector<void*> handles = Handles(polled, kAllOfEight);
 			CHECK_OK(fs->Poll(handles, 8));
 			for (const auto& read : polled)
 				read->CheckDone(fixture.contents);
-			const Asyncs aborted = Begin(file.get(), 8);
+			const Asyncs aborted = SubmitReads(file.get(), 8);
 			handles = Handles(aborted, kAllOfEight);
 			CHECK_OK(fs->AbortIO(handles));
 			for (const auto& read : aborted)
 				read->CheckAborted();
-			CHECK_EQUAL(test::Stats(fs).without_queue > 0, none_left && !mapped);
+			CHECK_EQUAL(test::Stats(fs).fallbacks > 0, none_left && !mapped);
 		}
 }
 
-TEST_ONCE(mapped_files_are_left_alone)
+TEST_ONCE(mapped_files_are_read_by_rocksdbs_file)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options("threads"));
@@ -1115,24 +1180,28 @@ TEST_ONCE(mapped_files_are_left_alone)
 	batch.Add(200, 100);
 	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
 	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
-	CHECK(batch.requests[1].result.data() != batch.requests[1].scratch); // it is the mapping
+	CHECK(batch.requests[1].result.data() !=
+	      batch.requests[1].scratch); // it points into the mapping
 	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 
-TEST_ONCE(a_file_that_is_not_there_is_the_bases_error)
+TEST_ONCE(a_missing_file_has_rocksdbs_error)
 {
 	const Directory directory;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options("threads"));
 	std::unique_ptr<FSRandomAccessFile> file;
-	const IOStatus ours = fs->NewRandomAccessFile(directory / "none", FileOptions(), &file, nullptr);
+	const IOStatus ours =
+	    fs->NewRandomAccessFile(directory / "none", FileOptions(), &file, nullptr);
 
 	CHECK(file == nullptr);
 	CHECK(ours.IsPathNotFound());
 	CHECK_EQUAL(ours.ToString(),
-	            FileSystem::Default()->NewRandomAccessFile(directory / "none", FileOptions(), &file, nullptr).ToString());
+	            FileSystem::Default()
+	                ->NewRandomAccessFile(directory / "none", FileOptions(), &file, nullptr)
+	                .ToString());
 }
 
-TEST_ONCE(bases_that_keep_files_elsewhere_are_refused)
+TEST_ONCE(other_base_file_systems_are_refused)
 {
 	std::shared_ptr<FileSystem> fs;
 	const std::shared_ptr<FileSystem> ours = test::NewFileSystem(test::Options("threads"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A program that links libringway_rocksdb: a database is filled and read with MultiGet. (tests/install.sh builds it against what
-// `make install` has put somewhere.)
+// A program that links libringway_rocksdb, fills a database and reads it with MultiGet.
+// tests/install.sh builds it against an installed copy.
 #include <ringway_rocksdb.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
@@ -43,7 +43,7 @@ int main(int, char** argv)
 		status = db->Put(rocksdb::WriteOptions(), key, key + std::string(500, 'v'));
 		if (!status.ok())
 			return Fail("put", status);
-		if (i % 50 == 0) // so far apart that each is a read of its own
+		if (i % 50 == 0) // far enough apart that each key is a separate read
 			keys.push_back(key);
 	}
 	status = db->Flush(rocksdb::FlushOptions());
@@ -53,7 +53,8 @@ int main(int, char** argv)
 	std::vector<rocksdb::Slice> slices(keys.begin(), keys.end());
 	std::vector<rocksdb::PinnableSlice> values(keys.size());
 	std::vector<rocksdb::Status> statuses(keys.size());
-	db->MultiGet(rocksdb::ReadOptions(), db->DefaultColumnFamily(), keys.size(), slices.data(), values.data(), statuses.data());
+	db->MultiGet(rocksdb::ReadOptions(), db->DefaultColumnFamily(), keys.size(), slices.data(),
+	             values.data(), statuses.data());
 	for (size_t i = 0; i < keys.size(); i++) {
 		if (!statuses[i].ok())
 			return Fail("get", statuses[i]);
@@ -63,6 +64,7 @@ int main(int, char** argv)
 
 	ringway::FileSystemStats stats;
 	if (!ringway::GetStats(*fs, &stats) || stats.batches == 0)
-		return Fail("stats", rocksdb::Status::NotFound("no batch went through ringway"));
+		return Fail("stats",
+		            rocksdb::Status::NotFound("no batch was submitted to ringway"));
 	return 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Runs the tests whose names contain one of the arguments; without any, all of them. Each once for each backend that the machine grants.
+// main() of the tests. Runs the tests whose names contain one of the arguments, or all without
+// arguments, each with every backend that is available.
 #include <dirent.h>
 #include <ftw.h>
 #include <unistd.h>
@@ -130,8 +131,8 @@ int main(int argc, char** argv)
 
 	for (const char* backend : {"uring", "kaio", "threads"}) {
 		std::shared_ptr<rocksdb::FileSystem> fs;
-		const rocksdb::Status status =
-		    ringway::NewFileSystem(test::Options(backend), rocksdb::FileSystem::Default(), &fs);
+		const rocksdb::Status status = ringway::NewFileSystem(
+		    test::Options(backend), rocksdb::FileSystem::Default(), &fs);
 
 		if (status.ok()) {
 			backends.push_back(backend);

@@ -52,7 +52,7 @@ static void read_next(struct ringway_queue *queue, struct block *block);
 
 static void written(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct block *block = done->arg;
+	struct block *block = done->user_data;
 
 	if (done->result < 0)
 		fail(block->copy, block->copy->to_path, done->result);
@@ -62,7 +62,7 @@ static void written(struct ringway_queue *queue, const struct ringway_completion
 
 static void was_read(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct block *block = done->arg;
+	struct block *block = done->user_data;
 	struct copy *copy = block->copy;
 	struct ringway_operation write;
 
@@ -72,7 +72,7 @@ static void was_read(struct ringway_queue *queue, const struct ringway_completio
 		fprintf(stderr, "cp: %s: became shorter while it was copied\n", copy->from_path);
 		copy->failed = 1;
 	} else if (!copy->failed) {
-		write = ringway_write(copy->to, block->buffer, block->length, block->offset, written, block);
+		write = ringway_prep_write(copy->to, block->buffer, block->length, block->offset, written, block);
 		write.flags = RINGWAY_EXACT; /* all of it, or an error such as ENOSPC */
 		push(queue, copy, &write);
 	}
@@ -105,7 +105,7 @@ static void read_next(struct ringway_queue *queue, struct block *block)
 	block->offset = copy->next;
 	block->length = copy->data_end - copy->next < BLOCK ? copy->data_end - copy->next : BLOCK;
 	copy->next += block->length;
-	read = ringway_read(copy->from, block->buffer, block->length, block->offset, was_read, block);
+	read = ringway_prep_read(copy->from, block->buffer, block->length, block->offset, was_read, block);
 	read.flags = RINGWAY_EXACT;
 	push(queue, copy, &read);
 }
@@ -113,12 +113,12 @@ static void read_next(struct ringway_queue *queue, struct block *block)
 /* For each of the last three operations; one that failed has the others cancelled, and is the one to tell of. */
 static void ended(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct copy *copy = done->arg;
+	struct copy *copy = done->user_data;
 
 	(void)queue;
 	if (done->result < 0 && done->result != -ECANCELED)
 		fail(copy, copy->to_path, done->result);
-	if (done->kind == RINGWAY_CLOSE && done->result != -ECANCELED)
+	if (done->opcode == RINGWAY_OP_CLOSE && done->result != -ECANCELED)
 		copy->to = -1; /* closed, whatever close had to say */
 }
 
@@ -184,10 +184,10 @@ int main(int argc, char **argv)
 
 	if (!copy.failed) {
 		/* The length first: the file may end with a hole. */
-		end[0] = ringway_ftruncate(copy.to, copy.size, ended, &copy);
-		end[1] = ringway_fsync(copy.to, ended, &copy);
-		end[2] = ringway_close(copy.to, ended, &copy);
-		if (ringway_push_chain(queue, end, 3) < 0) {
+		end[0] = ringway_prep_ftruncate(copy.to, copy.size, ended, &copy);
+		end[1] = ringway_prep_fsync(copy.to, ended, &copy);
+		end[2] = ringway_prep_close(copy.to, ended, &copy);
+		if (ringway_push_chain(queue, end, 3, NULL) < 0) {
 			fprintf(stderr, "cp: %s\n", ringway_last_error());
 			copy.failed = 1;
 		}

@@ -36,8 +36,8 @@ int main(int argc, char **argv)
 		}
 		ranges[i].fd = fd;
 		ranges[i].flags = RINGWAY_RANGE_BUFFERED; /* we know, so the kernel need not be asked */
-		ranges[i].buffer = malloc(ranges[i].length ? ranges[i].length : 1);
-		if (!ranges[i].buffer) {
+		ranges[i].buf = malloc(ranges[i].length ? ranges[i].length : 1);
+		if (!ranges[i].buf) {
 			perror("multi_read");
 			return 1;
 		}
@@ -56,9 +56,9 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < count; i++) {
 		if (ranges[i].result < 0)
 			fprintf(stderr, "multi_read: %s: %s\n", argv[i + 2], strerror((int)-ranges[i].result));
-		else if (fwrite(ranges[i].buffer, 1, (size_t)ranges[i].result, stdout) != (size_t)ranges[i].result)
+		else if (fwrite(ranges[i].buf, 1, (size_t)ranges[i].result, stdout) != (size_t)ranges[i].result)
 			failed++;
-		free(ranges[i].buffer);
+		free(ranges[i].buf);
 	}
 	if (fflush(stdout) != 0) {
 		perror("multi_read: standard output");

@@ -35,7 +35,7 @@ static void push_next(struct ringway_queue *queue, struct block *block);
 /* Called by ringway_reap() for each read that has completed. */
 static void arrived(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct block *block = done->arg;
+	struct block *block = done->user_data;
 	struct reading *reading = block->reading;
 
 	reading->completed++;
@@ -58,7 +58,7 @@ static void push_next(struct ringway_queue *queue, struct block *block)
 
 	if (reading->next >= reading->size || reading->error)
 		return;
-	read = ringway_read(reading->fd, block->buffer, BLOCK, reading->next, arrived, block);
+	read = ringway_prep_read(reading->fd, block->buffer, BLOCK, reading->next, arrived, block);
 	read.flags = RINGWAY_EXACT; /* a short read is continued: what comes short then is the file's end */
 	id = ringway_push(queue, &read);
 	if (id < 0) {
@@ -99,12 +99,12 @@ int main(int argc, char **argv)
 	reading.size = (uint64_t)stat.st_size;
 
 	/* Direct I/O wants aligned addresses, offsets and lengths. BLOCK is a multiple of what any device wants. */
-	error = ringway_direct_io(reading.fd, &direct, sizeof direct);
+	error = ringway_get_direct_io(reading.fd, &direct, sizeof direct);
 	if (error < 0) {
 		fprintf(stderr, "read_file: %s\n", ringway_last_error());
 		return 1;
 	}
-	error = posix_memalign(&memory, direct.memory > 4096 ? direct.memory : 4096, (size_t)IN_FLIGHT * BLOCK);
+	error = posix_memalign(&memory, direct.mem_align > 4096 ? direct.mem_align : 4096, (size_t)IN_FLIGHT * BLOCK);
 	if (error) {
 		fprintf(stderr, "read_file: %s\n", strerror(error));
 		return 1;

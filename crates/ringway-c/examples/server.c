@@ -134,7 +134,7 @@ static void start(struct client *client, const struct ringway_operation *operati
 
 static void was_read(struct ringway_queue *q, const struct ringway_completion *done)
 {
-	struct client *client = done->arg;
+	struct client *client = done->user_data;
 
 	(void)q;
 	client->in_flight = 0;
@@ -146,7 +146,7 @@ static void was_read(struct ringway_queue *q, const struct ringway_completion *d
 
 static void opened(struct ringway_queue *q, const struct ringway_completion *done)
 {
-	struct client *client = done->arg;
+	struct client *client = done->user_data;
 	struct ringway_operation read;
 
 	(void)q;
@@ -162,9 +162,9 @@ static void opened(struct ringway_queue *q, const struct ringway_completion *don
 		answer(client, done->result < 0 ? done->result : -ENOMEM);
 		return;
 	}
-	read = ringway_read(client->file, client->answer + HEADER, client->length, client->offset, was_read, client);
+	read = ringway_prep_read(client->file, client->answer + HEADER, client->length, client->offset, was_read, client);
 	read.flags = RINGWAY_EXACT;
-	read.limit_ns = UINT64_C(30000000000); /* a disk or server that hangs is the client's to know */
+	read.timeout_ns = UINT64_C(30000000000); /* a disk or server that hangs is the client's to know */
 	start(client, &read);
 }
 
@@ -195,7 +195,7 @@ static void receive(struct client *client)
 		return;
 	}
 	/* RESOLVE_BENEATH: what the client asks for cannot lie outside of the folder. O_NONBLOCK: a FIFO there is not waited for. */
-	open = ringway_open(folder, client->request + path, O_RDONLY | O_NONBLOCK, 0, opened, client);
+	open = ringway_prep_open(folder, client->request + path, O_RDONLY | O_NONBLOCK, 0, opened, client);
 	open.resolve = RESOLVE_BENEATH;
 	start(client, &open);
 }

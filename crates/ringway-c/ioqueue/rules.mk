@@ -2,7 +2,9 @@
 #
 # The static libraries have all of libringway.a in them, so that the link line of a program for the original, -lioqueue with or without
 # -laio -lrt, needs nothing more (but -lpthread -ldl, where the C library is older than 2.34). The shared ones need
-# libringway.so.0, which they find beside themselves.
+# libringway.so.0, which they find in their own directory. (A distribution's packages set RPATH to
+# nothing: there the loader searches that directory anyway.)
+RPATH ?= -Wl,-rpath,'$$ORIGIN'
 
 IOQUEUE := libioqueue libioqueuemt
 IOQUEUE_STATIC := $(IOQUEUE:%=$(BUILD)/%.a)
@@ -20,9 +22,9 @@ $(IOQUEUE:%=$(BUILD)/%.pic.o): $(BUILD)/%.pic.o: ioqueue/ioqueue.c $(HEADERS) | 
 
 $(IOQUEUE_STATIC): $(BUILD)/%.a: $(BUILD)/%.o $(LIB)
 	cp $(LIB) $@
-	$(AR) rs $@ $<
+	$(AR) rsD $@ $<
 $(IOQUEUE_SHARED): $(BUILD)/%.so: $(BUILD)/%.pic.o $(BUILD)/libringway.so
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-soname,$*.so.$(SOVERSION) -Wl,-rpath,'$$ORIGIN' \
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-soname,$*.so.$(SOVERSION) $(RPATH) \
 		$< $(BUILD)/libringway.so -o $@.$(VERSION)
 	ln -sf $*.so.$(VERSION) $@.$(SOVERSION)
 	ln -sf $*.so.$(VERSION) $@
@@ -56,14 +58,14 @@ $(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: $(BUILD)/io
 $(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/sanitized/ioqueue_%
 	@scripts/run-test.sh sanitized tests/ioqueue_$* $<
 $(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/tests/ioqueue_%
-	@$(SETUP) valgrind
+	@$(NEED) valgrind
 	@scripts/run-test.sh valgrind tests/ioqueue_$* $<
 
 ioqueue-exports: $(IOQUEUE_SHARED)
 	@ioqueue/check-exports.sh $(SOVERSION) $^
 
 ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## programs for the original ioqueue, built as they were, run with each library
-	@$(SETUP) cc c++
+	@$(NEED) cc c++
 	@ioqueue/check-links.sh $(BUILD) $(BUILD)/scratch/ioqueue-links
 
 # ---- The benchmark -------------------------------------------------------------------------------------------------------------
@@ -72,13 +74,13 @@ IOQUEUE_BENCH := $(addprefix $(BUILD)/,ioqueue_bench ioqueuemt_bench libaio_loop
 .PHONY: ioqueue-bench
 
 ioqueue-bench: $(IOQUEUE_BENCH) ## the table of ioqueue's README, beside the same loop on libaio; ARGS="--backend uring" and others
-	@$(SETUP) python3
-	ioqueue/beside-libaio.py $(BUILD) $(ARGS)
+	@$(NEED) python3
+	ioqueue/compare-libaio.py $(BUILD) $(ARGS)
 
 $(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: $(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
 	$(CC) $(C) $< $(BUILD)/lib$*.a -o $@
 $(BUILD)/libaio_loop: ioqueue/libaio_loop.c ioqueue/bench.h | $(BUILD)
-	@$(SETUP) libaio
+	@$(NEED) libaio
 	$(CC) $(C) $< -laio -o $@
 
 # ---- Installation --------------------------------------------------------------------------------------------------------------

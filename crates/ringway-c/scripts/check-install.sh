@@ -31,7 +31,7 @@ int main(void)
 		fprintf(stderr, "%s\n", ringway_last_error());
 		return 1;
 	}
-	printf("%s %s\n", ringway_version(), ringway_backend_name(ringway_backend(queue)));
+	printf("%s %s\n", ringway_version(), ringway_backend_name(ringway_get_backend(queue)));
 	return ringway_destroy(&queue);
 }
 END

@@ -7,8 +7,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 "$(dirname "$0")/functions.sh" "$header" | sed -n 's/^extern //p' >"$scratch/header"
 test -s "$scratch/header"
-nm -D --defined-only "$shared" | awk '{ print $3 }' | sed 's/@.*//' | sort -u >"$scratch/shared"
-nm -g --defined-only "$static" | awk 'NF == 3 { print $3 }' | sort -u >"$scratch/static"
+"${CROSS_COMPILE:-}nm" -D --defined-only "$shared" | awk '{ print $3 }' | sed 's/@.*//' | sort -u >"$scratch/shared"
+"${CROSS_COMPILE:-}nm" -g --defined-only "$static" | awk 'NF == 3 { print $3 }' | sort -u >"$scratch/static"
 
 failed=0
 for library in shared static; do
@@ -19,12 +19,12 @@ for library in shared static; do
     fi
 done
 # What is for tests alone: the null backend and the one that injects faults.
-if nm "$static" | grep -E 'ringway_core7backend(4null|6faulty)' >"$scratch/testing"; then
+if "${CROSS_COMPILE:-}nm" "$static" | grep -E 'ringway_core7backend(4null|6faulty)' >"$scratch/testing"; then
     echo "the static library has in it what is for tests alone:" >&2
     cat "$scratch/testing" >&2
     failed=1
 fi
-found=$(objdump -p "$shared" | awk '$1 == "SONAME" { print $2 }')
+found=$("${CROSS_COMPILE:-}objdump" -p "$shared" | awk '$1 == "SONAME" { print $2 }')
 if [ "$found" != "$soname" ]; then
     echo "the soname is ${found:-missing}, not $soname" >&2
     failed=1

@@ -12,8 +12,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 "$(dirname "$0")/functions.sh" "$header" | sed -n 's/^extern //p' >"$scratch/names"
 # shellcheck disable=SC2046 # one word a name
-ld -r --gc-sections $(sed 's/^/--undefined=/' "$scratch/names") -o "$scratch/all.o" "$from"
-objcopy --strip-debug --keep-global-symbols="$scratch/names" --remove-section=.llvmbc --remove-section=.llvmcmd \
+"${CROSS_COMPILE:-}ld" -r --gc-sections $(sed 's/^/--undefined=/' "$scratch/names") -o "$scratch/all.o" "$from"
+"${CROSS_COMPILE:-}objcopy" --strip-debug --keep-global-symbols="$scratch/names" --remove-section=.llvmbc --remove-section=.llvmcmd \
     "$scratch/all.o" "$scratch/ringway.o"
 rm -f "$to"
-ar rcs "$to" "$scratch/ringway.o"
+"${CROSS_COMPILE:-}ar" rcsD "$to" "$scratch/ringway.o"

@@ -1,20 +1,20 @@
-//! The C door: what `include/ringway.h` declares, over the queue of `ringway-core`. The header is
-//! its documentation.
+//! The C API: implements the functions that `include/ringway.h` declares over the queue of
+//! `ringway-core`. The header documents them; this crate has no Rust API.
 //!
-//! A function here checks what the caller gave, changes it into the core's terms, and the answer
-//! back. What the queue does with it is the core's business. Nothing unwinds out of here: a panic,
-//! which would be a defect, or a C++ exception out of a callback, ends the program.
+//! Each function checks its arguments, translates them for the core, and translates the result
+//! back. Queueing, backends and retries are in the core. Nothing unwinds out of this library: a
+//! panic, which would be a defect, or a C++ exception out of a callback aborts the program.
 
 mod abi;
-mod asking;
 mod cancellation;
-mod door;
+mod completion;
 mod error;
 mod files;
-mod handing_out;
-mod kind;
+mod info;
 mod multi_read;
+mod opcode;
 mod operation;
 mod options;
+mod queue_handle;
 mod records;
-mod registering;
+mod registration;

@@ -1,11 +1,12 @@
-//! `struct ringway_operation`: pushing one, or a chain of them, and cancelling.
+//! `struct ringway_operation`: translates operations for the core, pushes them singly and in
+//! chains, and cancels them.
 
 use crate::abi::{self, Buffers, IOV_MAX, Version};
 use crate::cancellation::Uncancellable;
-use crate::door::{Door, open};
-use crate::error::{Failure, answer};
+use crate::error::{Failure, to_return_value};
 use crate::files::Files;
-use crate::kind;
+use crate::opcode;
+use crate::queue_handle::{QueueHandle, handle_mut};
 use crate::records::Record;
 use libc::{c_char, c_int, iovec};
 use ringway_core::op::{self, Raw};
@@ -14,74 +15,87 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-/// How long a transfer may be for the core not to look up what the device takes in one request.
-const SURELY_ONE_REQUEST: u64 = 64 << 10;
+/// Up to this length, every device takes a transfer as one request, and the core looks nothing up.
+const ALWAYS_ONE_REQUEST: u64 = 64 << 10;
 
 /// `ringway_push`.
 ///
 /// # Safety
 ///
-/// As the header says: both are valid, and what the operation points at stays so until its
-/// completion.
+/// `queue` is valid, as for [`handle_mut`]. `operation` is null or valid; what it points at stays
+/// valid as long as the header requires.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_push(queue: *mut Door, operation: *const abi::Operation) -> i64 {
-    // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    if door.is_full(1) {
-        return Failure::full().tell().into();
+pub unsafe extern "C" fn ringway_push(
+    queue: *mut QueueHandle,
+    operation: *const abi::Operation,
+) -> i64 {
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    if handle.is_full(1) {
+        return Failure::full().report().into();
     }
-    // SAFETY: likewise.
-    let asked = match unsafe { read(operation) } {
-        Ok(asked) => asked,
-        Err(failure) => return failure.tell().into(),
+    // SAFETY: `operation` is null or valid.
+    let request = match unsafe { read(operation) } {
+        Ok(request) => request,
+        Err(failure) => return failure.report().into(),
     };
-    let asked = asked.as_ref();
-    // Most are these, of which nothing need be looked up: made in their slot, rather than copied to
-    // it.
-    if asked.limit_ns == 0 && asked.flags == 0 && asked.length <= SURELY_ONE_REQUEST {
-        let &abi::Operation { fd, offset, .. } = asked;
-        let addr = asked.address.cast_mut().cast::<u8>();
-        if let (kind::READ | kind::WRITE, Ok(len)) = (asked.kind, transfer_len(asked)) {
-            // SAFETY: the caller's promise.
+    let request = request.as_ref();
+    // The common case, which needs no lookup: the operation is constructed in its slot, without a
+    // copy.
+    if request.timeout_ns == 0 && request.flags == 0 && request.length <= ALWAYS_ONE_REQUEST {
+        let &abi::Operation { fd, offset, .. } = request;
+        let buf = request.buf.cast_mut().cast::<u8>();
+        if let (opcode::READ | opcode::WRITE, Ok(len)) = (request.opcode, transfer_len(request)) {
+            // SAFETY: the caller keeps the buffer and the descriptor until the completion.
             return unsafe {
-                match asked.kind {
-                    kind::READ => push_transfer(door, asked, op::Read { fd, addr, len, offset }),
-                    _ => push_transfer(door, asked, op::Write { fd, addr, len, offset }),
+                match request.opcode {
+                    opcode::READ => {
+                        push_transfer(handle, request, op::Read { fd, buf, len, offset })
+                    }
+                    _ => push_transfer(handle, request, op::Write { fd, buf, len, offset }),
                 }
             };
         }
     }
-    let _whole = Uncancellable::new();
-    // SAFETY: likewise.
-    match unsafe { translate(asked, &mut door.files) } {
-        Ok(operation) => push(door, asked, |record| operation.user_data(record)),
-        Err(failure) => failure.tell().into(),
+    let _guard = Uncancellable::new();
+    // SAFETY: what the operation points at is valid.
+    match unsafe { translate(request, &mut handle.files) } {
+        Ok(operation) => push(handle, request, |record| operation.user_data(record)),
+        Err(failure) => failure.report().into(),
     }
 }
 
-/// A read or a write with nothing special about it.
+/// Pushes a read or a write without flags or timeout.
 ///
 /// # Safety
 ///
 /// As for `ringway_push`.
 #[inline(always)]
-unsafe fn push_transfer(door: &mut Door, asked: &abi::Operation, transfer: impl Into<Raw>) -> i64 {
-    let file = door.files.get(asked.fd);
-    // SAFETY: the caller's promise.
-    push(door, asked, |record| {
+unsafe fn push_transfer(
+    handle: &mut QueueHandle,
+    request: &abi::Operation,
+    transfer: impl Into<Raw>,
+) -> i64 {
+    let file = handle.files.get(request.fd);
+    push(handle, request, |record| {
+        // SAFETY: the caller keeps the buffer and the descriptor until the completion.
         unsafe { Operation::from_raw(transfer.into(), file, None) }.user_data(record)
     })
 }
 
-/// The operation is made when all else is there, so that it need not be moved.
+/// Pushes what `make` returns. `make` runs last, so that the operation is not moved.
 #[inline(always)]
-fn push(door: &mut Door, asked: &abi::Operation, make: impl FnOnce(u64) -> Operation) -> i64 {
-    let record = door.records.keep(Record::of(asked));
-    match door.queue.push(make(record)) {
+fn push(
+    handle: &mut QueueHandle,
+    request: &abi::Operation,
+    make: impl FnOnce(u64) -> Operation,
+) -> i64 {
+    let record = handle.records.keep(Record::of(request));
+    match handle.queue.push(make(record)) {
         Ok(id) => id.to_bits() as i64,
         Err(error) => {
-            door.records.take(record);
-            refused(&error).tell().into()
+            handle.records.take(record);
+            refused(&error).report().into()
         }
     }
 }
@@ -90,32 +104,44 @@ fn push(door: &mut Door, asked: &abi::Operation, make: impl FnOnce(u64) -> Opera
 ///
 /// # Safety
 ///
-/// As for `ringway_push`, of `count` operations.
+/// As for `ringway_push`, with `count` operations. `ids` is null or valid for writes of `count`
+/// numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push_chain(
-    queue: *mut Door,
+    queue: *mut QueueHandle,
     operations: *const abi::Operation,
     count: usize,
+    ids: *mut i64,
 ) -> i64 {
-    let _whole = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    if door.is_full(count) {
-        return Failure::full().tell().into();
+    let _guard = Uncancellable::new();
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    if handle.is_full(count) {
+        return Failure::full().report().into();
     }
-    let mut chain = std::mem::take(&mut door.chain);
-    // SAFETY: the caller's promise.
-    let translated = unsafe { translate_all(operations, count, &mut door.files, &mut chain) };
-    let pushed = translated.and_then(|()| push_all(door, &mut chain));
+    let mut chain = std::mem::take(&mut handle.chain);
+    // SAFETY: the caller passes `count` valid operations.
+    let translated = unsafe { translate_all(operations, count, &mut handle.files, &mut chain) };
+    let pushed = translated.and_then(|()| push_all(handle, &mut chain));
     chain.clear();
-    door.chain = chain;
+    handle.chain = chain;
     match pushed {
-        Ok(id) => id.to_bits() as i64,
-        Err(failure) => failure.tell().into(),
+        Ok(first) => {
+            if !ids.is_null() {
+                let members =
+                    std::iter::successors(Some(first), |id| handle.queue.next_in_chain(*id));
+                for (index, id) in members.take(count).enumerate() {
+                    // SAFETY: the caller guarantees room for `count` ids.
+                    unsafe { ids.add(index).write(id.to_bits() as i64) };
+                }
+            }
+            first.to_bits() as i64
+        }
+        Err(failure) => failure.report().into(),
     }
 }
 
-/// The core's operations for `count` of a caller's, with their records.
+/// Translates `count` operations into `chain`, with their records.
 ///
 /// # Safety
 ///
@@ -128,20 +154,24 @@ unsafe fn translate_all(
 ) -> Result<(), Failure> {
     let mut at = operations.cast::<u8>();
     for _ in 0..count {
-        // SAFETY: the caller's promise; an array's elements have the size that its first one says.
+        // SAFETY: the caller guarantees `count` operations. Each is as large as it says, which is
+        // the distance to the next.
         unsafe {
-            let asked = read(at.cast())?;
-            let asked = asked.as_ref();
-            at = at.add(asked.size as usize);
-            chain.push((Record::of(asked), translate(asked, files)?));
+            let request = read(at.cast())?;
+            let request = request.as_ref();
+            at = at.add(request.size as usize);
+            chain.push((Record::of(request), translate(request, files)?));
         }
     }
     Ok(())
 }
 
-/// Pushes all of a chain. Errors: none of it was pushed.
-fn push_all(door: &mut Door, chain: &mut Vec<(Record, Operation)>) -> Result<OpId, Failure> {
-    let Door { queue, records, numbers, .. } = door;
+/// Pushes a chain. On an error none of it has been pushed.
+fn push_all(
+    handle: &mut QueueHandle,
+    chain: &mut Vec<(Record, Operation)>,
+) -> Result<OpId, Failure> {
+    let QueueHandle { queue, records, numbers, .. } = handle;
     let pushed = queue.push_chain(chain.drain(..).map(|(record, operation)| {
         let number = records.keep(record);
         numbers.push(number);
@@ -158,19 +188,20 @@ fn push_all(door: &mut Door, chain: &mut Vec<(Record, Operation)>) -> Result<OpI
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
-    let _whole = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    answer(door.check().and_then(|()| {
+pub unsafe extern "C" fn ringway_cancel(queue: *mut QueueHandle, id: i64) -> c_int {
+    let _guard = Uncancellable::new();
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    to_return_value(handle.check().and_then(|()| {
         let id = u64::try_from(id).ok().and_then(OpId::from_bits);
-        match id.is_some_and(|id| door.queue.cancel(id)) {
+        match id.is_some_and(|id| handle.queue.cancel(id)) {
             true => Ok(0),
-            false => {
-                Err(Failure::ordinary(libc::ENOENT, c"cancel: no such operation, or it is over"))
-            }
+            false => Err(Failure::ordinary(
+                libc::ENOENT,
+                c"cancel: no such operation in flight, or its result is already known",
+            )),
         }
     }))
 }
@@ -179,13 +210,13 @@ pub unsafe extern "C" fn ringway_cancel(queue: *mut Door, id: i64) -> c_int {
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringway_cancel_all(queue: *mut Door) -> c_int {
-    let _whole = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let door = unsafe { open(queue) };
-    answer(door.check().map(|()| door.queue.cancel_all()))
+pub unsafe extern "C" fn ringway_cancel_all(queue: *mut QueueHandle) -> c_int {
+    let _guard = Uncancellable::new();
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    to_return_value(handle.check().map(|()| handle.queue.cancel_all()))
 }
 
 #[cold]
@@ -197,225 +228,227 @@ fn invalid(text: &str) -> Failure {
     Failure::new(libc::EINVAL, text)
 }
 
-/// What the caller gave, whatever its version.
+/// Reads an operation of any version.
 ///
 /// # Safety
 ///
-/// `operation` is null, or valid for as many bytes as it says.
+/// `operation` is null, or valid for as many bytes as its `size` says.
 #[inline(always)]
 unsafe fn read<'a>(
     operation: *const abi::Operation,
 ) -> Result<Version<'a, abi::Operation>, Failure> {
     if operation.is_null() {
-        return Err(invalid("no operation"));
+        return Err(invalid("push: the operation is NULL"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `operation` is not null, and valid for as many bytes as it says.
     unsafe { abi::read(operation) }.map_err(|errno| {
         Failure::new(
             errno,
-            "ringway_operation of another version, or not made by one of the header's functions",
+            "push: bad size of struct ringway_operation: prepare it with ringway_prep_...()",
         )
     })
 }
 
-/// The core's operation for a caller's.
+/// Translates an operation for the core.
 ///
 /// # Safety
 ///
-/// What it points at is valid until its completion.
+/// What it points at stays valid as long as the header requires.
 #[inline]
-unsafe fn translate(asked: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
-    let unknown = asked.flags & !(abi::EXACT | abi::DRAIN | abi::ALWAYS);
+unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
+    let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR);
     if unknown != 0 {
-        return Err(invalid(&format!("unknown flags of an operation: {unknown:#x}")));
+        return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));
     }
     let mut memory = None;
-    // SAFETY: the caller's promise.
-    let raw = unsafe { raw(asked, &mut memory) }?;
+    // SAFETY: paths and arrays of buffers are valid during this call.
+    let raw = unsafe { raw(request, &mut memory) }?;
     let fd = match raw {
         Raw::Close(_) => {
-            if files.registered(asked.fd).is_some() {
+            if files.registered(request.fd).is_some() {
                 return Err(Failure::new(
                     libc::EBUSY,
-                    "close: the descriptor is registered: unregister it first",
+                    "close: the descriptor is registered: call ringway_unregister_file() first",
                 ));
             }
-            files.forget(asked.fd);
+            files.forget(request.fd);
             None
         }
-        _ if acts_on_a_file(asked.kind) => Some(asked.fd),
+        _ if acts_on_a_file(request.opcode) => Some(request.fd),
         _ => None,
     };
     let file = fd.and_then(|fd| files.get(fd));
-    // SAFETY: the caller keeps what it points at, but paths and arrays of buffers, which `memory`
-    // keeps.
+    // SAFETY: `memory` keeps paths and arrays of buffers until the completion; the caller keeps the
+    // rest.
     let mut operation = unsafe { Operation::from_raw(raw, file, memory) };
-    if asked.flags & abi::EXACT != 0 {
+    if request.flags & abi::EXACT != 0 {
         operation = operation.exact();
     }
-    if asked.flags & abi::DRAIN != 0 {
+    if request.flags & abi::DRAIN != 0 {
         operation = operation.drain();
     }
-    if asked.flags & abi::ALWAYS != 0 {
+    if request.flags & abi::CONTINUE_ON_ERROR != 0 {
         operation = operation.continue_on_error();
     }
-    if asked.limit_ns > 0 {
-        operation = operation.timeout(Duration::from_nanos(asked.limit_ns));
+    if request.timeout_ns > 0 {
+        operation = operation.timeout(Duration::from_nanos(request.timeout_ns));
     }
     Ok(operation)
 }
 
-/// True for what is asked of an open file, rather than of a path or of nobody.
+/// True for operations on an open file, rather than on a path or on nothing.
 #[inline]
-fn acts_on_a_file(kind: u16) -> bool {
+fn acts_on_a_file(opcode: u16) -> bool {
     matches!(
-        kind,
-        kind::READ
-            | kind::WRITE
-            | kind::READV
-            | kind::WRITEV
-            | kind::FSYNC
-            | kind::SYNC_RANGE
-            | kind::FALLOCATE
-            | kind::FTRUNCATE
-            | kind::FADVISE
-            | kind::POLL
+        opcode,
+        opcode::READ
+            | opcode::WRITE
+            | opcode::READV
+            | opcode::WRITEV
+            | opcode::FSYNC
+            | opcode::SYNC_RANGE
+            | opcode::FALLOCATE
+            | opcode::FTRUNCATE
+            | opcode::FADVISE
+            | opcode::POLL
     )
 }
 
-/// Bytes of a read or a write.
+/// The length of a read or a write.
 #[inline]
-fn transfer_len(asked: &abi::Operation) -> Result<usize, &'static str> {
-    match usize::try_from(asked.length).ok().filter(|length| *length <= isize::MAX as usize) {
+fn transfer_len(request: &abi::Operation) -> Result<usize, &'static str> {
+    match usize::try_from(request.length).ok().filter(|length| *length <= isize::MAX as usize) {
         Some(0) => Ok(0),
-        Some(_) if asked.address.is_null() => Err("a read or write without a buffer"),
+        Some(_) if request.buf.is_null() => Err("push: the buffer of a read or write is NULL"),
         Some(length) => Ok(length),
-        None => Err("a length beyond SSIZE_MAX"),
+        None => Err("push: a length beyond SSIZE_MAX"),
     }
 }
 
-/// The core's numbers and addresses for a caller's, with copies of paths and arrays of buffers in
-/// `memory`.
+/// Translates the parameters of an operation. Copies of paths and arrays of buffers go to `memory`.
 ///
 /// # Safety
 ///
-/// Paths are null or C strings, and arrays of buffers null or as long as they say, during this
-/// call.
+/// During this call, paths are null or C strings, and arrays of buffers null or `length` long.
 #[inline]
 unsafe fn raw(
-    asked: &abi::Operation,
+    request: &abi::Operation,
     memory: &mut Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Raw, Failure> {
-    let &abi::Operation { fd, offset, length, argument, .. } = asked;
-    let addr = asked.address.cast_mut().cast::<u8>();
-    let len = || transfer_len(asked).map_err(invalid);
-    Ok(match asked.kind {
-        kind::READ => op::Read { fd, addr, len: len()?, offset }.into(),
-        kind::WRITE => op::Write { fd, addr, len: len()?, offset }.into(),
-        kind::READV | kind::WRITEV => {
+    let &abi::Operation { fd, offset, length, op_flags, .. } = request;
+    let buf = request.buf.cast_mut().cast::<u8>();
+    let len = || transfer_len(request).map_err(invalid);
+    Ok(match request.opcode {
+        opcode::READ => op::Read { fd, buf, len: len()?, offset }.into(),
+        opcode::WRITE => op::Write { fd, buf, len: len()?, offset }.into(),
+        opcode::READV | opcode::WRITEV => {
             if length > IOV_MAX {
-                return Err(invalid("more than 1024 buffers (IOV_MAX)"));
+                return Err(invalid("push: more than 1024 buffers (IOV_MAX): split the operation"));
             }
-            if addr.is_null() && length > 0 {
-                return Err(invalid("a vectored read or write without buffers"));
+            if buf.is_null() && length > 0 {
+                return Err(invalid("push: the array of buffers is NULL"));
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the array is not null and has `length` elements.
             let buffers: Box<[iovec]> =
-                unsafe { abi::slice(asked.address.cast(), length as usize) }.into();
+                unsafe { abi::slice(request.buf.cast(), length as usize) }.into();
             let (iov, count) = (buffers.as_ptr(), buffers.len());
-            // The array stays where it is when its box moves.
+            // `iov` stays valid: moving a box does not move its contents.
             *memory = Some(Box::new(Buffers::from(buffers)));
-            match asked.kind {
-                kind::READV => op::Readv { fd, iov, count, offset }.into(),
+            match request.opcode {
+                opcode::READV => op::Readv { fd, iov, count, offset }.into(),
                 _ => op::Writev { fd, iov, count, offset }.into(),
             }
         }
-        kind::NOP => op::Nop.into(),
-        kind::FSYNC if argument <= 1 => op::Fsync { fd, data_only: argument == 1 }.into(),
-        kind::FSYNC => return Err(invalid("fsync: an argument but 0 and 1")),
-        kind::SYNC_RANGE => op::SyncRange { fd, offset, len: length, flags: argument }.into(),
-        kind::CLOSE => op::Close { fd }.into(),
-        kind::FALLOCATE => op::Fallocate { fd, mode: argument as i32, offset, len: length }.into(),
-        kind::FTRUNCATE => op::Ftruncate { fd, len: length }.into(),
-        kind::FADVISE => op::Fadvise { fd, offset, len: length, advice: argument as i32 }.into(),
-        kind::POLL => {
+        opcode::NOP => op::Nop.into(),
+        opcode::FSYNC if op_flags <= 1 => op::Fsync { fd, data_only: op_flags == 1 }.into(),
+        opcode::FSYNC => {
+            return Err(invalid("fsync: op_flags is neither 0 nor RINGWAY_FSYNC_DATASYNC"));
+        }
+        opcode::SYNC_RANGE => op::SyncRange { fd, offset, len: length, flags: op_flags }.into(),
+        opcode::CLOSE => op::Close { fd }.into(),
+        opcode::FALLOCATE => {
+            op::Fallocate { fd, mode: op_flags as i32, offset, len: length }.into()
+        }
+        opcode::FTRUNCATE => op::Ftruncate { fd, len: length }.into(),
+        opcode::FADVISE => op::Fadvise { fd, offset, len: length, advice: op_flags as i32 }.into(),
+        opcode::POLL => {
             let events =
-                u16::try_from(argument).map_err(|_| invalid("poll: events beyond 16 bits"))?;
+                u16::try_from(op_flags).map_err(|_| invalid("poll: events beyond 16 bits"))?;
             op::Poll { fd, events }.into()
         }
-        kind::TIMEOUT => op::Timeout { duration: Duration::from_nanos(length) }.into(),
-        // SAFETY: the caller's promise.
-        _ => return unsafe { with_paths(asked, memory) },
+        opcode::TIMEOUT => op::Timeout { duration: Duration::from_nanos(length) }.into(),
+        // SAFETY: paths are null or C strings.
+        _ => return unsafe { with_paths(request, memory) },
     })
 }
 
-/// Those of the operations that have paths.
+/// [`raw`] for the operations that have paths.
 ///
 /// # Safety
 ///
 /// As for [`raw`].
 unsafe fn with_paths(
-    asked: &abi::Operation,
+    request: &abi::Operation,
     memory: &mut Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Raw, Failure> {
-    if kind::name(asked.kind.into()).is_none() {
-        return Err(invalid(&format!("operation {} is none", asked.kind)));
+    if opcode::name(request.opcode.into()).is_none() {
+        return Err(invalid(&format!("push: unknown opcode: {}", request.opcode)));
     }
-    let two = matches!(asked.kind, kind::RENAME | kind::LINK | kind::SYMLINK);
-    // SAFETY: the caller's promise.
-    let first = unsafe { copy(asked.path) }?;
-    // SAFETY: the caller's promise.
-    let second = if two { unsafe { copy(asked.path2) }? } else { CString::default() };
-    // Their bytes stay where they are when they move into the box.
+    let two = matches!(request.opcode, opcode::RENAME | opcode::LINK | opcode::SYMLINK);
+    // SAFETY: `path` is null or a C string.
+    let first = unsafe { copy(request.path) }?;
+    // SAFETY: `path2` is null or a C string.
+    let second = if two { unsafe { copy(request.path2) }? } else { CString::default() };
+    // The pointers stay valid: moving a CString does not move its bytes.
     let (path, path2) = (first.as_ptr(), second.as_ptr());
     *memory = Some(Box::new([first, second]));
-    let &abi::Operation { fd: dir, fd2: dir2, argument, mode, resolve, .. } = asked;
-    Ok(match asked.kind {
-        kind::OPEN => {
-            let flags = argument | libc::O_CLOEXEC as u32;
-            // openat2 refuses permissions where nothing can be made; open(2) ignores them, and so
-            // do we.
-            let makes = flags & libc::O_CREAT as u32 != 0
+    let &abi::Operation { fd: dir, fd2: dir2, op_flags, mode, resolve, .. } = request;
+    Ok(match request.opcode {
+        opcode::OPEN => {
+            let flags = op_flags | libc::O_CLOEXEC as u32;
+            // openat2 refuses a mode if no file can be created. open(2) ignores it, and so does
+            // this function.
+            let creates = flags & libc::O_CREAT as u32 != 0
                 || flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32;
-            let mode = if makes { mode.into() } else { 0 };
+            let mode = if creates { mode.into() } else { 0 };
             op::Open { dir, path, flags: flags.into(), mode, resolve }.into()
         }
-        kind::STATX => {
-            if asked.address.is_null() {
-                return Err(invalid("statx without a buffer"));
+        opcode::STATX => {
+            if request.buf.is_null() {
+                return Err(invalid("statx: the buffer is NULL"));
             }
             op::Statx {
                 dir,
                 path,
-                flags: argument as i32,
+                flags: op_flags as i32,
                 mask: mode,
-                buffer: asked.address.cast_mut().cast(),
+                buffer: request.buf.cast_mut().cast(),
             }
             .into()
         }
-        kind::RENAME => {
-            op::Rename { from_dir: dir, from: path, to_dir: dir2, to: path2, flags: argument }
+        opcode::RENAME => {
+            op::Rename { from_dir: dir, from: path, to_dir: dir2, to: path2, flags: op_flags }
                 .into()
         }
-        kind::UNLINK => op::Unlink { dir, path, flags: argument as i32 }.into(),
-        kind::MKDIR => op::Mkdir { dir, path, mode }.into(),
-        kind::LINK => {
-            op::Link { old_dir: dir, old: path, new_dir: dir2, new: path2, flags: argument as i32 }
+        opcode::UNLINK => op::Unlink { dir, path, flags: op_flags as i32 }.into(),
+        opcode::MKDIR => op::Mkdir { dir, path, mode }.into(),
+        opcode::LINK => {
+            op::Link { old_dir: dir, old: path, new_dir: dir2, new: path2, flags: op_flags as i32 }
                 .into()
         }
         _ => op::Symlink { target: path2, dir, path }.into(),
     })
 }
 
-/// A copy of a path.
+/// Copies a path.
 ///
 /// # Safety
 ///
-/// It is null, or a C string.
+/// `path` is null or a C string.
 unsafe fn copy(path: *const c_char) -> Result<CString, Failure> {
     if path.is_null() {
-        return Err(invalid("no path"));
+        return Err(invalid("push: a path is NULL"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `path` is not null, so it is a C string.
     Ok(unsafe { CStr::from_ptr(path) }.to_owned())
 }

@@ -20,7 +20,7 @@ int main(void)
 	parts[0].iov_base = none;
 	parts[0].iov_len = 4096;
 	for (b = 0; b < 3; b++) {
-		struct ringway_queue *queue = check_queue(check_backends[b], ringway_options());
+		struct ringway_queue *queue = check_queue(check_backends[b], check_default_options());
 		int i;
 
 		if (queue == NULL)
@@ -31,22 +31,22 @@ int main(void)
 
 			if (fd < 0)
 				continue;
-			SAME(check_run(queue, ringway_read(fd, none, 4096, 0, NULL, NULL)), -EFAULT);
-			SAME(check_run(queue, ringway_write(fd, none, 4096, 0, NULL, NULL)), -EFAULT);
-			SAME(check_run(queue, ringway_readv(fd, parts, 1, 0, NULL, NULL)), -EFAULT);
-			SAME(check_run(queue, ringway_writev(fd, parts, 1, 0, NULL, NULL)), -EFAULT);
-			SAME(check_run(queue, ringway_read(fd, good, 4096, 4096, NULL, NULL)), 4096);
+			SAME(check_run(queue, ringway_prep_read(fd, none, 4096, 0, NULL, NULL)), -EFAULT);
+			SAME(check_run(queue, ringway_prep_write(fd, none, 4096, 0, NULL, NULL)), -EFAULT);
+			SAME(check_run(queue, ringway_prep_readv(fd, parts, 1, 0, NULL, NULL)), -EFAULT);
+			SAME(check_run(queue, ringway_prep_writev(fd, parts, 1, 0, NULL, NULL)), -EFAULT);
+			SAME(check_run(queue, ringway_prep_read(fd, good, 4096, 4096, NULL, NULL)), 4096);
 			CHECK(check_filled(good, 4096, 4096));
 		}
-		SAME(check_run(queue, ringway_read(pipes[0], none, 4, RINGWAY_CURSOR, NULL, NULL)), -EFAULT);
-		SAME(check_run(queue, ringway_write(pipes[1], none, 4, RINGWAY_CURSOR, NULL, NULL)), -EFAULT);
-		SAME(check_run(queue, ringway_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, (struct statx *)(void *)none, NULL, NULL)), -EFAULT);
+		SAME(check_run(queue, ringway_prep_read(pipes[0], none, 4, RINGWAY_CURRENT_POSITION, NULL, NULL)), -EFAULT);
+		SAME(check_run(queue, ringway_prep_write(pipes[1], none, 4, RINGWAY_CURRENT_POSITION, NULL, NULL)), -EFAULT);
+		SAME(check_run(queue, ringway_prep_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, (struct statx *)(void *)none, NULL, NULL)), -EFAULT);
 		{
 			struct ringway_range ranges[2] = {{0, 0, 0, 4096, NULL, 0}, {0, 0, 0, 4096, NULL, 0}};
 
 			ranges[0].fd = ranges[1].fd = buffered;
-			ranges[0].buffer = none;
-			ranges[1].buffer = good;
+			ranges[0].buf = none;
+			ranges[1].buf = good;
 			SAME(ringway_multi_read(queue, ranges, 2), 1);
 			SAME(ranges[0].result, -EFAULT);
 			SAME(ranges[1].result, 4096);

@@ -47,7 +47,7 @@ static unsigned long counted(void)
 /* Whatever was refused in this way has allocated nothing. */
 static void full(unsigned backend)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_operation waits;
 	struct ringway_operation chain[9];
@@ -64,26 +64,26 @@ static void full(unsigned backend)
 	if (queue == NULL)
 		return;
 	NEED(pipe2(pipes, O_CLOEXEC) == 0);
-	waits = ringway_nop(NULL, NULL);
+	waits = ringway_prep_nop(NULL, NULL);
 	over = ringway_push(queue, &waits);
 	CHECK(over > 0);
 	SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), 1);
 	for (i = 0; i < 8; i++) {
-		waits = ringway_read(pipes[0], &bytes[i], 1, RINGWAY_CURSOR, NULL, NULL);
+		waits = ringway_prep_read(pipes[0], &bytes[i], 1, RINGWAY_CURRENT_POSITION, NULL, NULL);
 		CHECK(ringway_push(queue, &waits) > 0);
 	}
 	CHECK(ringway_submit(queue) >= 0);
 	usleep(20000); /* the threads have begun by then, and allocate no more */
-	chain[0] = ringway_open(AT_FDCWD, "full", O_RDONLY, 0, NULL, NULL);
-	chain[1] = ringway_nop(NULL, NULL);
+	chain[0] = ringway_prep_open(AT_FDCWD, "full", O_RDONLY, 0, NULL, NULL);
+	chain[1] = ringway_prep_nop(NULL, NULL);
 	range.fd = pipes[0];
-	range.buffer = bytes;
+	range.buf = bytes;
 	/* The first error of a thread makes room for its text. */
 	SAME(ringway_push(queue, &waits), -EAGAIN);
 	before = counted();
 	for (i = 0; i < 1000; i++) {
 		if (ringway_push(queue, &waits) != -EAGAIN || ringway_push(queue, &chain[0]) != -EAGAIN ||
-		    ringway_push_chain(queue, chain, 2) != -EAGAIN)
+		    ringway_push_chain(queue, chain, 2, NULL) != -EAGAIN)
 			break;
 		if (ringway_multi_read(queue, &range, 1) != -EAGAIN || ringway_cancel(queue, over) != -ENOENT ||
 		    strstr(ringway_last_error(), "over") == NULL || ringway_push(queue, &waits) != -EAGAIN)
@@ -95,13 +95,13 @@ static void full(unsigned backend)
 	BOOKS(queue);
 	/* For one that is longer than the queue there never is room: to reap and push again would not end. */
 	for (i = 1; i < 9; i++)
-		chain[i] = ringway_nop(NULL, NULL);
-	SAME(ringway_push_chain(queue, chain + 1, 8), -EAGAIN);
-	SAME(ringway_push_chain(queue, chain, 9), -EINVAL);
+		chain[i] = ringway_prep_nop(NULL, NULL);
+	SAME(ringway_push_chain(queue, chain + 1, 8, NULL), -EAGAIN);
+	SAME(ringway_push_chain(queue, chain, 9, NULL), -EINVAL);
 	NEED(write(pipes[1], "12345678", 8) == 8);
 	check_drain(queue);
-	SAME(ringway_push_chain(queue, chain, 9), -EINVAL);
-	CHECK(ringway_push_chain(queue, chain + 1, 8) > 0);
+	SAME(ringway_push_chain(queue, chain, 9, NULL), -EINVAL);
+	CHECK(ringway_push_chain(queue, chain + 1, 8, NULL) > 0);
 	SAME(ringway_destroy(&queue), 0);
 	close(pipes[0]);
 	close(pipes[1]);
@@ -112,13 +112,13 @@ enum { DEPTH = 8, BLOCK = 4096 };
 static void reaped(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	(void)queue;
-	*(int *)done->arg += done->result == BLOCK;
+	*(int *)done->user_data += done->result == BLOCK;
 }
 
 /* Reads one by one and in chains, reaped by callbacks and into an array, of a file that is in use all the time. */
 static void steady(unsigned backend)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_completion done[DEPTH];
 	struct ringway_operation one;
@@ -138,21 +138,21 @@ static void steady(unsigned backend)
 	if (queue == NULL)
 		return;
 	/* Behind a read that does not end one of the file waits: so what is known of the file stays known. */
-	chain[0] = ringway_read(pipes[0], bytes[0], 1, RINGWAY_CURSOR, NULL, NULL);
-	chain[1] = ringway_read(file, bytes[0], BLOCK, 0, NULL, NULL);
-	endless = ringway_push_chain(queue, chain, 2);
+	chain[0] = ringway_prep_read(pipes[0], bytes[0], 1, RINGWAY_CURRENT_POSITION, NULL, NULL);
+	chain[1] = ringway_prep_read(file, bytes[0], BLOCK, 0, NULL, NULL);
+	endless = ringway_push_chain(queue, chain, 2, NULL);
 	CHECK(endless > 0);
 	for (round = 0; round < 2000; round++) {
 		if (round == 1000)
 			before = counted();
 		for (i = 0; i < DEPTH; i++) {
-			one = ringway_read(file, bytes[i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
+			one = ringway_prep_read(file, bytes[i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
 			if (ringway_push(queue, &one) <= 0)
 				break;
 		}
 		for (i = 0; i < 2; i++)
-			chain[i] = ringway_read(file, bytes[DEPTH + i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
-		if (ringway_push_chain(queue, chain, 2) <= 0)
+			chain[i] = ringway_prep_read(file, bytes[DEPTH + i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
+		if (ringway_push_chain(queue, chain, 2, NULL) <= 0)
 			break;
 		if (round % 2 == 0) {
 			if (ringway_reap(queue, DEPTH + 2, RINGWAY_FOREVER) != DEPTH + 2)

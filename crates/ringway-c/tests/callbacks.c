@@ -13,13 +13,13 @@ struct count {
 /* One push there is always room for, even in a full queue. */
 static void push_again(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct count *count = done->arg;
+	struct count *count = done->user_data;
 
 	count->calls++;
 	SAME(done->result, 0);
 	BOOKS(queue);
 	if (count->calls < count->limit) {
-		struct ringway_operation nop = ringway_nop(push_again, count);
+		struct ringway_operation nop = ringway_prep_nop(push_again, count);
 
 		CHECK(ringway_push(queue, &nop) > 0);
 		/* The queue is full again: one came and one went. */
@@ -30,7 +30,7 @@ static void push_again(struct ringway_queue *queue, const struct ringway_complet
 
 static void full_queues(unsigned backend)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_operation nop;
 	struct count count = {0, 1000, 1, 0, -1};
@@ -40,7 +40,7 @@ static void full_queues(unsigned backend)
 	queue = check_queue(backend, options);
 	if (queue == NULL)
 		return;
-	nop = ringway_nop(push_again, &count);
+	nop = ringway_prep_nop(push_again, &count);
 	CHECK(ringway_push(queue, &nop) > 0);
 	SAME(ringway_push(queue, &nop), -EAGAIN);
 	CHECK(*ringway_last_error() != '\0');
@@ -64,7 +64,7 @@ static void full_queues(unsigned backend)
 
 static void forbidden(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct count *count = done->arg;
+	struct count *count = done->user_data;
 	struct ringway_completion place;
 	struct ringway_queue *copy = queue;
 
@@ -80,7 +80,7 @@ static void forbidden(struct ringway_queue *queue, const struct ringway_completi
 
 static void cancels(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct count *count = done->arg;
+	struct count *count = done->user_data;
 
 	count->calls++;
 	SAME(ringway_cancel(queue, count->waits), 0);
@@ -89,7 +89,7 @@ static void cancels(struct ringway_queue *queue, const struct ringway_completion
 
 static void reads_many(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct count *count = done->arg;
+	struct count *count = done->user_data;
 	uint8_t bytes[4][1000];
 	struct ringway_range ranges[4];
 	int i;
@@ -109,20 +109,20 @@ static void reads_many(struct ringway_queue *queue, const struct ringway_complet
 
 static void asks(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct count *count = done->arg;
+	struct count *count = done->user_data;
 	char text[100];
 
 	count->calls++;
 	BOOKS(queue);
 	CHECK(ringway_explain(queue, text, sizeof text) > 0);
-	CHECK(ringway_room(queue) > 0);
+	CHECK(ringway_free_slots(queue) > 0);
 	CHECK(ringway_fd(queue) >= 0);
-	CHECK(ringway_backend_name(ringway_backend(queue)) != NULL);
+	CHECK(ringway_backend_name(ringway_get_backend(queue)) != NULL);
 }
 
 static void from_callbacks(unsigned backend)
 {
-	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
 	struct count count = {0, 0, 0, 0, -1};
 	struct answer waits = {0, 0};
 	struct ringway_operation operation;
@@ -134,19 +134,19 @@ static void from_callbacks(unsigned backend)
 	count.fd = check_file("callbacks", 20000, 0);
 	NEED(pipe2(pipes, O_CLOEXEC) == 0);
 	for (i = 0; i < 20; i++) {
-		operation = ringway_nop(forbidden, &count);
+		operation = ringway_prep_nop(forbidden, &count);
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
 	check_drain(queue);
 	SAME(count.calls, 20);
 	/* Reaping works again afterwards. */
 	for (i = 0; i < 20; i++) {
-		operation = ringway_poll(pipes[0], POLLIN, check_answer, &waits);
+		operation = ringway_prep_poll(pipes[0], POLLIN, check_answer, &waits);
 		count.waits = ringway_push(queue, &operation);
 		CHECK(count.waits > 0);
 		if (i % 2 == 0)
 			CHECK(ringway_submit(queue) >= 0);
-		operation = ringway_nop(cancels, &count);
+		operation = ringway_prep_nop(cancels, &count);
 		CHECK(ringway_push(queue, &operation) > 0);
 		check_drain(queue);
 		SAME(waits.count, i + 1);
@@ -155,16 +155,16 @@ static void from_callbacks(unsigned backend)
 	/* With others in flight, whose callbacks are not called inside. */
 	waits.count = 0;
 	for (i = 0; i < 20; i++) {
-		operation = ringway_fdatasync(count.fd, check_answer, &waits);
+		operation = ringway_prep_fdatasync(count.fd, check_answer, &waits);
 		CHECK(ringway_push(queue, &operation) > 0);
-		operation = ringway_nop(i % 2 == 0 ? reads_many : asks, &count);
+		operation = ringway_prep_nop(i % 2 == 0 ? reads_many : asks, &count);
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
 	check_drain(queue);
 	SAME(waits.count, 20);
 	SAME(count.calls, 60);
 	/* One without a callback is counted and dropped. */
-	operation = ringway_nop(NULL, NULL);
+	operation = ringway_prep_nop(NULL, NULL);
 	CHECK(ringway_push(queue, &operation) > 0);
 	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
 	BOOKS(queue);
@@ -177,17 +177,17 @@ static void from_callbacks(unsigned backend)
 /* An inner queue may be driven from a callback of an outer one. */
 static void drives_another(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct ringway_queue *other = *(struct ringway_queue **)done->arg;
+	struct ringway_queue *other = *(struct ringway_queue **)done->user_data;
 
 	CHECK(queue != other);
-	SAME(check_run(other, ringway_nop(NULL, NULL)), 0);
+	SAME(check_run(other, ringway_prep_nop(NULL, NULL)), 0);
 }
 
 static void two_queues(unsigned backend)
 {
-	struct ringway_queue *queue = check_queue(backend, ringway_options());
-	struct ringway_queue *other = check_queue(backend, ringway_options());
-	struct ringway_operation operation = ringway_nop(drives_another, &other);
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
+	struct ringway_queue *other = check_queue(backend, check_default_options());
+	struct ringway_operation operation = ringway_prep_nop(drives_another, &other);
 
 	if (queue != NULL && other != NULL) {
 		CHECK(ringway_push(queue, &operation) > 0);
@@ -201,7 +201,7 @@ static void two_queues(unsigned backend)
 /* What does not fit into the array stays for the next call, and both ways of reaping mix. */
 static void into_arrays(unsigned backend)
 {
-	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
 	struct ringway_completion done[4];
 	struct answer answer = {-1, 0};
 	char seen[10] = {0};
@@ -211,11 +211,11 @@ static void into_arrays(unsigned backend)
 	if (queue == NULL)
 		return;
 	for (i = 0; i < 10; i++) {
-		struct ringway_operation operation = ringway_nop(check_answer, &answer);
+		struct ringway_operation operation = ringway_prep_nop(check_answer, &answer);
 
-		operation.arg = &seen[i];
+		operation.user_data = &seen[i];
 		if (i == 9)
-			operation.arg = &answer;
+			operation.user_data = &answer;
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
 	while (total < 9) {
@@ -226,11 +226,11 @@ static void into_arrays(unsigned backend)
 		total += count;
 		for (i = 0; i < count; i++) {
 			SAME(done[i].result, 0);
-			SAME(done[i].kind, RINGWAY_NOP);
+			SAME(done[i].opcode, RINGWAY_OP_NOP);
 			SAME(done[i].reserved, 0);
 			CHECK(done[i].callback == check_answer);
-			if (done[i].arg != &answer)
-				++*(char *)done[i].arg;
+			if (done[i].user_data != &answer)
+				++*(char *)done[i].user_data;
 			else
 				total--, answer.count = 1;
 		}
@@ -245,7 +245,7 @@ static void into_arrays(unsigned backend)
 	SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 0);
 	/* A deadline, and a look without waiting. */
 	{
-		struct ringway_operation operation = ringway_timeout(UINT64_C(60000000000), check_answer, &answer);
+		struct ringway_operation operation = ringway_prep_timeout(UINT64_C(60000000000), check_answer, &answer);
 		int64_t id = ringway_push(queue, &operation);
 
 		SAME(ringway_reap(queue, 1, 0), 0);
@@ -269,10 +269,10 @@ static void unseen(unsigned backend)
 	int i;
 
 	close(check_file("unseen", 10, 0));
-	queue = check_queue(backend, ringway_options());
+	queue = check_queue(backend, check_default_options());
 	if (queue == NULL)
 		return;
-	operation = ringway_open(AT_FDCWD, "unseen", O_RDONLY, 0, NULL, NULL);
+	operation = ringway_prep_open(AT_FDCWD, "unseen", O_RDONLY, 0, NULL, NULL);
 	CHECK(ringway_push(queue, &operation) > 0);
 	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
 	first = check_descriptors();

@@ -90,6 +90,15 @@ static inline int check_wanted(unsigned backend)
 
 static const unsigned check_backends[] __attribute__((unused)) = {RINGWAY_BACKEND_URING, RINGWAY_BACKEND_KAIO, RINGWAY_BACKEND_THREADS};
 
+/* The default options, for use in an expression. */
+static inline struct ringway_options check_default_options(void)
+{
+	struct ringway_options options;
+
+	ringway_options_init(&options);
+	return options;
+}
+
 /* A queue on this backend; where the machine refuses it NULL, which has been told. */
 static inline struct ringway_queue *check_queue(unsigned backend, struct ringway_options options)
 {
@@ -124,7 +133,7 @@ static inline int check_books(const struct ringway_queue *queue, const char *fil
 	struct ringway_stats stats;
 
 	memset(&stats, 0xff, sizeof stats);
-	ringway_stats(queue, &stats, sizeof stats);
+	ringway_get_stats(queue, &stats, sizeof stats);
 	if (stats.pushed == stats.delivered + stats.orphaned + stats.in_flight &&
 	    stats.in_flight == ringway_in_flight(queue) && stats.orphaned == 0)
 		return 1;
@@ -279,7 +288,7 @@ struct answer {
 
 static inline void check_answer(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct answer *answer = (struct answer *)done->arg;
+	struct answer *answer = (struct answer *)done->user_data;
 
 	(void)queue;
 	answer->result = done->result;
@@ -293,7 +302,7 @@ static inline int64_t check_run(struct ringway_queue *queue, struct ringway_oper
 	int64_t id;
 
 	operation.callback = check_answer;
-	operation.arg = &answer;
+	operation.user_data = &answer;
 	id = ringway_push(queue, &operation);
 	if (id < 0)
 		return id;

@@ -452,13 +452,13 @@ static void take(struct operation *it, int64_t result)
 /* Whether a completion is this operation's. Of a chain only the first one's id is known. */
 static int is_its_own(const struct operation *it, const struct ringway_completion *done)
 {
-	return done->id > 0 && (it->id == 0 || done->id == it->id) && done->kind == it->made.kind &&
+	return done->id > 0 && (it->id == 0 || done->id == it->id) && done->opcode == it->made.opcode &&
 	       done->callback == on_completion && done->reserved == 0;
 }
 
 static void on_completion(struct ringway_queue *of, const struct ringway_completion *done)
 {
-	struct operation *it = done->arg;
+	struct operation *it = done->user_data;
 
 	/* Nothing may be jumped out of here: what is wrong shows in the result. */
 	if (of != queue || !is_its_own(it, done) || it->done)
@@ -476,32 +476,32 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 	uint64_t offset = 0;
 	const char *at = value_of(words, count, "offset", "0");
 
-	offset = strcmp(at, "cursor") == 0 ? RINGWAY_CURSOR : number(at);
+	offset = strcmp(at, "cursor") == 0 ? RINGWAY_CURRENT_POSITION : number(at);
 	if (strcmp(value_of(words, count, "fd", "?"), "?") != 0)
 		fd = descriptor(value_of(words, count, "fd", NULL));
 	dir = descriptor(value_of(words, count, "dir", "cwd"));
 #define LENGTH number(value_of(words, count, "len", NULL))
 #define FLAGS(key) flags(value_of(words, count, key, "0"))
 	if (strcmp(kind, "nop") == 0) {
-		it->made = ringway_nop(on_completion, it);
+		it->made = ringway_prep_nop(on_completion, it);
 	} else if (strcmp(kind, "read") == 0) {
 		give_memory(it, words, count, 0, 0);
-		it->made = ringway_read(fd, it->parts[0].iov_base, it->parts[0].iov_len, offset, on_completion, it);
+		it->made = ringway_prep_read(fd, it->parts[0].iov_base, it->parts[0].iov_len, offset, on_completion, it);
 	} else if (strcmp(kind, "write") == 0) {
 		give_memory(it, words, count, 0, 1);
-		it->made = ringway_write(fd, it->parts[0].iov_base, it->parts[0].iov_len, offset, on_completion, it);
+		it->made = ringway_prep_write(fd, it->parts[0].iov_base, it->parts[0].iov_len, offset, on_completion, it);
 	} else if (strcmp(kind, "readv") == 0) {
 		give_memory(it, words, count, 1, 0);
-		it->made = ringway_readv(fd, it->parts, it->count, offset, on_completion, it);
+		it->made = ringway_prep_readv(fd, it->parts, it->count, offset, on_completion, it);
 	} else if (strcmp(kind, "writev") == 0) {
 		give_memory(it, words, count, 1, 1);
-		it->made = ringway_writev(fd, it->parts, it->count, offset, on_completion, it);
+		it->made = ringway_prep_writev(fd, it->parts, it->count, offset, on_completion, it);
 	} else if (strcmp(kind, "fsync") == 0) {
-		it->made = ringway_fsync(fd, on_completion, it);
+		it->made = ringway_prep_fsync(fd, on_completion, it);
 	} else if (strcmp(kind, "fdatasync") == 0) {
-		it->made = ringway_fdatasync(fd, on_completion, it);
+		it->made = ringway_prep_fdatasync(fd, on_completion, it);
 	} else if (strcmp(kind, "sync_range") == 0) {
-		it->made = ringway_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"), on_completion, it);
+		it->made = ringway_prep_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"), on_completion, it);
 	} else if (strcmp(kind, "open") == 0) {
 		if (!check_openat2()) {
 			static int told;
@@ -510,46 +510,46 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 				check_skip("cases with open: openat2(2) is not known here", 1);
 			longjmp(over, SKIPPED);
 		}
-		it->made = ringway_open(dir, path_of(path), (int)FLAGS("flags"), (unsigned)FLAGS("mode"), on_completion, it);
+		it->made = ringway_prep_open(dir, path_of(path), (int)FLAGS("flags"), (unsigned)FLAGS("mode"), on_completion, it);
 		it->made.resolve = FLAGS("resolve");
 	} else if (strcmp(kind, "close") == 0) {
-		it->made = ringway_close(fd, on_completion, it);
+		it->made = ringway_prep_close(fd, on_completion, it);
 		if (fd >= 0 && fd != NONE)
 			forget(value_of(words, count, "fd", NULL));
 	} else if (strcmp(kind, "statx") == 0) {
 		unsigned mask = (unsigned)flags(value_of(words, count, "mask", "STATX_BASIC_STATS"));
 
-		it->made = ringway_statx(dir, path_of(path), (int)FLAGS("flags"), mask, &it->stat, on_completion, it);
+		it->made = ringway_prep_statx(dir, path_of(path), (int)FLAGS("flags"), mask, &it->stat, on_completion, it);
 	} else if (strcmp(kind, "fallocate") == 0) {
-		it->made = ringway_fallocate(fd, (int)FLAGS("mode"), offset, LENGTH, on_completion, it);
+		it->made = ringway_prep_fallocate(fd, (int)FLAGS("mode"), offset, LENGTH, on_completion, it);
 	} else if (strcmp(kind, "ftruncate") == 0) {
-		it->made = ringway_ftruncate(fd, LENGTH, on_completion, it);
+		it->made = ringway_prep_ftruncate(fd, LENGTH, on_completion, it);
 	} else if (strcmp(kind, "fadvise") == 0) {
-		it->made = ringway_fadvise(fd, offset, LENGTH, (int)FLAGS("advice"), on_completion, it);
+		it->made = ringway_prep_fadvise(fd, offset, LENGTH, (int)FLAGS("advice"), on_completion, it);
 	} else if (strcmp(kind, "rename") == 0 || strcmp(kind, "link") == 0) {
 		int dir2 = descriptor(value_of(words, count, "dir2", "cwd"));
 		const char *path2 = path_of(value_of(words, count, "path2", NULL));
 
 		if (*kind == 'r')
-			it->made = ringway_rename(dir, path_of(path), dir2, path2, (unsigned)FLAGS("flags"), on_completion, it);
+			it->made = ringway_prep_rename(dir, path_of(path), dir2, path2, (unsigned)FLAGS("flags"), on_completion, it);
 		else
-			it->made = ringway_link(dir, path_of(path), dir2, path2, (int)FLAGS("flags"), on_completion, it);
+			it->made = ringway_prep_link(dir, path_of(path), dir2, path2, (int)FLAGS("flags"), on_completion, it);
 	} else if (strcmp(kind, "unlink") == 0) {
-		it->made = ringway_unlink(dir, path_of(path), (int)FLAGS("flags"), on_completion, it);
+		it->made = ringway_prep_unlink(dir, path_of(path), (int)FLAGS("flags"), on_completion, it);
 	} else if (strcmp(kind, "mkdir") == 0) {
-		it->made = ringway_mkdir(dir, path_of(path), (unsigned)FLAGS("mode"), on_completion, it);
+		it->made = ringway_prep_mkdir(dir, path_of(path), (unsigned)FLAGS("mode"), on_completion, it);
 	} else if (strcmp(kind, "symlink") == 0) {
-		it->made = ringway_symlink(path_of(value_of(words, count, "target", NULL)), dir, path_of(path), on_completion, it);
+		it->made = ringway_prep_symlink(path_of(value_of(words, count, "target", NULL)), dir, path_of(path), on_completion, it);
 	} else if (strcmp(kind, "poll") == 0) {
-		it->made = ringway_poll(fd, (unsigned)FLAGS("events"), on_completion, it);
+		it->made = ringway_prep_poll(fd, (unsigned)FLAGS("events"), on_completion, it);
 	} else if (strcmp(kind, "timeout") == 0) {
-		it->made = ringway_timeout(number(value_of(words, count, "ns", NULL)), on_completion, it);
+		it->made = ringway_prep_timeout(number(value_of(words, count, "ns", NULL)), on_completion, it);
 	} else {
 		fail("no operation: %s", kind);
 	}
-	it->made.limit_ns = number(value_of(words, count, "limit", "0"));
+	it->made.timeout_ns = number(value_of(words, count, "limit", "0"));
 	it->made.flags = (uint16_t)((has(words, count, "exact") ? RINGWAY_EXACT : 0) | (has(words, count, "drain") ? RINGWAY_DRAIN : 0) |
-	                            (has(words, count, "always") ? RINGWAY_ALWAYS : 0));
+	                            (has(words, count, "always") ? RINGWAY_CONTINUE_ON_ERROR : 0));
 }
 
 /* The blocking system call of an operation, answered as the operation would be. */
@@ -557,84 +557,84 @@ static int64_t call(const struct ringway_operation *it)
 {
 	int64_t result = -1;
 	off_t offset = (off_t)it->offset;
-	int cursor = it->offset == RINGWAY_CURSOR;
-	const struct iovec *parts = it->address;
+	int cursor = it->offset == RINGWAY_CURRENT_POSITION;
+	const struct iovec *parts = it->buf;
 
 	errno = 0;
-	switch (it->kind) {
-	case RINGWAY_NOP:
+	switch (it->opcode) {
+	case RINGWAY_OP_NOP:
 		return 0;
-	case RINGWAY_READ:
+	case RINGWAY_OP_READ:
 		if (!cursor)
-			result = pread(it->fd, (void *)(uintptr_t)it->address, it->length, offset);
+			result = pread(it->fd, (void *)(uintptr_t)it->buf, it->length, offset);
 		if (cursor || (result < 0 && errno == ESPIPE)) /* a pipe has no offsets */
-			result = read(it->fd, (void *)(uintptr_t)it->address, it->length);
+			result = read(it->fd, (void *)(uintptr_t)it->buf, it->length);
 		break;
-	case RINGWAY_WRITE:
+	case RINGWAY_OP_WRITE:
 		if (!cursor)
-			result = pwrite(it->fd, it->address, it->length, offset);
+			result = pwrite(it->fd, it->buf, it->length, offset);
 		if (cursor || (result < 0 && errno == ESPIPE))
-			result = write(it->fd, it->address, it->length);
+			result = write(it->fd, it->buf, it->length);
 		break;
-	case RINGWAY_READV:
+	case RINGWAY_OP_READV:
 		if (!cursor)
 			result = preadv(it->fd, parts, (int)it->length, offset);
 		if (cursor || (result < 0 && errno == ESPIPE))
 			result = readv(it->fd, parts, (int)it->length);
 		break;
-	case RINGWAY_WRITEV:
+	case RINGWAY_OP_WRITEV:
 		if (!cursor)
 			result = pwritev(it->fd, parts, (int)it->length, offset);
 		if (cursor || (result < 0 && errno == ESPIPE))
 			result = writev(it->fd, parts, (int)it->length);
 		break;
-	case RINGWAY_FSYNC:
-		result = it->argument == 1 ? fdatasync(it->fd) : fsync(it->fd);
+	case RINGWAY_OP_FSYNC:
+		result = it->op_flags == 1 ? fdatasync(it->fd) : fsync(it->fd);
 		break;
-	case RINGWAY_SYNC_RANGE:
-		result = sync_file_range(it->fd, offset, (off_t)it->length, it->argument);
+	case RINGWAY_OP_SYNC_RANGE:
+		result = sync_file_range(it->fd, offset, (off_t)it->length, it->op_flags);
 		break;
-	case RINGWAY_OPEN: {
+	case RINGWAY_OP_OPEN: {
 		struct open_how how;
 
 		memset(&how, 0, sizeof how);
-		how.flags = it->argument | O_CLOEXEC;
+		how.flags = it->op_flags | O_CLOEXEC;
 		how.mode = it->mode;
 		how.resolve = it->resolve;
 		result = syscall(SYS_openat2, it->fd, it->path, &how, sizeof how);
 		break;
 	}
-	case RINGWAY_CLOSE:
+	case RINGWAY_OP_CLOSE:
 		result = close(it->fd);
 		break;
-	case RINGWAY_STATX:
-		result = statx(it->fd, it->path, (int)it->argument, it->mode, (struct statx *)(uintptr_t)it->address);
+	case RINGWAY_OP_STATX:
+		result = statx(it->fd, it->path, (int)it->op_flags, it->mode, (struct statx *)(uintptr_t)it->buf);
 		break;
-	case RINGWAY_FALLOCATE:
-		result = fallocate(it->fd, (int)it->argument, offset, (off_t)it->length);
+	case RINGWAY_OP_FALLOCATE:
+		result = fallocate(it->fd, (int)it->op_flags, offset, (off_t)it->length);
 		break;
-	case RINGWAY_FTRUNCATE:
+	case RINGWAY_OP_FTRUNCATE:
 		result = ftruncate(it->fd, (off_t)it->length);
 		break;
-	case RINGWAY_FADVISE:
-		return -posix_fadvise(it->fd, offset, (off_t)it->length, (int)it->argument);
-	case RINGWAY_RENAME:
-		result = renameat2(it->fd, it->path, it->fd2, it->path2, it->argument);
+	case RINGWAY_OP_FADVISE:
+		return -posix_fadvise(it->fd, offset, (off_t)it->length, (int)it->op_flags);
+	case RINGWAY_OP_RENAME:
+		result = renameat2(it->fd, it->path, it->fd2, it->path2, it->op_flags);
 		break;
-	case RINGWAY_UNLINK:
-		result = unlinkat(it->fd, it->path, (int)it->argument);
+	case RINGWAY_OP_UNLINK:
+		result = unlinkat(it->fd, it->path, (int)it->op_flags);
 		break;
-	case RINGWAY_MKDIR:
+	case RINGWAY_OP_MKDIR:
 		result = mkdirat(it->fd, it->path, it->mode);
 		break;
-	case RINGWAY_LINK:
-		result = linkat(it->fd, it->path, it->fd2, it->path2, (int)it->argument);
+	case RINGWAY_OP_LINK:
+		result = linkat(it->fd, it->path, it->fd2, it->path2, (int)it->op_flags);
 		break;
-	case RINGWAY_SYMLINK:
+	case RINGWAY_OP_SYMLINK:
 		result = symlinkat(it->path2, it->fd, it->path);
 		break;
-	case RINGWAY_POLL: {
-		struct pollfd one = {it->fd, (short)it->argument, 0};
+	case RINGWAY_OP_POLL: {
+		struct pollfd one = {it->fd, (short)it->op_flags, 0};
 
 		if (it->fd < 0) /* poll(2) passes it by */
 			return -EBADF;
@@ -643,7 +643,7 @@ static int64_t call(const struct ringway_operation *it)
 			return one.revents & POLLNVAL ? -EBADF : one.revents;
 		break;
 	}
-	case RINGWAY_TIMEOUT: {
+	case RINGWAY_OP_TIMEOUT: {
 		struct timespec time = {(time_t)(it->length / 1000000000), (long)(it->length % 1000000000)};
 
 		result = nanosleep(&time, NULL);
@@ -698,7 +698,7 @@ static void judge(struct operation *it)
 
 	line = it->line;
 	if (!expected(it))
-		fail("%s: %s is %" PRId64 " (%s), not %s", it->name, ringway_kind_name(it->made.kind), it->result,
+		fail("%s: %s is %" PRId64 " (%s), not %s", it->name, ringway_opcode_name(it->made.opcode), it->result,
 		     it->result < 0 ? errno_name(-it->result) : "-", it->expected);
 	if (it->gives[0] != '\0') {
 		size_t length;
@@ -722,7 +722,7 @@ static void look_at_books(void)
 	if (strange)
 		fail("a completion that is nobody's");
 	if (queue != NULL) {
-		ringway_stats(queue, &stats, sizeof stats);
+		ringway_get_stats(queue, &stats, sizeof stats);
 		if (stats.pushed != stats.delivered + stats.orphaned + stats.in_flight ||
 		    stats.in_flight != ringway_in_flight(queue) || stats.orphaned != 0)
 			fail("%" PRIu64 " pushed, %" PRIu64 " delivered, %" PRIu64 " orphaned, %" PRIu64 " in flight", stats.pushed,
@@ -748,7 +748,7 @@ static int reap(unsigned min)
 		memset(done, 0xff, sizeof done);
 		count = ringway_reap_into(queue, done, 3, min, RINGWAY_FOREVER);
 		for (i = 0; i < count; i++) {
-			struct operation *it = done[i].arg;
+			struct operation *it = done[i].user_data;
 
 			if (!is_its_own(it, &done[i]))
 				fail("a completion that is nobody's");
@@ -774,18 +774,18 @@ static int64_t push_all(struct operation **all, size_t count)
 			copies[i].path = strdup(copies[i].path);
 		if (copies[i].path2 != NULL)
 			copies[i].path2 = strdup(copies[i].path2);
-		if (copies[i].kind == RINGWAY_READV || copies[i].kind == RINGWAY_WRITEV) {
+		if (copies[i].opcode == RINGWAY_OP_READV || copies[i].opcode == RINGWAY_OP_WRITEV) {
 			struct iovec *parts = malloc(all[i]->count * sizeof *parts + 1);
 
 			memcpy(parts, all[i]->parts, all[i]->count * sizeof *parts);
-			copies[i].address = parts;
+			copies[i].buf = parts;
 		}
 	}
-	id = chaining ? ringway_push_chain(queue, copies, count) : ringway_push(queue, copies);
+	id = chaining ? ringway_push_chain(queue, copies, count, NULL) : ringway_push(queue, copies);
 	for (i = 0; i < count; i++) {
-		if (copies[i].kind == RINGWAY_READV || copies[i].kind == RINGWAY_WRITEV) {
-			memset((void *)(uintptr_t)copies[i].address, 0xa5, all[i]->count * sizeof(struct iovec));
-			free((void *)(uintptr_t)copies[i].address);
+		if (copies[i].opcode == RINGWAY_OP_READV || copies[i].opcode == RINGWAY_OP_WRITEV) {
+			memset((void *)(uintptr_t)copies[i].buf, 0xa5, all[i]->count * sizeof(struct iovec));
+			free((void *)(uintptr_t)copies[i].buf);
 		}
 		free((void *)(uintptr_t)copies[i].path);
 		free((void *)(uintptr_t)copies[i].path2);
@@ -828,7 +828,7 @@ static struct operation *new_operation(char (*words)[WORD], int count, const cha
 		it->made.path2 = strdup(it->made.path2);
 	if (strstr(it->expected, "plain") != NULL) {
 		it->plain = call(&it->made);
-		if (it->made.kind == RINGWAY_READ || it->made.kind == RINGWAY_READV)
+		if (it->made.opcode == RINGWAY_OP_READ || it->made.opcode == RINGWAY_OP_READV)
 			memset(it->memory, 0xee, it->size);
 	}
 	return it;
@@ -1106,7 +1106,7 @@ static void step(char (*words)[WORD], int count)
 	} else if (IS("do", 2)) {
 		it = new_operation(words + 1, count - 1, wanted);
 		if (plain) {
-			if (it->made.limit_ns != 0 || it->made.flags != 0)
+			if (it->made.timeout_ns != 0 || it->made.flags != 0)
 				longjmp(over, LEFT_OUT);
 			take(it, call(&it->made));
 		} else {
@@ -1161,13 +1161,13 @@ static void step(char (*words)[WORD], int count)
 		int64_t room;
 
 		open_queue();
-		room = (int64_t)ringway_room(queue);
+		room = (int64_t)ringway_free_slots(queue);
 		it = new_operation(words + 1, count - 1, wanted);
 		operation_count--;
 		it->result = push_all(&it, 1);
 		if (it->result > 0 || !expected(it))
 			fail("push gives %" PRId64 " (%s), not %s", it->result, errno_name(-it->result), wanted);
-		if ((int64_t)ringway_room(queue) != room)
+		if ((int64_t)ringway_free_slots(queue) != room)
 			fail("a push that is refused takes room");
 		discard(it);
 	} else if (IS("chain", 1)) {
@@ -1233,8 +1233,8 @@ static void step(char (*words)[WORD], int count)
 			fail("%zu are in flight", ringway_in_flight(queue));
 	} else if (IS("room", 2)) {
 		open_queue();
-		if (ringway_room(queue) != number(words[1]))
-			fail("there is room for %zu", ringway_room(queue));
+		if (ringway_free_slots(queue) != number(words[1]))
+			fail("there is room for %zu", ringway_free_slots(queue));
 	} else {
 		fail("no step: %s", what);
 	}
@@ -1330,7 +1330,7 @@ static enum outcome run(struct test *test, unsigned backend, int by_plain_calls,
 	         plain ? "" : array ? ", into an array" : ", callbacks");
 	way = described;
 	line = test->number;
-	options = ringway_options();
+	options = check_default_options();
 	options.backend = backend;
 	snprintf(directory, sizeof directory, "case-%d", turn++);
 	if (mkdir(directory, 0777) != 0 || chmod(directory, 0777) != 0 || chdir(directory) != 0) {
@@ -1462,7 +1462,7 @@ int main(int argc, char **argv)
 				outcomes[FAILED]++;
 		}
 	for (b = 0; b < 3; b++) {
-		struct ringway_queue *probe = check_queue(check_backends[b], ringway_options());
+		struct ringway_queue *probe = check_queue(check_backends[b], check_default_options());
 
 		if (probe == NULL)
 			continue;

@@ -8,16 +8,16 @@ static int pushes_refused;
 
 static void at_the_end(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct answer *answer = done->arg;
-	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	struct answer *answer = done->user_data;
+	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
 	uint8_t byte;
 	struct ringway_range range = {0, 0, 0, 1, NULL, 77};
 
-	range.buffer = &byte;
+	range.buf = &byte;
 	answer->count++;
 	answer->result = done->result;
 	pushes_refused += ringway_push(queue, &nop) == -ESHUTDOWN;
-	SAME(ringway_push_chain(queue, &nop, 1), -ESHUTDOWN);
+	SAME(ringway_push_chain(queue, &nop, 1, NULL), -ESHUTDOWN);
 	SAME(ringway_multi_read(queue, &range, 1), -ESHUTDOWN);
 	SAME(range.result, 77);
 	SAME(ringway_reap(queue, 0, 0), -EDEADLK);
@@ -29,7 +29,7 @@ static void at_the_end(struct ringway_queue *queue, const struct ringway_complet
 /* What can be cancelled is cancelled, and every callback is called once. */
 static void with_operations_in_flight(unsigned backend, int submit, uint32_t flags)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct answer answers[9];
 	struct ringway_operation operation;
@@ -50,19 +50,19 @@ static void with_operations_in_flight(unsigned backend, int submit, uint32_t fla
 	memset(answers, 0, sizeof answers);
 	pushes_refused = 0;
 	for (i = 0; i < 3; i++) {
-		operation = ringway_read(pipes[0], bytes[i], 16, RINGWAY_CURSOR, at_the_end, &answers[i]);
+		operation = ringway_prep_read(pipes[0], bytes[i], 16, RINGWAY_CURRENT_POSITION, at_the_end, &answers[i]);
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
-	operation = ringway_readv(pipes[0], &part, 1, RINGWAY_CURSOR, at_the_end, &answers[3]);
+	operation = ringway_prep_readv(pipes[0], &part, 1, RINGWAY_CURRENT_POSITION, at_the_end, &answers[3]);
 	CHECK(ringway_push(queue, &operation) > 0);
-	operation = ringway_poll(pipes[0], POLLIN, at_the_end, &answers[4]);
+	operation = ringway_prep_poll(pipes[0], POLLIN, at_the_end, &answers[4]);
 	CHECK(ringway_push(queue, &operation) > 0);
-	operation = ringway_timeout(UINT64_C(3600000000000), at_the_end, &answers[5]);
+	operation = ringway_prep_timeout(UINT64_C(3600000000000), at_the_end, &answers[5]);
 	CHECK(ringway_push(queue, &operation) > 0);
-	chain[0] = ringway_poll(pipes[0], POLLIN, at_the_end, &answers[6]);
-	chain[1] = ringway_nop(at_the_end, &answers[7]);
-	CHECK(ringway_push_chain(queue, chain, 2) > 0);
-	operation = ringway_nop(at_the_end, &answers[8]);
+	chain[0] = ringway_prep_poll(pipes[0], POLLIN, at_the_end, &answers[6]);
+	chain[1] = ringway_prep_nop(at_the_end, &answers[7]);
+	CHECK(ringway_push_chain(queue, chain, 2, NULL) > 0);
+	operation = ringway_prep_nop(at_the_end, &answers[8]);
 	operation.flags = RINGWAY_DRAIN;
 	CHECK(ringway_push(queue, &operation) > 0);
 	if (submit)
@@ -99,7 +99,7 @@ struct foreign {
 static void *worker(void *arg)
 {
 	struct foreign *foreign = arg;
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_operation operation;
 	int i;
 
@@ -108,19 +108,19 @@ static void *worker(void *arg)
 	if (foreign->queue == NULL)
 		return NULL;
 	/* Completed, some of them linked; and those that wait. */
-	operation = ringway_nop(check_answer, &foreign->answers[0]);
+	operation = ringway_prep_nop(check_answer, &foreign->answers[0]);
 	CHECK(ringway_push(foreign->queue, &operation) > 0);
-	operation = ringway_read(foreign->file, foreign->bytes[0], 16, 0, check_answer, &foreign->answers[1]);
+	operation = ringway_prep_read(foreign->file, foreign->bytes[0], 16, 0, check_answer, &foreign->answers[1]);
 	CHECK(ringway_push(foreign->queue, &operation) > 0);
-	operation = ringway_fdatasync(foreign->file, check_answer, &foreign->answers[2]);
+	operation = ringway_prep_fdatasync(foreign->file, check_answer, &foreign->answers[2]);
 	CHECK(ringway_push(foreign->queue, &operation) > 0);
 	for (i = 3; i < 5; i++) {
-		operation = ringway_read(foreign->pipes[0], foreign->bytes[i], 16, RINGWAY_CURSOR, check_answer, &foreign->answers[i]);
+		operation = ringway_prep_read(foreign->pipes[0], foreign->bytes[i], 16, RINGWAY_CURRENT_POSITION, check_answer, &foreign->answers[i]);
 		CHECK(ringway_push(foreign->queue, &operation) > 0);
 	}
-	operation = ringway_poll(foreign->pipes[0], POLLIN, check_answer, &foreign->answers[5]);
+	operation = ringway_prep_poll(foreign->pipes[0], POLLIN, check_answer, &foreign->answers[5]);
 	CHECK(ringway_push(foreign->queue, &operation) > 0);
-	operation = ringway_timeout(UINT64_C(3600000000000), check_answer, &foreign->answers[6]);
+	operation = ringway_prep_timeout(UINT64_C(3600000000000), check_answer, &foreign->answers[6]);
 	CHECK(ringway_push(foreign->queue, &operation) > 0);
 	if (foreign->submit) {
 		CHECK(ringway_submit(foreign->queue) >= 0);
@@ -130,7 +130,7 @@ static void *worker(void *arg)
 			usleep(1000);
 	}
 	/* Never submitted. */
-	operation = ringway_write(foreign->pipes[1], "never", 5, RINGWAY_CURSOR, check_answer, &foreign->answers[7]);
+	operation = ringway_prep_write(foreign->pipes[1], "never", 5, RINGWAY_CURRENT_POSITION, check_answer, &foreign->answers[7]);
 	CHECK(ringway_push(foreign->queue, &operation) > 0);
 	return NULL;
 }
@@ -139,7 +139,7 @@ static void *worker(void *arg)
 static void from_another_thread(unsigned backend, uint32_t flags, int submit)
 {
 	struct foreign foreign;
-	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
 	pthread_t thread;
 	uint8_t bytes[16];
 	int i;
@@ -184,7 +184,7 @@ static void from_another_thread(unsigned backend, uint32_t flags, int submit)
 /* Completions that are there and not handed out. */
 static void with_completions(unsigned backend)
 {
-	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
 	struct answer answers[5];
 	int i;
 
@@ -192,7 +192,7 @@ static void with_completions(unsigned backend)
 		return;
 	memset(answers, 0, sizeof answers);
 	for (i = 0; i < 5; i++) {
-		struct ringway_operation operation = ringway_nop(i == 3 ? NULL : check_answer, &answers[i]);
+		struct ringway_operation operation = ringway_prep_nop(i == 3 ? NULL : check_answer, &answers[i]);
 
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
@@ -206,7 +206,7 @@ static void with_completions(unsigned backend)
 /* A queue that is full of waits, and whose threads are few. */
 static void with_many_waits(unsigned backend)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct answer answer = {0, 0};
 	int pipes[2];
@@ -220,7 +220,7 @@ static void with_many_waits(unsigned backend)
 		return;
 	NEED(pipe2(pipes, O_CLOEXEC) == 0);
 	for (i = 0; i < 200; i++) {
-		struct ringway_operation operation = ringway_read(pipes[0], &bytes[i], 1, RINGWAY_CURSOR, check_answer, &answer);
+		struct ringway_operation operation = ringway_prep_read(pipes[0], &bytes[i], 1, RINGWAY_CURRENT_POSITION, check_answer, &answer);
 
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
@@ -240,12 +240,12 @@ static void with_opens(unsigned backend)
 	int i;
 
 	close(check_file("opened", 10, 0));
-	queue = check_queue(backend, ringway_options());
+	queue = check_queue(backend, check_default_options());
 	if (queue == NULL)
 		return;
 	memset(answers, 0, sizeof answers);
 	for (i = 0; i < 50; i++) {
-		struct ringway_operation operation = ringway_open(AT_FDCWD, "opened", O_RDONLY, 0, check_answer, &answers[i]);
+		struct ringway_operation operation = ringway_prep_open(AT_FDCWD, "opened", O_RDONLY, 0, check_answer, &answers[i]);
 
 		CHECK(ringway_push(queue, &operation) > 0);
 		if (i == 25)
@@ -264,7 +264,7 @@ static void with_opens(unsigned backend)
 /* What cannot be cancelled is not waited for without a bound: here an open that waits for the other end of a FIFO. */
 static void bounded(void *arg)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct answer answers[2] = {{0, 0}, {0, 0}};
 	struct ringway_operation operation;
@@ -278,9 +278,9 @@ static void bounded(void *arg)
 		return;
 	unlink("fifo");
 	NEED(mkfifo("fifo", 0600) == 0);
-	operation = ringway_open(AT_FDCWD, "fifo", O_WRONLY, 0, check_answer, &answers[0]);
+	operation = ringway_prep_open(AT_FDCWD, "fifo", O_WRONLY, 0, check_answer, &answers[0]);
 	CHECK(ringway_push(queue, &operation) > 0);
-	operation = ringway_timeout(UINT64_C(3600000000000), check_answer, &answers[1]);
+	operation = ringway_prep_timeout(UINT64_C(3600000000000), check_answer, &answers[1]);
 	CHECK(ringway_push(queue, &operation) > 0);
 	/* Until the open stands where it waits. */
 	SAME(ringway_reap_into(queue, &none, 1, 1, 20000000), 0);

@@ -22,14 +22,14 @@ struct guard {
 static void in_the_child(void *arg)
 {
 	unsigned backend = *static_cast<unsigned *>(arg);
-	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
 	guard here;
 
 	/* The message of the abort is expected, and of no interest. */
 	close(2);
 	if (queue == nullptr)
 		abort();
-	struct ringway_operation nop = ringway_nop(throws, nullptr);
+	struct ringway_operation nop = ringway_prep_nop(throws, nullptr);
 	ringway_push(queue, &nop);
 	try {
 		ringway_reap(queue, 1, RINGWAY_FOREVER);
@@ -42,7 +42,7 @@ int main()
 {
 	check_watch("exception", 60);
 	for (unsigned backend : check_backends) {
-		struct ringway_queue *queue = check_queue(backend, ringway_options());
+		struct ringway_queue *queue = check_queue(backend, check_default_options());
 		if (queue == nullptr)
 			continue;
 		int fd = check_file("cplusplus", 10000, 0);
@@ -55,9 +55,9 @@ int main()
 		int64_t result = -1;
 		/* A lambda without a capture is a callback. */
 		struct ringway_operation read_it =
-			ringway_read(fd, bytes.data(), 100, 500,
+			ringway_prep_read(fd, bytes.data(), 100, 500,
 		                     [](struct ringway_queue *, const struct ringway_completion *done) {
-					     *static_cast<int64_t *>(done->arg) = done->result;
+					     *static_cast<int64_t *>(done->user_data) = done->result;
 				     },
 		                     &result);
 		read_it.flags = RINGWAY_EXACT;

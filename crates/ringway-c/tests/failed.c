@@ -29,7 +29,7 @@ static struct ringway_range range(int fd, uint64_t offset, void *buffer)
 {
 	struct ringway_range one = {fd, 0, offset, BLOCK, NULL, INT64_MIN};
 
-	one.buffer = buffer;
+	one.buf = buffer;
 	return one;
 }
 
@@ -39,7 +39,7 @@ static const char *const failures[] = {"enters=0", "enters=1", NULL, "enters=2"}
 /* The ranges of a file, of which some are in flight, with a pipe that is never written to among them. */
 static void multi_read(unsigned backend, const char *faults, uint32_t flags, int with_pipe)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_operation operation;
 	struct ringway_range ranges[RANGES];
@@ -62,9 +62,9 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 	queue = check_queue(backend, options);
 	if (queue == NULL)
 		goto end;
-	operation = ringway_read(pipes[0], byte, 16, RINGWAY_CURSOR, check_answer, &answers[0]);
+	operation = ringway_prep_read(pipes[0], byte, 16, RINGWAY_CURRENT_POSITION, check_answer, &answers[0]);
 	CHECK(ringway_push(queue, &operation) > 0);
-	operation = ringway_timeout(UINT64_C(3600000000000), check_answer, &answers[1]);
+	operation = ringway_prep_timeout(UINT64_C(3600000000000), check_answer, &answers[1]);
 	CHECK(ringway_push(queue, &operation) > 0);
 	if (faults == NULL) {
 		CHECK(ringway_submit(queue) >= 0);
@@ -79,7 +79,7 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 	for (i = 0; i < RANGES; i++) {
 		pending += ranges[i].result == -EINPROGRESS;
 		CHECK(ranges[i].result == -ECANCELED || ranges[i].result == -EINPROGRESS ||
-		      (ranges[i].result == BLOCK && check_filled(ranges[i].buffer, ranges[i].offset, BLOCK)));
+		      (ranges[i].result == BLOCK && check_filled(ranges[i].buf, ranges[i].offset, BLOCK)));
 	}
 	SAME(pending, 0);
 	/* The buffers are the caller's again. */
@@ -93,7 +93,7 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 	SAME(read(pipes[0], byte, 16), 4);
 	/* What is left of the queue. */
 	SAME(ringway_push(queue, &operation), -ESHUTDOWN);
-	SAME(ringway_push_chain(queue, &operation, 1), -ESHUTDOWN);
+	SAME(ringway_push_chain(queue, &operation, 1, NULL), -ESHUTDOWN);
 	SAME(ringway_multi_read(queue, ranges, 2), -ESHUTDOWN);
 	CHECK(ringway_submit(queue) >= 0);
 	SAME(ringway_reap(queue, 2, RINGWAY_FOREVER), 2);
@@ -115,7 +115,7 @@ end:
 /* A wait that fails loses nothing, and the end of the queue tells everyone. */
 static void destroy(unsigned backend, const char *faults, uint32_t flags)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct answer answers[6];
 	struct ringway_operation operation;
@@ -133,19 +133,19 @@ static void destroy(unsigned backend, const char *faults, uint32_t flags)
 	NEED(pipe2(pipes, O_CLOEXEC | O_NONBLOCK) == 0);
 	memset(answers, 0, sizeof answers);
 	for (i = 0; i < 3; i++) {
-		operation = ringway_read(pipes[0], bytes[i], 16, RINGWAY_CURSOR, check_answer, &answers[i]);
+		operation = ringway_prep_read(pipes[0], bytes[i], 16, RINGWAY_CURRENT_POSITION, check_answer, &answers[i]);
 		CHECK(ringway_push(queue, &operation) > 0);
 		if (i == 0)
 			(void)ringway_submit(queue);
 	}
-	chain[0] = ringway_poll(pipes[0], POLLIN, check_answer, &answers[3]);
-	chain[1] = ringway_nop(check_answer, &answers[4]);
-	CHECK(ringway_push_chain(queue, chain, 2) > 0);
+	chain[0] = ringway_prep_poll(pipes[0], POLLIN, check_answer, &answers[3]);
+	chain[1] = ringway_prep_nop(check_answer, &answers[4]);
+	CHECK(ringway_push_chain(queue, chain, 2, NULL) > 0);
 	(void)ringway_submit(queue);
 	broken = faults != NULL || break_rings() > 0;
 	for (i = 0; i < 4; i++)
 		(void)ringway_submit(queue);
-	operation = ringway_nop(check_answer, &answers[5]);
+	operation = ringway_prep_nop(check_answer, &answers[5]);
 	operation.flags = RINGWAY_DRAIN;
 	CHECK(ringway_push(queue, &operation) > 0);
 	if (broken) {

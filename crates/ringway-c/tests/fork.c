@@ -16,23 +16,23 @@ static void in_the_child(void *arg)
 	struct shared *shared = arg;
 	struct ringway_queue *queue = shared->queue;
 	struct ringway_queue *own;
-	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
 	struct ringway_completion done;
 	struct ringway_stats stats;
 	uint8_t byte[16];
 	struct iovec memory = {byte, sizeof byte};
 	struct ringway_range range = {0, 0, 0, 16, NULL, 77};
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	char text[100];
 
-	range.buffer = byte;
+	range.buf = byte;
 	range.fd = shared->fd;
 	options.attach = queue;
 	SAME(ringway_create(&options, &own), -ECHILD);
 	CHECK(own == NULL);
 	SAME(ringway_push(queue, &nop), -ECHILD);
 	CHECK(strstr(ringway_last_error(), "parent") != NULL);
-	SAME(ringway_push_chain(queue, &nop, 1), -ECHILD);
+	SAME(ringway_push_chain(queue, &nop, 1, NULL), -ECHILD);
 	SAME(ringway_submit(queue), -ECHILD);
 	SAME(ringway_reap(queue, 0, 0), -ECHILD);
 	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), -ECHILD);
@@ -46,21 +46,21 @@ static void in_the_child(void *arg)
 	SAME(ringway_register_file(queue, shared->fd), -ECHILD);
 	SAME(ringway_unregister_file(queue, shared->fd), -ECHILD);
 	/* What only looks may do so. */
-	ringway_stats(queue, &stats, sizeof stats);
+	ringway_get_stats(queue, &stats, sizeof stats);
 	CHECK(ringway_explain(queue, text, sizeof text) > 0);
-	SAME(ringway_backend(queue), shared->backend);
+	SAME(ringway_get_backend(queue), shared->backend);
 	/* A queue of the child's own works, before and after it forgets the parent's. */
-	own = check_queue(shared->backend, ringway_options());
+	own = check_queue(shared->backend, check_default_options());
 	if (own != NULL) {
-		SAME(check_run(own, ringway_nop(NULL, NULL)), 0);
-		SAME(check_run(own, ringway_read(shared->fd, byte, 16, 32, NULL, NULL)), 16);
+		SAME(check_run(own, ringway_prep_nop(NULL, NULL)), 0);
+		SAME(check_run(own, ringway_prep_read(shared->fd, byte, 16, 32, NULL, NULL)), 16);
 		CHECK(check_filled(byte, 32, 16));
 	}
 	SAME(ringway_destroy(&queue), 0);
 	CHECK(queue == NULL);
 	SAME(ringway_destroy(&queue), 0);
 	if (own != NULL)
-		SAME(check_run(own, ringway_read(shared->fd, byte, 16, 48, NULL, NULL)), 16);
+		SAME(check_run(own, ringway_prep_read(shared->fd, byte, 16, 48, NULL, NULL)), 16);
 	SAME(ringway_destroy(&own), 0);
 }
 
@@ -72,7 +72,7 @@ static void leaves(void *arg)
 static void run(unsigned backend, uint32_t flags)
 {
 	struct shared shared = {NULL, 0, 0, -1};
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct answer answers[20];
 	struct ringway_operation operation;
 	uint8_t *bytes[20];
@@ -92,14 +92,14 @@ static void run(unsigned backend, uint32_t flags)
 		CHECK(ringway_fd(shared.queue) >= 0);
 	for (round = 0; round < 5; round++) {
 		memset(answers, 0, sizeof answers);
-		operation = ringway_read(pipes[0], &byte, 1, RINGWAY_CURSOR, check_answer, &answers[0]);
+		operation = ringway_prep_read(pipes[0], &byte, 1, RINGWAY_CURRENT_POSITION, check_answer, &answers[0]);
 		shared.waiting = ringway_push(shared.queue, &operation);
 		CHECK(shared.waiting > 0);
-		operation = ringway_poll(pipes[0], POLLIN, check_answer, &answers[1]);
+		operation = ringway_prep_poll(pipes[0], POLLIN, check_answer, &answers[1]);
 		CHECK(ringway_push(shared.queue, &operation) > 0);
 		for (i = 2; i < 20; i++) {
 			bytes[i] = malloc(5000);
-			operation = ringway_read(shared.fd, bytes[i], 5000, (uint64_t)i * 5000, check_answer, &answers[i]);
+			operation = ringway_prep_read(shared.fd, bytes[i], 5000, (uint64_t)i * 5000, check_answer, &answers[i]);
 			CHECK(ringway_push(shared.queue, &operation) > 0);
 			if (i == 10)
 				CHECK(ringway_submit(shared.queue) >= 0);

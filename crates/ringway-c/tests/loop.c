@@ -17,7 +17,7 @@ struct round {
 
 static void count(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct round *round = done->arg;
+	struct round *round = done->user_data;
 
 	(void)queue;
 	round->seen++;
@@ -38,30 +38,30 @@ static struct ringway_operation mixture(unsigned number, struct files *files, st
 
 	switch (number % 12) {
 	case 0:
-		return ringway_fadvise(files->buffered, 0, UINT64_C(1) << 33, POSIX_FADV_NORMAL, count, round);
+		return ringway_prep_fadvise(files->buffered, 0, UINT64_C(1) << 33, POSIX_FADV_NORMAL, count, round);
 	case 1:
-		return ringway_sync_range(files->buffered, 0, UINT64_C(1) << 33, 0, count, round);
+		return ringway_prep_sync_range(files->buffered, 0, UINT64_C(1) << 33, 0, count, round);
 	case 2:
-		return ringway_fdatasync(files->buffered, count, round);
+		return ringway_prep_fdatasync(files->buffered, count, round);
 	case 3:
-		return ringway_timeout(1000000, count, round);
+		return ringway_prep_timeout(1000000, count, round);
 	case 4:
-		return ringway_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, &files->stat, count, round);
+		return ringway_prep_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, &files->stat, count, round);
 	case 5:
-		return ringway_poll(files->ready, POLLIN, count, round);
+		return ringway_prep_poll(files->ready, POLLIN, count, round);
 	case 6:
-		return ringway_nop(count, round);
+		return ringway_prep_nop(count, round);
 	case 7:
-		operation = ringway_timeout(100000, count, round);
-		operation.limit_ns = UINT64_C(60000000000);
+		operation = ringway_prep_timeout(100000, count, round);
+		operation.timeout_ns = UINT64_C(60000000000);
 		return operation;
 	case 8:
 	case 9:
 		if (files->direct >= 0)
-			return ringway_read(files->direct, files->bytes, 4096, 4096, count, round);
+			return ringway_prep_read(files->direct, files->bytes, 4096, 4096, count, round);
 		/* fall through */
 	default:
-		return ringway_read(files->buffered, files->bytes, 4096, 4096, count, round);
+		return ringway_prep_read(files->buffered, files->bytes, 4096, 4096, count, round);
 	}
 }
 
@@ -82,7 +82,7 @@ static int wait_for(int fd, int epoll)
 
 static void rounds(unsigned backend, uint32_t flags, int use_epoll, unsigned edge, unsigned many)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct files files;
 	struct round round = {0, 0};
@@ -159,7 +159,7 @@ struct request {
 
 static void answered(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct request *request = done->arg;
+	struct request *request = done->user_data;
 
 	(void)queue;
 	SAME(done->result, 64);
@@ -186,7 +186,7 @@ static void ask(void *arg)
 
 static void server(unsigned backend)
 {
-	struct ringway_queue *queue = check_queue(backend, ringway_options());
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
 	int sockets[2];
 	int pipes[2];
 	int client[2];
@@ -220,7 +220,7 @@ static void server(unsigned backend)
 	}
 	close(sockets[1]);
 	close(pipes[1]);
-	queue = check_queue(backend, ringway_options());
+	queue = check_queue(backend, check_default_options());
 	NEED(queue != NULL);
 	while (!closed || open > 0) {
 		struct pollfd all[3] = {{sockets[0], POLLIN, 0}, {pipes[0], POLLIN, 0}, {0, POLLIN, 0}};
@@ -249,7 +249,7 @@ static void server(unsigned backend)
 			request->socket = sockets[0];
 			request->open = &open;
 			open++;
-			read_it = ringway_read(file, request->bytes, 64, (uint64_t)request->block * 64, answered, request);
+			read_it = ringway_prep_read(file, request->bytes, 64, (uint64_t)request->block * 64, answered, request);
 			read_it.flags = RINGWAY_EXACT;
 			CHECK(ringway_push(queue, &read_it) > 0);
 		}
@@ -270,7 +270,7 @@ static void server(unsigned backend)
 /* Readable for what is left, whenever the descriptor was asked for; and not for ever for nothing. */
 static void what_is_left(unsigned backend, uint32_t flags)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_completion done[2];
 	struct round round = {0, 0};
@@ -283,7 +283,7 @@ static void what_is_left(unsigned backend, uint32_t flags)
 	if (queue == NULL)
 		return;
 	for (i = 0; i < 5; i++) {
-		struct ringway_operation nop = ringway_nop(count, &round);
+		struct ringway_operation nop = ringway_prep_nop(count, &round);
 
 		CHECK(ringway_push(queue, &nop) > 0);
 	}

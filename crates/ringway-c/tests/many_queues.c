@@ -44,7 +44,7 @@ static void one_after_the_other(void *arg)
 	}
 	before = check_descriptors();
 	for (i = 0; i < work->rounds; i++) {
-		struct ringway_options options = ringway_options();
+		struct ringway_options options = check_default_options();
 		struct ringway_queue *queue;
 
 		options.flags = i % 3 == 0 ? RINGWAY_EVENTFD : i % 3 == 1 ? RINGWAY_SINGLE_ISSUER : 0;
@@ -54,13 +54,13 @@ static void one_after_the_other(void *arg)
 			break;
 		if (i % 5 == 0)
 			CHECK(ringway_fd(queue) >= 0);
-		SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+		SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
 		if (i % 4 == 0) {
-			SAME(check_run(queue, ringway_read(fd, bytes, 4096, 0, NULL, NULL)), 4096);
-			SAME(check_run(queue, ringway_statx(AT_FDCWD, "many", 0, STATX_SIZE, bytes, NULL, NULL)), 0);
+			SAME(check_run(queue, ringway_prep_read(fd, bytes, 4096, 0, NULL, NULL)), 4096);
+			SAME(check_run(queue, ringway_prep_statx(AT_FDCWD, "many", 0, STATX_SIZE, bytes, NULL, NULL)), 0);
 		}
 		if (i % 4 == 1 && direct >= 0)
-			SAME(check_run(queue, ringway_read(direct, bytes, 4096, 0, NULL, NULL)), 4096);
+			SAME(check_run(queue, ringway_prep_read(direct, bytes, 4096, 0, NULL, NULL)), 4096);
 		SAME(ringway_destroy(&queue), 0);
 	}
 	CHECK(check_no_more_descriptors(before));
@@ -76,7 +76,7 @@ static void one_after_the_other(void *arg)
 static void at_once(unsigned backend, int count)
 {
 	struct ringway_queue *queues[40];
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	int before = check_descriptors();
 	int i;
 
@@ -84,11 +84,11 @@ static void at_once(unsigned backend, int count)
 	for (i = 0; i < count; i++) {
 		queues[i] = check_queue(backend, options);
 		if (queues[i] != NULL)
-			SAME(check_run(queues[i], ringway_nop(NULL, NULL)), 0);
+			SAME(check_run(queues[i], ringway_prep_nop(NULL, NULL)), 0);
 	}
 	for (i = 0; i < count; i++) {
 		if (queues[i] != NULL)
-			SAME(check_run(queues[i], ringway_timeout(1, NULL, NULL)), 0);
+			SAME(check_run(queues[i], ringway_prep_timeout(1, NULL, NULL)), 0);
 		SAME(ringway_destroy(&queues[i]), 0);
 	}
 	CHECK(check_no_more_descriptors(before));
@@ -101,7 +101,7 @@ static void in_vain(void)
 	int i;
 
 	for (i = 0; i < 200; i++) {
-		struct ringway_options options = ringway_options();
+		struct ringway_options options = check_default_options();
 		struct ringway_queue *queue;
 
 		options.backend = RINGWAY_BACKEND_THREADS;

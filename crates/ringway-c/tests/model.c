@@ -55,7 +55,7 @@ static void done_with(struct task *task)
 
 static void came(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct task *task = done->arg;
+	struct task *task = done->user_data;
 	int i;
 
 	(void)queue;
@@ -119,24 +119,24 @@ static int make(struct task *task, int fd, struct ringway_operation *operation)
 		if (task->kind % 2 == 1 && model[task->first + i] != maybe[task->first + i])
 			memset(task->bytes + i * BLOCK, model[task->first + i], BLOCK);
 	if (task->kind < 2) {
-		*operation = task->kind == 0 ? ringway_read(fd, task->bytes, (size_t)task->count * BLOCK, offset, came, task)
-		                             : ringway_write(fd, task->bytes, (size_t)task->count * BLOCK, offset, came, task);
+		*operation = task->kind == 0 ? ringway_prep_read(fd, task->bytes, (size_t)task->count * BLOCK, offset, came, task)
+		                             : ringway_prep_write(fd, task->bytes, (size_t)task->count * BLOCK, offset, came, task);
 	} else {
-		*operation = task->kind == 2 ? ringway_readv(fd, task->parts, (size_t)task->count, offset, came, task)
-		                             : ringway_writev(fd, task->parts, (size_t)task->count, offset, came, task);
+		*operation = task->kind == 2 ? ringway_prep_readv(fd, task->parts, (size_t)task->count, offset, came, task)
+		                             : ringway_prep_writev(fd, task->parts, (size_t)task->count, offset, came, task);
 	}
 	operation->flags = RINGWAY_EXACT;
 	if (below(20) == 0)
 		operation->flags |= RINGWAY_DRAIN;
 	task->limited = below(10) == 0;
 	if (task->limited)
-		operation->limit_ns = 1 + below(2000000);
+		operation->timeout_ns = 1 + below(2000000);
 	return 1;
 }
 
 static void run(unsigned backend, int fd, const char *faults, unsigned rounds)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_operation operation;
 	struct ringway_stats stats;
@@ -200,7 +200,7 @@ static void run(unsigned backend, int fd, const char *faults, unsigned rounds)
 	check_drain(queue);
 	for (i = 0; i < TASKS; i++)
 		CHECK(!tasks[i].busy);
-	ringway_stats(queue, &stats, sizeof stats);
+	ringway_get_stats(queue, &stats, sizeof stats);
 	SAME(ringway_destroy(&queue), 0);
 	/* What the file holds is what the model says, read by plain calls. */
 	for (i = 0; i < BLOCKS; i++) {

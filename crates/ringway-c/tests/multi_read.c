@@ -18,7 +18,7 @@ static struct ringway_range range(int fd, uint64_t offset, uint64_t length, void
 	one.fd = fd;
 	one.offset = offset;
 	one.length = length;
-	one.buffer = buffer;
+	one.buf = buffer;
 	one.result = INT64_MIN;
 	return one;
 }
@@ -37,7 +37,7 @@ static void check_ranges(const struct ringway_range *ranges, size_t count, int f
 			continue;
 		}
 		SAME(ranges[i].result, left < (int64_t)ranges[i].length ? left : (int64_t)ranges[i].length);
-		CHECK(check_filled(ranges[i].buffer, ranges[i].offset, (size_t)ranges[i].result));
+		CHECK(check_filled(ranges[i].buf, ranges[i].offset, (size_t)ranges[i].result));
 	}
 	SAME(bad, failed);
 	SAME(returned, failed);
@@ -76,7 +76,7 @@ static void shapes(struct ringway_queue *queue, const struct files *files)
 		ranges[3] = range(fds[f], 0, 0, bytes + 6 * BLOCK);
 		ranges[4] = range(fds[f], 0, SIZE, bytes + 8 * BLOCK);
 		check_ranges(ranges, 5, 0, ringway_multi_read(queue, ranges, 5));
-		ranges[3].buffer = NULL;
+		ranges[3].buf = NULL;
 		SAME(ringway_multi_read(queue, ranges + 3, 1), 0);
 		SAME(ranges[3].result, 0);
 		/* Overlapping ones. */
@@ -121,7 +121,7 @@ static void refused(struct ringway_queue *queue, const struct files *files)
 			SAME(ranges[i].result, INT64_MIN);           \
 		BOOKS(queue);                                        \
 	} while (0)
-	REFUSE(ranges[1].buffer = NULL);
+	REFUSE(ranges[1].buf = NULL);
 	REFUSE(ranges[2].length = (uint64_t)INT64_MAX + 1);
 	REFUSE(ranges[0].flags = 1u << 30);
 	SAME(ringway_multi_read(queue, NULL, 3), -EINVAL);
@@ -137,7 +137,7 @@ static void refused(struct ringway_queue *queue, const struct files *files)
 /* Completions of other operations stay for the next reap, in whichever state they are. */
 static void beside_others(unsigned backend, const struct files *files)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct answer answers[30];
 	struct ringway_operation operation;
@@ -155,11 +155,11 @@ static void beside_others(unsigned backend, const struct files *files)
 	memset(answers, 0, sizeof answers);
 	for (i = 0; i < 30; i++) {
 		if (i < 10)
-			operation = ringway_read(files->pipes[0], &byte[i], 1, RINGWAY_CURSOR, check_answer, &answers[i]);
+			operation = ringway_prep_read(files->pipes[0], &byte[i], 1, RINGWAY_CURRENT_POSITION, check_answer, &answers[i]);
 		else if (i < 20)
-			operation = ringway_nop(check_answer, &answers[i]);
+			operation = ringway_prep_nop(check_answer, &answers[i]);
 		else
-			operation = ringway_fdatasync(files->buffered, check_answer, &answers[i]);
+			operation = ringway_prep_fdatasync(files->buffered, check_answer, &answers[i]);
 		CHECK(ringway_push(queue, &operation) > 0);
 		if (i == 15)
 			CHECK(ringway_submit(queue) >= 0);
@@ -174,7 +174,7 @@ static void beside_others(unsigned backend, const struct files *files)
 	for (i = 0; i < 30; i++)
 		SAME(answers[i].count, 0);
 	/* No room for any. */
-	operation = ringway_poll(files->pipes[0], POLLIN, check_answer, &answers[0]);
+	operation = ringway_prep_poll(files->pipes[0], POLLIN, check_answer, &answers[0]);
 	CHECK(ringway_push(queue, &operation) > 0);
 	CHECK(ringway_push(queue, &operation) > 0);
 	ranges[0].fd = files->direct >= 0 ? files->direct : files->buffered;
@@ -194,7 +194,7 @@ static void beside_others(unsigned backend, const struct files *files)
 
 static void under_faults(unsigned backend, const struct files *files, const char *faults, int errors)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct ringway_range ranges[BLOCKS];
 	uint8_t *bytes = check_aligned(2 * SIZE);
@@ -224,7 +224,7 @@ static void under_faults(unsigned backend, const struct files *files, const char
 		BOOKS(queue);
 		SAME(ringway_in_flight(queue), 0);
 	}
-	ringway_stats(queue, &stats, sizeof stats);
+	ringway_get_stats(queue, &stats, sizeof stats);
 	/* What goes to threads beside the backend is no part of it. */
 	CHECK(files->direct < 0 || stats.continued > 0 || stats.retries > 0 || errors);
 	SAME(ringway_destroy(&queue), 0);
@@ -241,7 +241,7 @@ int main(void)
 	files.direct = check_file("ranges-direct", SIZE, O_DIRECT);
 	NEED(pipe2(files.pipes, O_CLOEXEC) == 0);
 	for (b = 0; b < 3; b++) {
-		struct ringway_options options = ringway_options();
+		struct ringway_options options = check_default_options();
 		struct ringway_queue *queue;
 		uint32_t most;
 

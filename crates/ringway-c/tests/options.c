@@ -36,14 +36,14 @@ static void sizes_of_options(void)
 
 	/* This is the first version, so that less is a mistake. */
 	for (i = 0; i < sizeof options; i++) {
-		options = ringway_options();
+		options = check_default_options();
 		options.backend = RINGWAY_BACKEND_THREADS;
 		options.size = (uint32_t)i;
 		refused(&options, -EINVAL, "ringway_options");
 	}
 	/* As from a program built against a later header. */
 	memset(&larger, 0, sizeof larger);
-	larger.options = ringway_options();
+	larger.options = check_default_options();
 	larger.options.backend = RINGWAY_BACKEND_THREADS;
 	larger.options.size = (uint32_t)sizeof larger;
 	SAME(create(&larger.options, &queue), 0);
@@ -64,15 +64,15 @@ static void sizes_of_operations(struct ringway_queue *queue)
 	struct ringway_operation operation;
 
 	memset(&larger, 0, sizeof larger);
-	larger.operation = ringway_nop(NULL, NULL);
+	larger.operation = ringway_prep_nop(NULL, NULL);
 	larger.operation.size = (uint32_t)sizeof larger;
 	CHECK(ringway_push(queue, &larger.operation) > 0);
 	check_drain(queue);
 	larger.later[5] = 1;
 	SAME(ringway_push(queue, &larger.operation), -E2BIG);
 	CHECK(*ringway_last_error() != '\0');
-	SAME(ringway_push_chain(queue, &larger.operation, 1), -E2BIG);
-	operation = ringway_nop(NULL, NULL);
+	SAME(ringway_push_chain(queue, &larger.operation, 1, NULL), -E2BIG);
+	operation = ringway_prep_nop(NULL, NULL);
 	operation.size = 0;
 	SAME(ringway_push(queue, &operation), -EINVAL);
 	SAME(ringway_in_flight(queue), 0);
@@ -109,7 +109,7 @@ static int polling_cpus(void)
 static void zeroed_options(void)
 {
 	struct ringway_options options;
-	struct ringway_options made = ringway_options();
+	struct ringway_options made = check_default_options();
 	struct ringway_queue *queue;
 	cpu_set_t all;
 
@@ -117,8 +117,8 @@ static void zeroed_options(void)
 	options.size = sizeof options;
 	SAME(memcmp(&options, &made, sizeof options), 0);
 	SAME(create(&options, &queue), 0);
-	CHECK(ringway_room(queue) == 1024);
-	SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+	CHECK(ringway_free_slots(queue) == 1024);
+	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
 	SAME(ringway_destroy(&queue), 0);
 	if (!check_wanted(RINGWAY_BACKEND_URING))
 		return;
@@ -140,46 +140,50 @@ static void zeroed_options(void)
 
 static void invalid_options(void)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 
 	options.entries = 32769;
 	refused(&options, -EINVAL, "entries");
-	options = ringway_options();
+	options = check_default_options();
 	options.in_flight = 1 << 24;
 	refused(&options, -EINVAL, "in_flight");
-	options = ringway_options();
+	options = check_default_options();
 	options.flags = 1u << 31;
 	refused(&options, -EINVAL, "");
-	options = ringway_options();
+	options = check_default_options();
 	options.backend = 77;
 	refused(&options, -EINVAL, "");
-	options = ringway_options();
+	options = check_default_options();
 	options.faults = "sort=5";
 	refused(&options, -EINVAL, "sort");
-	options = ringway_options();
+	options = check_default_options();
 	options.flags = RINGWAY_IOPOLL;
 	refused(&options, -EINVAL, "iopoll_fd");
 	options.iopoll_fd = -1;
 	refused(&options, -EINVAL, "iopoll_fd");
-	options = ringway_options();
+	options = check_default_options();
+	options.flags = RINGWAY_NO_CLOSE_WAIT;
+	options.close_wait_ms = 1;
+	refused(&options, -EINVAL, "close_wait_ms");
+	options = check_default_options();
 	options.flags = RINGWAY_SQPOLL_CPU;
 	refused(&options, -EINVAL, "SQPOLL_CPU");
 	SAME(ringway_create(NULL, NULL), -EINVAL);
 	/* The environment chooses where the options do not. */
 	setenv("RINGWAY_BACKEND", "treads", 1);
 	refused(NULL, -EINVAL, "treads");
-	options = ringway_options();
+	options = check_default_options();
 	options.backend = RINGWAY_BACKEND_THREADS;
 	SAME(create(&options, &queue), 0);
 	SAME(ringway_destroy(&queue), 0);
 	setenv("RINGWAY_BACKEND", "threads", 1);
 	SAME(create(NULL, &queue), 0);
-	SAME(ringway_backend(queue), RINGWAY_BACKEND_THREADS);
+	SAME(ringway_get_backend(queue), RINGWAY_BACKEND_THREADS);
 	SAME(ringway_destroy(&queue), 0);
 	CHECK(queue == NULL);
 	/* What only a ring can do, strictly. */
-	options = ringway_options();
+	options = check_default_options();
 	options.backend = RINGWAY_BACKEND_THREADS;
 	options.flags = RINGWAY_SQPOLL | RINGWAY_STRICT;
 	SAME(create(&options, &queue), -EOPNOTSUPP);
@@ -207,7 +211,7 @@ static void invalid_operations(struct ringway_queue *queue)
 	struct ringway_stats after;
 	unsigned kind;
 
-	ringway_stats(queue, &before, sizeof before);
+	ringway_get_stats(queue, &before, sizeof before);
 #define REFUSED(made, change)                             \
 	do {                                              \
 		operation = made;                         \
@@ -215,32 +219,32 @@ static void invalid_operations(struct ringway_queue *queue)
 		SAME(ringway_push(queue, &operation), -EINVAL); \
 		CHECK(*ringway_last_error() != '\0');     \
 	} while (0)
-	REFUSED(ringway_nop(NULL, NULL), operation.kind = 20);
-	REFUSED(ringway_nop(NULL, NULL), operation.kind = 65535);
-	REFUSED(ringway_nop(NULL, NULL), operation.flags = 1u << 15);
-	REFUSED(ringway_read(0, NULL, 16, 0, NULL, NULL), );
-	REFUSED(ringway_write(1, NULL, 16, 0, NULL, NULL), );
-	REFUSED(ringway_readv(0, NULL, 1, 0, NULL, NULL), );
-	REFUSED(ringway_writev(1, NULL, 1, 0, NULL, NULL), );
-	REFUSED(ringway_read(0, bytes, 16, (uint64_t)INT64_MAX + 1, NULL, NULL), );
-	REFUSED(ringway_readv(0, &part, 1, UINT64_MAX - 1, NULL, NULL), );
-	REFUSED(ringway_open(AT_FDCWD, NULL, O_RDONLY, 0, NULL, NULL), );
-	REFUSED(ringway_statx(AT_FDCWD, NULL, 0, 0, &stat, NULL, NULL), );
-	REFUSED(ringway_statx(AT_FDCWD, "x", 0, 0, NULL, NULL, NULL), );
-	REFUSED(ringway_rename(AT_FDCWD, "x", AT_FDCWD, NULL, 0, NULL, NULL), );
-	REFUSED(ringway_rename(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
-	REFUSED(ringway_unlink(AT_FDCWD, NULL, 0, NULL, NULL), );
-	REFUSED(ringway_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL), );
-	REFUSED(ringway_link(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
-	REFUSED(ringway_symlink(NULL, AT_FDCWD, "x", NULL, NULL), );
-	REFUSED(ringway_symlink("x", AT_FDCWD, NULL, NULL, NULL), );
+	REFUSED(ringway_prep_nop(NULL, NULL), operation.opcode = 20);
+	REFUSED(ringway_prep_nop(NULL, NULL), operation.opcode = 65535);
+	REFUSED(ringway_prep_nop(NULL, NULL), operation.flags = 1u << 15);
+	REFUSED(ringway_prep_read(0, NULL, 16, 0, NULL, NULL), );
+	REFUSED(ringway_prep_write(1, NULL, 16, 0, NULL, NULL), );
+	REFUSED(ringway_prep_readv(0, NULL, 1, 0, NULL, NULL), );
+	REFUSED(ringway_prep_writev(1, NULL, 1, 0, NULL, NULL), );
+	REFUSED(ringway_prep_read(0, bytes, 16, (uint64_t)INT64_MAX + 1, NULL, NULL), );
+	REFUSED(ringway_prep_readv(0, &part, 1, UINT64_MAX - 1, NULL, NULL), );
+	REFUSED(ringway_prep_open(AT_FDCWD, NULL, O_RDONLY, 0, NULL, NULL), );
+	REFUSED(ringway_prep_statx(AT_FDCWD, NULL, 0, 0, &stat, NULL, NULL), );
+	REFUSED(ringway_prep_statx(AT_FDCWD, "x", 0, 0, NULL, NULL, NULL), );
+	REFUSED(ringway_prep_rename(AT_FDCWD, "x", AT_FDCWD, NULL, 0, NULL, NULL), );
+	REFUSED(ringway_prep_rename(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
+	REFUSED(ringway_prep_unlink(AT_FDCWD, NULL, 0, NULL, NULL), );
+	REFUSED(ringway_prep_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL), );
+	REFUSED(ringway_prep_link(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
+	REFUSED(ringway_prep_symlink(NULL, AT_FDCWD, "x", NULL, NULL), );
+	REFUSED(ringway_prep_symlink("x", AT_FDCWD, NULL, NULL, NULL), );
 	SAME(ringway_push(queue, NULL), -EINVAL);
-	chain[0] = chain[2] = ringway_nop(NULL, NULL);
-	chain[1] = ringway_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL);
-	SAME(ringway_push_chain(queue, chain, 3), -EINVAL);
-	SAME(ringway_push_chain(queue, chain, 0), -EINVAL);
-	SAME(ringway_push_chain(queue, NULL, 2), -EINVAL);
-	ringway_stats(queue, &after, sizeof after);
+	chain[0] = chain[2] = ringway_prep_nop(NULL, NULL);
+	chain[1] = ringway_prep_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL);
+	SAME(ringway_push_chain(queue, chain, 3, NULL), -EINVAL);
+	SAME(ringway_push_chain(queue, chain, 0, NULL), -EINVAL);
+	SAME(ringway_push_chain(queue, NULL, 2, NULL), -EINVAL);
+	ringway_get_stats(queue, &after, sizeof after);
 	SAME(after.pushed, before.pushed);
 	SAME(ringway_reap_into(queue, NULL, 0, 0, 0), -EINVAL);
 	SAME(ringway_cancel(queue, 0), -ENOENT);
@@ -248,13 +252,13 @@ static void invalid_operations(struct ringway_queue *queue)
 	SAME(ringway_cancel(queue, INT64_MAX), -ENOENT);
 	SAME(ringway_cancel(queue, INT64_MIN), -ENOENT);
 	/* No buffer is needed where there is nothing to transfer. */
-	SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
 	/* Every kind has a name. */
-	for (kind = RINGWAY_NOP; kind <= RINGWAY_TIMEOUT; kind++)
-		CHECK(strcmp(ringway_kind_name(kind), "?") != 0);
-	CHECK(strcmp(ringway_kind_name(20), "?") == 0);
-	CHECK(strcmp(ringway_kind_name(RINGWAY_SYNC_RANGE), "sync_range") == 0);
-	CHECK(strcmp(ringway_kind_name(UINT32_MAX), "?") == 0);
+	for (kind = RINGWAY_OP_NOP; kind <= RINGWAY_OP_TIMEOUT; kind++)
+		CHECK(strcmp(ringway_opcode_name(kind), "?") != 0);
+	CHECK(strcmp(ringway_opcode_name(20), "?") == 0);
+	CHECK(strcmp(ringway_opcode_name(RINGWAY_OP_SYNC_RANGE), "sync_range") == 0);
+	CHECK(strcmp(ringway_opcode_name(UINT32_MAX), "?") == 0);
 }
 
 static void asking(struct ringway_queue *queue, unsigned backend)
@@ -279,17 +283,54 @@ static void asking(struct ringway_queue *queue, unsigned backend)
 	SAME(ringway_explain(queue, cut + 7, 1), length);
 	SAME(cut[7], 0);
 	memset(&larger, 0xff, sizeof larger);
-	ringway_stats(queue, &larger.stats, sizeof larger);
+	ringway_get_stats(queue, &larger.stats, sizeof larger);
 	SAME(larger.later, 0);
 	memset(&larger, 0xff, sizeof larger);
-	ringway_stats(queue, &larger.stats, 8);
+	ringway_get_stats(queue, &larger.stats, 8);
 	CHECK(larger.stats.delivered == UINT64_MAX && larger.stats.pushed != UINT64_MAX);
 	memset(&direct, 0xff, sizeof direct);
-	SAME(ringway_direct_io(fd, &direct, sizeof direct), 0);
-	CHECK(direct.memory >= 1 && direct.memory <= 65536 && direct.offset >= 1 && direct.offset <= 65536);
-	SAME(ringway_direct_io(1000000, &direct, sizeof direct), -EBADF);
-	SAME(ringway_direct_io(-1, &direct, sizeof direct), -EBADF);
+	SAME(ringway_get_direct_io(fd, &direct, sizeof direct), 0);
+	CHECK(direct.mem_align >= 1 && direct.mem_align <= 65536 && direct.offset_align >= 1 && direct.offset_align <= 65536);
+	SAME(ringway_get_direct_io(1000000, &direct, sizeof direct), -EBADF);
+	SAME(ringway_get_direct_io(-1, &direct, sizeof direct), -EBADF);
 	close(fd);
+}
+
+/* Every member of a chain has the id that push_chain stored; a NULL array is allowed. */
+static void chain_ids(struct ringway_queue *queue)
+{
+	struct ringway_operation chain[5];
+	struct ringway_completion completions[5];
+	int64_t ids[6] = {0, 0, 0, 0, 0, 77};
+	int64_t first;
+	int i;
+
+	for (i = 0; i < 5; i++)
+		chain[i] = ringway_prep_nop(NULL, &ids[i]);
+	first = ringway_push_chain(queue, chain, 5, ids);
+	SAME(first, ids[0]);
+	for (i = 0; i < 5;) {
+		int j, count = ringway_reap_into(queue, completions, 5, 1, RINGWAY_FOREVER);
+
+		if (!CHECK(count > 0))
+			return;
+		for (j = 0; j < count; j++, i++)
+			SAME(completions[j].id, *(int64_t *)completions[j].user_data);
+	}
+	for (i = 0; i < 5; i++)
+		CHECK(ids[i] > 0);
+	SAME(ids[5], 77);
+	/* A member in the middle can be cancelled by its id; an error stores nothing. */
+	chain[0] = ringway_prep_timeout(UINT64_C(60000000000), NULL, &ids[0]);
+	CHECK(ringway_push_chain(queue, chain, 3, ids) > 0);
+	SAME(ringway_cancel(queue, ids[1]), 0);
+	SAME(ringway_cancel(queue, ids[0]), 0);
+	check_drain(queue);
+	ids[0] = 77;
+	SAME(ringway_push_chain(queue, chain, 0, ids), -EINVAL);
+	SAME(ids[0], 77);
+	CHECK(ringway_push_chain(queue, chain + 1, 1, NULL) > 0);
+	check_drain(queue);
 }
 
 /* Whatever is asked for, it works, and what was refused is told. */
@@ -302,16 +343,16 @@ static void works(struct ringway_queue *queue, int fd)
 
 	if (queue == NULL)
 		return;
-	SAME(check_run(queue, ringway_read(fd, bytes, 100, 700, NULL, NULL)), 100);
+	SAME(check_run(queue, ringway_prep_read(fd, bytes, 100, 700, NULL, NULL)), 100);
 	CHECK(check_filled(bytes, 700, 100));
-	chain[0] = ringway_fsync(fd, check_answer, &answers[0]);
-	chain[1] = ringway_poll(fd, POLLIN, check_answer, &answers[1]);
-	CHECK(ringway_push_chain(queue, chain, 2) > 0);
+	chain[0] = ringway_prep_fsync(fd, check_answer, &answers[0]);
+	chain[1] = ringway_prep_poll(fd, POLLIN, check_answer, &answers[1]);
+	CHECK(ringway_push_chain(queue, chain, 2, NULL) > 0);
 	check_drain(queue);
 	SAME(answers[0].result, 0);
 	SAME(answers[1].result, POLLIN);
-	late = ringway_timeout(UINT64_C(60000000000), NULL, NULL);
-	late.limit_ns = 1000000;
+	late = ringway_prep_timeout(UINT64_C(60000000000), NULL, NULL);
+	late.timeout_ns = 1000000;
 	SAME(check_run(queue, late), -ETIMEDOUT);
 	BOOKS(queue);
 }
@@ -319,12 +360,12 @@ static void works(struct ringway_queue *queue, int fd)
 static void every_option(unsigned backend)
 {
 	int fd = check_file("options", 4096, 0);
-	struct ringway_queue *first = check_queue(backend, ringway_options());
+	struct ringway_queue *first = check_queue(backend, check_default_options());
 	unsigned i;
 
 	works(first, fd);
 	for (i = 0; i < 10; i++) {
-		struct ringway_options options = ringway_options();
+		struct ringway_options options = check_default_options();
 		struct ringway_queue *queue;
 
 		switch (i) {
@@ -346,8 +387,8 @@ static void every_option(unsigned backend)
 			options.attach = first;
 			break;
 		case 5:
-			options.io_wq_files = 2;
-			options.io_wq_rest = 2;
+			options.io_wq_bounded = 2;
+			options.io_wq_unbounded = 2;
 			break;
 		case 6:
 			options.entries = 1;
@@ -378,15 +419,15 @@ static void every_option(unsigned backend)
 /* The one that does nothing: all of it succeeds. */
 static void nothing(void)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	uint8_t bytes[100];
 
 	options.backend = RINGWAY_BACKEND_NULL;
 	SAME(create(&options, &queue), 0);
-	SAME(ringway_backend(queue), RINGWAY_BACKEND_NULL);
-	SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
-	SAME(check_run(queue, ringway_read(0, bytes, 100, 0, NULL, NULL)), 100);
+	SAME(ringway_get_backend(queue), RINGWAY_BACKEND_NULL);
+	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
+	SAME(check_run(queue, ringway_prep_read(0, bytes, 100, 0, NULL, NULL)), 100);
 	SAME(ringway_destroy(&queue), 0);
 }
 
@@ -415,12 +456,13 @@ int main(void)
 	NEED(pthread_create(&thread, NULL, of_another_thread, NULL) == 0 && pthread_join(thread, &text) == 0);
 	CHECK(*ringway_last_error() != '\0');
 	for (b = 0; b < 3; b++) {
-		queue = check_queue(check_backends[b], ringway_options());
+		queue = check_queue(check_backends[b], check_default_options());
 		if (queue == NULL)
 			continue;
-		SAME(ringway_backend(queue), check_backends[b]);
+		SAME(ringway_get_backend(queue), check_backends[b]);
 		sizes_of_operations(queue);
 		invalid_operations(queue);
+		chain_ids(queue);
 		asking(queue, check_backends[b]);
 		BOOKS(queue);
 		SAME(ringway_destroy(&queue), 0);

@@ -10,7 +10,7 @@ static int granted(struct ringway_queue *queue, int answer)
 	char text[4096];
 
 	ringway_explain(queue, text, sizeof text);
-	if (ringway_backend(queue) == RINGWAY_BACKEND_URING) {
+	if (ringway_get_backend(queue) == RINGWAY_BACKEND_URING) {
 		SAME(answer, 0);
 		return answer == 0;
 	}
@@ -42,7 +42,7 @@ static void buffers(struct ringway_queue *queue, int fd)
 		memset(answers, 0, sizeof answers);
 		for (i = 0; i < BLOCKS; i++) {
 			struct ringway_operation operation =
-				ringway_read(fd, memory + i * BLOCK, BLOCK, (uint64_t)i * BLOCK, check_answer, &answers[i]);
+				ringway_prep_read(fd, memory + i * BLOCK, BLOCK, (uint64_t)i * BLOCK, check_answer, &answers[i]);
 
 			operation.flags = round == 1 ? RINGWAY_EXACT : 0;
 			CHECK(ringway_push(queue, &operation) > 0);
@@ -53,10 +53,10 @@ static void buffers(struct ringway_queue *queue, int fd)
 		CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
 	}
 	/* One that straddles the end of an element is read like any other; and writes. */
-	SAME(check_run(queue, ringway_read(fd, other, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+	SAME(check_run(queue, ringway_prep_read(fd, other, BLOCK, BLOCK, NULL, NULL)), BLOCK);
 	CHECK(check_filled(other, BLOCK, BLOCK));
-	SAME(check_run(queue, ringway_write(fd, memory + BLOCK, BLOCK, BLOCK, NULL, NULL)), BLOCK);
-	SAME(check_run(queue, ringway_read(fd, memory, BLOCKS * BLOCK, 0, NULL, NULL)), BLOCKS * BLOCK);
+	SAME(check_run(queue, ringway_prep_write(fd, memory + BLOCK, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+	SAME(check_run(queue, ringway_prep_read(fd, memory, BLOCKS * BLOCK, 0, NULL, NULL)), BLOCKS * BLOCK);
 	CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
 	{
 		struct ringway_range range = {fd, 0, BLOCK, BLOCK, memory, -1};
@@ -87,23 +87,23 @@ static void files(struct ringway_queue *queue, int fd)
 	}
 	SAME(ringway_unregister_file(queue, 1000000), -ENOENT);
 	for (i = 0; i < 5; i++) {
-		SAME(check_run(queue, ringway_read(fd, bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+		SAME(check_run(queue, ringway_prep_read(fd, bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
 		CHECK(check_filled(bytes, BLOCK, BLOCK));
-		SAME(check_run(queue, ringway_write(fd, bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
-		SAME(check_run(queue, ringway_fdatasync(fd, NULL, NULL)), 0);
-		SAME(check_run(queue, ringway_fallocate(fd, 0, 0, BLOCK, NULL, NULL)), 0);
-		SAME(check_run(queue, ringway_fadvise(fd, 0, 0, POSIX_FADV_NORMAL, NULL, NULL)), 0);
-		SAME(check_run(queue, ringway_poll(fd, POLLIN, NULL, NULL)), POLLIN);
+		SAME(check_run(queue, ringway_prep_write(fd, bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+		SAME(check_run(queue, ringway_prep_fdatasync(fd, NULL, NULL)), 0);
+		SAME(check_run(queue, ringway_prep_fallocate(fd, 0, 0, BLOCK, NULL, NULL)), 0);
+		SAME(check_run(queue, ringway_prep_fadvise(fd, 0, 0, POSIX_FADV_NORMAL, NULL, NULL)), 0);
+		SAME(check_run(queue, ringway_prep_poll(fd, POLLIN, NULL, NULL)), POLLIN);
 	}
 	if (can) {
-		struct ringway_operation operation = ringway_close(fd, check_answer, &answer);
+		struct ringway_operation operation = ringway_prep_close(fd, check_answer, &answer);
 
 		SAME(ringway_push(queue, &operation), -EBUSY);
 		SAME(ringway_unregister_file(queue, fd), 0);
 		SAME(ringway_unregister_file(queue, fd), -ENOENT);
 		NEED(pipe2(pipes, O_CLOEXEC) == 0);
 		SAME(ringway_register_file(queue, pipes[0]), 0);
-		operation = ringway_read(pipes[0], bytes, 4, RINGWAY_CURSOR, check_answer, &answer);
+		operation = ringway_prep_read(pipes[0], bytes, 4, RINGWAY_CURRENT_POSITION, check_answer, &answer);
 		CHECK(ringway_push(queue, &operation) > 0);
 		CHECK(ringway_submit(queue) >= 0);
 		SAME(ringway_unregister_file(queue, pipes[0]), -EBUSY);
@@ -115,7 +115,7 @@ static void files(struct ringway_queue *queue, int fd)
 		close(pipes[1]);
 		/* A number that is another file's now. */
 		other = check_file("another", BLOCK, 0);
-		SAME(check_run(queue, ringway_read(other, bytes, 10, 100, NULL, NULL)), 10);
+		SAME(check_run(queue, ringway_prep_read(other, bytes, 10, 100, NULL, NULL)), 10);
 		CHECK(check_filled(bytes, 100, 10));
 		close(other);
 		/* At most 64. */
@@ -126,10 +126,10 @@ static void files(struct ringway_queue *queue, int fd)
 		}
 		SAME(ringway_register_file(queue, fd), -ENOSPC);
 		for (i = 0; i < 64; i++) {
-			SAME(check_run(queue, ringway_read(copies[i], bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
 			SAME(ringway_unregister_file(queue, copies[i]), 0);
 			SAME(close(copies[i]), 0);
-			SAME(check_run(queue, ringway_read(copies[i], bytes, BLOCK, BLOCK, NULL, NULL)), -EBADF);
+			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK, NULL, NULL)), -EBADF);
 		}
 	}
 	BOOKS(queue);
@@ -149,7 +149,7 @@ int main(void)
 		int i;
 
 		for (i = 0; i < 4; i++) {
-			struct ringway_queue *queue = check_queue(check_backends[b], ringway_options());
+			struct ringway_queue *queue = check_queue(check_backends[b], check_default_options());
 
 			if (queue == NULL)
 				break;

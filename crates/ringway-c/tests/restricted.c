@@ -43,7 +43,7 @@ static void forbid(const struct refusal *refusal)
 static void by_a_filter(void *arg)
 {
 	const struct refusal *refusal = arg;
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	char text[8192];
 	uint8_t bytes[100];
@@ -57,13 +57,13 @@ static void by_a_filter(void *arg)
 		printf("%s\n", ringway_last_error());
 		return;
 	}
-	SAME(ringway_backend(queue), refusal->backend);
+	SAME(ringway_get_backend(queue), refusal->backend);
 	ringway_explain(queue, text, sizeof text);
 	for (i = 0; i < 3 && refusal->words[i] != NULL; i++)
 		if (!CHECK(strstr(text, refusal->words[i]) != NULL))
 			printf("no %s in:\n%s\n", refusal->words[i], text);
 	CHECK(strstr(text, "mend") != NULL);
-	SAME(check_run(queue, ringway_read(fd, bytes, 100, 200, NULL, NULL)), 100);
+	SAME(check_run(queue, ringway_prep_read(fd, bytes, 100, 200, NULL, NULL)), 100);
 	CHECK(check_filled(bytes, 200, 100));
 	SAME(ringway_destroy(&queue), 0);
 	/* By name it is an error, with the errno. */
@@ -90,7 +90,7 @@ static void without_descriptors(void *arg)
 	for (left = 0; left <= most; left++) {
 		for (b = 0; b < 4; b++) {
 			struct rlimit limit;
-			struct ringway_options options = ringway_options();
+			struct ringway_options options = check_default_options();
 			struct ringway_queue *queue = NULL;
 			struct answer answer = {0, 0};
 			int count = 0;
@@ -114,11 +114,11 @@ static void without_descriptors(void *arg)
 				int told = ringway_fd(queue);
 
 				CHECK(told >= 0 || told == -EMFILE);
-				SAME(check_run(queue, ringway_read(fd, bytes, 100, 100, NULL, NULL)), 100);
+				SAME(check_run(queue, ringway_prep_read(fd, bytes, 100, 100, NULL, NULL)), 100);
 				CHECK(check_filled(bytes, 100, 100));
-				SAME(check_run(queue, ringway_timeout(1000, NULL, NULL)), 0);
-				SAME(check_run(queue, ringway_fsync(fd, NULL, NULL)), 0);
-				error = (int)check_run(queue, ringway_open(AT_FDCWD, "few", O_RDONLY, 0, NULL, NULL));
+				SAME(check_run(queue, ringway_prep_timeout(1000, NULL, NULL)), 0);
+				SAME(check_run(queue, ringway_prep_fsync(fd, NULL, NULL)), 0);
+				error = (int)check_run(queue, ringway_prep_open(AT_FDCWD, "few", O_RDONLY, 0, NULL, NULL));
 				CHECK(error >= 0 || error == -EMFILE);
 				if (error >= 0)
 					close(error);
@@ -141,7 +141,7 @@ static void without_descriptors(void *arg)
 static void with_little_memory(void *arg)
 {
 	struct rlimit limit = {0, 0};
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	char text[8192];
 
@@ -155,9 +155,9 @@ static void with_little_memory(void *arg)
 	NEED(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
 	options.entries = 4096;
 	if (CHECK(ringway_create(&options, &queue) == 0)) {
-		SAME(check_run(queue, ringway_nop(NULL, NULL)), 0);
+		SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
 		ringway_explain(queue, text, sizeof text);
-		if (ringway_backend(queue) != RINGWAY_BACKEND_URING && !CHECK(strstr(text, "MEMLOCK") != NULL))
+		if (ringway_get_backend(queue) != RINGWAY_BACKEND_URING && !CHECK(strstr(text, "MEMLOCK") != NULL))
 			printf("%s\n", text);
 		SAME(ringway_destroy(&queue), 0);
 	}
@@ -170,7 +170,7 @@ int main(void)
 	struct refusal neither = {{SYS_io_uring_setup, SYS_io_setup}, {EPERM, EACCES}, RINGWAY_BACKEND_THREADS, {"EPERM", "EACCES", "mend"}};
 	struct refusal no_kaio = {{SYS_io_uring_setup, SYS_io_setup}, {ENOSYS, ENOSYS}, RINGWAY_BACKEND_THREADS, {"ENOSYS"}};
 	struct ringway_queue *probe = NULL;
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	int left = 8;
 
 	check_watch("restricted", 200);

@@ -14,11 +14,12 @@ static void refused(const struct ringway_options *options, const char *text)
 
 int main(void)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options;
 
+	ringway_options_init(&options);
 	options.faults = "seed=1 short=500";
 	refused(&options, "faults");
-	options = ringway_options();
+	ringway_options_init(&options);
 	options.backend = RINGWAY_BACKEND_NULL;
 	refused(&options, "RINGWAY_BACKEND_NULL");
 	return check_failures != 0;

@@ -26,13 +26,13 @@ static void in_a_callback(struct ringway_queue *queue, const struct ringway_comp
 static void *waits(void *arg)
 {
 	struct shared *shared = arg;
-	struct ringway_operation operation = ringway_read(shared->pipes[0], shared->bytes, 100, RINGWAY_CURSOR, in_a_callback,
+	struct ringway_operation operation = ringway_prep_read(shared->pipes[0], shared->bytes, 100, RINGWAY_CURRENT_POSITION, in_a_callback,
 	                                                  &shared->answer);
 	struct ringway_range range = {0, 0, 0, 100, NULL, INT64_MIN};
 	struct ringway_completion done;
 
 	range.fd = shared->pipes[0];
-	range.buffer = shared->bytes;
+	range.buf = shared->bytes;
 	if (shared->how < 3)
 		CHECK(ringway_push(shared->queue, &operation) > 0);
 	__atomic_store_n(&shared->begun, 1, __ATOMIC_RELEASE);
@@ -69,7 +69,7 @@ static void run(unsigned backend, int how)
 
 	NEED(shared != NULL);
 	shared->how = how;
-	shared->queue = check_queue(backend, ringway_options());
+	shared->queue = check_queue(backend, check_default_options());
 	if (shared->queue == NULL) {
 		free(shared);
 		return;
@@ -90,7 +90,7 @@ static void run(unsigned backend, int how)
 	/* (A multi-read goes on to the end of what it asked for.) */
 	SAME(shared->answer.result, 100);
 	BOOKS(shared->queue);
-	SAME(check_run(shared->queue, ringway_nop(NULL, NULL)), 0);
+	SAME(check_run(shared->queue, ringway_prep_nop(NULL, NULL)), 0);
 	SAME(ringway_destroy(&shared->queue), 0);
 	close(shared->pipes[0]);
 	close(shared->pipes[1]);

@@ -21,11 +21,11 @@ static pthread_key_t key;
 static void use(struct shared *shared)
 {
 	struct ringway_range range = {0, 0, 0, 16, NULL, -1};
-	struct ringway_operation operation = ringway_read(shared->file, shared->bytes[0], 16, 0, NULL, NULL);
+	struct ringway_operation operation = ringway_prep_read(shared->file, shared->bytes[0], 16, 0, NULL, NULL);
 
 	SAME(check_run(shared->queue, operation), 16);
 	range.fd = shared->file;
-	range.buffer = shared->bytes[1];
+	range.buf = shared->bytes[1];
 	SAME(ringway_multi_read(shared->queue, &range, 1), 0);
 	SAME(range.result, 16);
 	SAME(ringway_push(shared->queue, NULL), -EINVAL);
@@ -45,7 +45,7 @@ static void ends(void *arg)
 	}
 	use(shared);
 	SAME(ringway_destroy(&shared->queue), 0);
-	another = check_queue(shared->backend, ringway_options());
+	another = check_queue(shared->backend, check_default_options());
 	if (CHECK(another != NULL)) {
 		shared->queue = another;
 		use(shared);
@@ -56,7 +56,7 @@ static void ends(void *arg)
 static void *thread(void *arg)
 {
 	struct shared *shared = arg;
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 
 	options.flags = shared->flags;
 	shared->queue = check_queue(shared->backend, options);

@@ -25,7 +25,7 @@ struct one {
 /* Checks without CHECK, whose count of failures is one thread's. */
 static void came(struct ringway_queue *queue, const struct ringway_completion *done)
 {
-	struct one *one = done->arg;
+	struct one *one = done->user_data;
 
 	(void)queue;
 	one->worker->wrong += done->result != 100 || !check_filled(one->bytes, one->at, 100);
@@ -36,7 +36,7 @@ static void came(struct ringway_queue *queue, const struct ringway_completion *d
 static void *work(void *arg)
 {
 	struct worker *worker = arg;
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
 	struct one ones[16];
 	int pushed = 0;
@@ -57,7 +57,7 @@ static void *work(void *arg)
 				ones[i].worker = worker;
 				ones[i].at = (uint64_t)(pushed * 7 + worker->number) % 60000;
 				ones[i].busy = 1;
-				operation = ringway_read(worker->fd, ones[i].bytes, 100, ones[i].at, came, &ones[i]);
+				operation = ringway_prep_read(worker->fd, ones[i].bytes, 100, ones[i].at, came, &ones[i]);
 				worker->wrong += ringway_push(queue, &operation) <= 0;
 				pushed++;
 			}
@@ -77,7 +77,7 @@ static void many(unsigned backend, uint32_t flags, int fd)
 {
 	pthread_t threads[THREADS];
 	struct worker workers[THREADS];
-	struct ringway_queue *probe = check_queue(backend, ringway_options());
+	struct ringway_queue *probe = check_queue(backend, check_default_options());
 	int i;
 
 	if (probe == NULL)
@@ -111,8 +111,8 @@ struct passed {
 static void *pushes(void *arg)
 {
 	struct passed *passed = arg;
-	struct ringway_operation operation = ringway_read(passed->fd, passed->bytes, 100, 500, check_answer, &passed->answer);
-	struct ringway_operation nop = ringway_nop(NULL, NULL);
+	struct ringway_operation operation = ringway_prep_read(passed->fd, passed->bytes, 100, 500, check_answer, &passed->answer);
+	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
 
 	passed->reaped = ringway_push(passed->queue, &operation) > 0;
 	passed->reaped += ringway_push(passed->queue, &nop) > 0;
@@ -127,7 +127,7 @@ static void goes_around(unsigned backend, int fd)
 	int round;
 
 	memset(&passed, 0, sizeof passed);
-	passed.queue = check_queue(backend, ringway_options());
+	passed.queue = check_queue(backend, check_default_options());
 	passed.fd = fd;
 	if (passed.queue == NULL)
 		return;
@@ -156,7 +156,7 @@ static void *intrudes(void *arg)
 /* ringway.h, RINGWAY_SINGLE_ISSUER: others get EEXIST. Nothing is lost by it. */
 static void a_single_issuer(unsigned backend, int fd)
 {
-	struct ringway_options options = ringway_options();
+	struct ringway_options options = check_default_options();
 	struct passed passed;
 	pthread_t thread;
 	struct ringway_operation operation;
@@ -166,7 +166,7 @@ static void a_single_issuer(unsigned backend, int fd)
 	passed.queue = check_queue(backend, options);
 	if (passed.queue == NULL)
 		return;
-	operation = ringway_read(fd, passed.bytes, 100, 500, check_answer, &passed.answer);
+	operation = ringway_prep_read(fd, passed.bytes, 100, 500, check_answer, &passed.answer);
 	CHECK(ringway_push(passed.queue, &operation) > 0);
 	NEED(pthread_create(&thread, NULL, intrudes, &passed) == 0 && pthread_join(thread, NULL) == 0);
 	SAME(passed.submitted, -EEXIST);

@@ -9,7 +9,7 @@ mod shared;
 pub use block::{DeviceFacts, block_device_in_use};
 use mounts::Mounts;
 pub(crate) use shared::Device;
-use shared::Number;
+use shared::DeviceNumber;
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 /// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StorageKind {
     /// A regular file.
     Regular,
@@ -69,6 +70,7 @@ impl fmt::Display for StorageKind {
 
 /// Where an alignment was learnt from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AlignmentSource {
     /// The kernel tells it for this very file: `STATX_DIOALIGN`, kernel 6.1 and file systems that
     /// answer.
@@ -91,6 +93,7 @@ impl fmt::Display for AlignmentSource {
 
 /// What direct I/O (`O_DIRECT`) asks of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DirectIo {
     /// Whether the file takes direct I/O. For a directory: whether files in it are likely to.
     pub supported: bool,
@@ -102,8 +105,16 @@ pub struct DirectIo {
     pub source: AlignmentSource,
 }
 
+impl DirectIo {
+    /// Direct I/O that needs these alignments, each a power of two.
+    pub const fn new(memory_align: u32, offset_align: u32) -> Self {
+        Self { supported: true, memory_align, offset_align, source: AlignmentSource::Assumed }
+    }
+}
+
 /// What is known about a path and the device below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathFacts {
     /// `ext4`, `xfs`, `tmpfs`, `overlay`; `0x1234` for a magic number without a name.
     pub file_system: String,
@@ -143,18 +154,18 @@ impl PathFacts {
             .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
             .map(|statx| statx.stx_mnt_id);
         let mounted = mounts.of_file(mount_id, number(stat.st_dev));
-        let node = Node::of(&stat);
+        let inode = Inode::of(&stat);
         let device =
-            node.holding_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+            inode.block_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
         let block_size = device.as_ref().and_then(|device| device.logical_block_size);
         Ok(Self {
             file_system: match mounted {
                 Some(mount) => mount.file_system.clone(),
-                None => magic_name(magic),
+                None => file_system_name(magic),
             },
-            kind: node.kind,
-            direct: told_alignment(statx.as_ref())
-                .unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size)),
+            kind: inode.kind,
+            direct: statx_alignment(statx.as_ref())
+                .unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size)),
             device,
         })
     }
@@ -187,34 +198,29 @@ impl FileFacts {
     /// One system call where the kernel tells the alignment.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = statx(fd);
-        let told = told_alignment(statx.as_ref());
-        let node = statx
-            .and_then(|statx| Node::of_statx(&statx))
-            .map_or_else(|| fstat(fd).map(|stat| Node::of(&stat)), Ok);
-        let Ok(node) = node else {
+        let alignment = statx_alignment(statx.as_ref());
+        let inode = statx
+            .and_then(|statx| Inode::of_statx(&statx))
+            .map_or_else(|| fstat(fd).map(|stat| Inode::of(&stat)), Ok);
+        let Ok(inode) = inode else {
             return Self {
-                direct: told.unwrap_or(DirectIo { supported: false, ..ASSUMED }),
+                direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
                 device: None,
             };
         };
-        let device = node.number().map(|number| Device::of(number, || node.holding_device(fd)));
+        let device = inode.number().map(|number| Device::of(number, || inode.block_device(fd)));
         let block_size = || device.as_ref().and_then(|device| device.block_size());
-        let direct = told.unwrap_or_else(|| worked_out_alignment(fd, node.kind, block_size()));
+        let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
         // (One that holds a directory is of use for its alignment alone.)
-        Self { direct, device: device.filter(|_| node.kind != StorageKind::Directory) }
+        Self { direct, device: device.filter(|_| inode.kind != StorageKind::Directory) }
     }
 }
 
 /// A multiple of every block size in use.
-const ASSUMED: DirectIo = DirectIo {
-    supported: true,
-    memory_align: 4096,
-    offset_align: 4096,
-    source: AlignmentSource::Assumed,
-};
+const ASSUMED_ALIGNMENT: DirectIo = DirectIo::new(4096, 4096);
 
 /// The alignment that the kernel tells for this file, if it does.
-fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
+fn statx_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
     let statx = statx.filter(|statx| statx.stx_mask & libc::STATX_DIOALIGN != 0)?;
     // Both are zero for a file without direct I/O (encrypted, with data in the inode, ...).
     let supported = statx.stx_dio_mem_align != 0 && statx.stx_dio_offset_align != 0;
@@ -226,22 +232,22 @@ fn told_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
             source: AlignmentSource::Statx,
         }
     } else {
-        DirectIo { supported, source: AlignmentSource::Statx, ..ASSUMED }
+        DirectIo { supported, source: AlignmentSource::Statx, ..ASSUMED_ALIGNMENT }
     })
 }
 
 /// The alignment where the kernel does not tell it: the device's logical block, which has been
 /// enough for offset, length and memory since Linux 2.6. `block` is `None` where there is no
 /// device.
-fn worked_out_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) -> DirectIo {
+fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) -> DirectIo {
     let aligned = match block {
         Some(block) => DirectIo {
             memory_align: block,
             offset_align: block,
             source: AlignmentSource::BlockDevice,
-            ..ASSUMED
+            ..ASSUMED_ALIGNMENT
         },
-        None => ASSUMED,
+        None => ASSUMED_ALIGNMENT,
     };
     let supported = match kind {
         StorageKind::Regular => opens_direct(fd).unwrap_or(block.is_some()),
@@ -278,15 +284,15 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
 
 /// What an inode is, and where.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct Inode {
     kind: StorageKind,
     /// Of the device that the file is on.
-    device: Number,
+    device: DeviceNumber,
     /// Of the device that the file is.
-    special: Number,
+    special: DeviceNumber,
 }
 
-impl Node {
+impl Inode {
     fn of(stat: &libc::stat) -> Self {
         let (device, special) = (number(stat.st_dev), number(stat.st_rdev));
         Self { kind: StorageKind::of_mode(stat.st_mode), device, special }
@@ -302,7 +308,7 @@ impl Node {
     }
 
     /// The number that those on one device have in common; `None` for what is on none.
-    fn number(&self) -> Option<Number> {
+    fn number(&self) -> Option<DeviceNumber> {
         match self.kind {
             StorageKind::Block => Some(self.special),
             StorageKind::Regular | StorageKind::Directory => Some(self.device),
@@ -314,7 +320,7 @@ impl Node {
     }
 
     /// Major and minor number of the block device that holds the file, or that it is.
-    fn holding_device(&self, fd: BorrowedFd<'_>) -> Option<Number> {
+    fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
         let number = self.number()?;
         if number.0 != 0 {
             return Some(number);
@@ -329,7 +335,7 @@ impl Node {
     }
 }
 
-fn number(device: libc::dev_t) -> Number {
+fn number(device: libc::dev_t) -> DeviceNumber {
     (libc::major(device), libc::minor(device))
 }
 
@@ -382,7 +388,7 @@ fn file_system_magic(fd: BorrowedFd<'_>) -> u32 {
 }
 
 /// A name for a magic number of `statfs(2)`, for what no mount of this namespace accounts for.
-fn magic_name(magic: u32) -> String {
+fn file_system_name(magic: u32) -> String {
     let name = match magic {
         0xef53 => "ext4",
         0x5846_5342 => "xfs",
@@ -468,13 +474,13 @@ mod tests {
     #[test]
     fn an_alignment_of_zero_means_no_direct_io() {
         // SAFETY: every bit pattern is a `statx`.
-        let mut told: libc::statx = unsafe { MaybeUninit::zeroed().assume_init() };
-        assert_eq!(told_alignment(Some(&told)), None);
-        told.stx_mask = libc::STATX_DIOALIGN;
-        assert!(!told_alignment(Some(&told)).unwrap().supported);
-        (told.stx_dio_mem_align, told.stx_dio_offset_align) = (4, 512);
+        let mut statx: libc::statx = unsafe { MaybeUninit::zeroed().assume_init() };
+        assert_eq!(statx_alignment(Some(&statx)), None);
+        statx.stx_mask = libc::STATX_DIOALIGN;
+        assert!(!statx_alignment(Some(&statx)).unwrap().supported);
+        (statx.stx_dio_mem_align, statx.stx_dio_offset_align) = (4, 512);
         assert_eq!(
-            told_alignment(Some(&told)),
+            statx_alignment(Some(&statx)),
             Some(DirectIo {
                 supported: true,
                 memory_align: 4,
@@ -486,7 +492,7 @@ mod tests {
 
     #[test]
     fn an_unknown_magic_number_is_shown_as_it_is() {
-        assert_eq!(magic_name(0x1234_5678), "0x12345678");
-        assert_eq!(magic_name(0x5846_5342), "xfs");
+        assert_eq!(file_system_name(0x1234_5678), "0x12345678");
+        assert_eq!(file_system_name(0x5846_5342), "xfs");
     }
 }

@@ -12,8 +12,8 @@ pub(crate) mod sample;
 mod uring;
 
 pub use crate::refusal::limits::{Capability, Limit, Limits};
-pub use kaio::Kaio;
-pub use uring::{RingMemory, Uring, ring_memory};
+pub use kaio::KaioSupport;
+pub use uring::{RingMemory, UringSupport, ring_memory};
 
 use crate::device::{DirectIo, PathFacts, StorageKind, block_device_in_use, direct_alignment};
 use crate::refusal::{Feature, Refusal, errno_of};
@@ -31,11 +31,12 @@ use std::time::{Duration, Instant};
 
 /// How long a trial waits for its completion. The reads are of memory, so this is only met by a
 /// kernel that lost one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the machine is and what it grants to this process, on this thread (seccomp filters may
 /// differ between threads).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Machine {
     /// Kernel release, `6.1.0-18-amd64`.
     pub kernel: String,
@@ -54,9 +55,9 @@ pub struct Machine {
     /// use.
     pub ring_memory: Vec<RingMemory>,
     /// The io_uring backend: granted when a read through a ring gave the right bytes.
-    pub uring: Result<Uring, Refusal>,
+    pub uring: Result<UringSupport, Refusal>,
     /// The KAIO backend: granted when a read through a context gave the right bytes.
-    pub kaio: Result<Kaio, Refusal>,
+    pub kaio: Result<KaioSupport, Refusal>,
     /// The thread backend: granted when a thread started and read the right bytes.
     pub threads: Result<(), Refusal>,
 }
@@ -93,10 +94,11 @@ pub fn machine() -> Machine {
 }
 
 /// What became of a trial; `None` where there was nothing to try it on.
-pub type Tried = Option<Result<(), Refusal>>;
+pub type TrialResult = Option<Result<(), Refusal>>;
 
 /// What is known about a path, and what direct and polled reads of it gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathProbe {
     /// File system, device, alignment.
     pub facts: PathFacts,
@@ -104,9 +106,9 @@ pub struct PathProbe {
     /// could not be found out.
     pub in_use: Option<String>,
     /// A direct read.
-    pub direct_read: Tried,
+    pub direct_read: TrialResult,
     /// A read through a ring with IOPOLL.
-    pub io_poll: Tried,
+    pub io_poll: TrialResult,
 }
 
 /// Facts about a path, and one direct and one polled read of its first block: of the file or block
@@ -141,7 +143,7 @@ pub fn path(path: &Path) -> io::Result<PathProbe> {
 
 /// Reads the first block, directly and then polled for. An empty file is not polled: its end is
 /// told without asking the device.
-fn try_reads(file: &File, block: usize, limits: &Limits) -> (Tried, Tried) {
+fn try_reads(file: &File, block: usize, limits: &Limits) -> (TrialResult, TrialResult) {
     match file.read_at(&mut sample::pages(block), 0) {
         Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
         Ok(0) => (Some(Ok(())), None),
@@ -205,13 +207,13 @@ fn refused(feature: Feature, error: &io::Error, limits: &Limits) -> Refusal {
 }
 
 /// Asks again and again until there is an answer or the time is over.
-fn wait_for<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+fn wait_for<T>(timeout: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask() {
-            return Some(answer);
+        if let Some(result) = poll() {
+            return Some(result);
         }
-        if start.elapsed() >= patience {
+        if start.elapsed() >= timeout {
             return None;
         }
         thread::sleep(Duration::from_micros(100));
@@ -244,11 +246,11 @@ mod tests {
     #[test]
     fn waiting_ends_with_the_answer_or_with_the_time() {
         let mut asked = 0;
-        let answer = wait_for(PATIENCE, || {
+        let result = wait_for(TRIAL_TIMEOUT, || {
             asked += 1;
             (asked == 3).then_some(asked)
         });
-        assert_eq!(answer, Some(3));
+        assert_eq!(result, Some(3));
         assert_eq!(wait_for(Duration::ZERO, || None::<()>), None);
     }
 

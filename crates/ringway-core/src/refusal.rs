@@ -154,6 +154,7 @@ impl fmt::Display for Feature {
 /// A feature that was not available: the errno, what it means on this machine, and what to do about
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Refusal {
     /// What was asked for.
     pub feature: Feature,
@@ -231,9 +232,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     match (errno, feature) {
         (libc::EPERM, _)
             if feature.is_uring()
-                && let Some(told) = explain_sysctl(limits) =>
+                && let Some(sysctl) = explain_sysctl(limits) =>
         {
-            told
+            sysctl
         }
         (libc::EPERM, SqPoll) if limits.seccomp != Some(2) => text(
             "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",

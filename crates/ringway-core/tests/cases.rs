@@ -363,7 +363,7 @@ impl Run {
                     one.stat = one.raw_stat.as_deref().copied()
                 }
                 op::Opcode::Statx => {
-                    one.stat = done.into_metadata().ok().map(|metadata| *metadata.as_raw())
+                    one.stat = done.into_metadata().ok().map(|metadata| *metadata.as_raw_statx())
                 }
                 op::Opcode::Read | op::Opcode::Write if one.raw_bytes.is_none() => {
                     one.bytes = done
@@ -548,7 +548,7 @@ impl Run {
                 self.want(words.at(1)?, found)?;
             }
             "room" => {
-                let found = self.queue()?.room() as i64;
+                let found = self.queue()?.free_slots() as i64;
                 self.want(words.at(1)?, found)?;
             }
             "bytes" => {
@@ -693,12 +693,12 @@ impl Run {
         let place = self.pushed.len();
         operation = operation.user_data(place as u64);
         if how == "refuse" {
-            let room = self.queue()?.room();
+            let room = self.queue()?.free_slots();
             let refused =
                 self.queue()?.push(operation).map_err(|error| -i64::from(error.reason().errno()));
             let Err(errno) = refused else { return fail("the push is taken") };
             self.want(wanted, errno)?;
-            return if self.queue()?.room() == room {
+            return if self.queue()?.free_slots() == room {
                 Ok(())
             } else {
                 fail("a push that is refused takes room")
@@ -913,12 +913,12 @@ impl Run {
             "read" | "write" | "readv" | "writev" => {
                 let lens = lengths(words)?;
                 let mut memory = AlignedBuffer::new(lens.iter().sum::<usize>().max(1), 4096);
-                let addr = memory.as_mut_ptr();
+                let buf = memory.as_mut_ptr();
                 let mut parts = Vec::new();
                 let mut begin = 0;
                 for len in lens {
                     parts.push(libc::iovec {
-                        iov_base: addr.wrapping_add(begin).cast(),
+                        iov_base: buf.wrapping_add(begin).cast(),
                         iov_len: len,
                     });
                     begin += len;
@@ -927,8 +927,8 @@ impl Run {
                 one.raw_bytes = Some(memory);
                 one._kept.push(Box::new(parts));
                 match kind {
-                    "read" => op::Read { fd, addr, len, offset: at }.into(),
-                    "write" => op::Write { fd, addr, len, offset: at }.into(),
+                    "read" => op::Read { fd, buf, len, offset: at }.into(),
+                    "write" => op::Write { fd, buf, len, offset: at }.into(),
                     "readv" => op::Readv { fd, iov, count, offset: at }.into(),
                     _ => op::Writev { fd, iov, count, offset: at }.into(),
                 }

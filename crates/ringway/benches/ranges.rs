@@ -1,6 +1,6 @@
 //! Many ranges of one file, read in four ways in turn: as a stream, in batches, one by one by
-//! tasks, and by threads with `pread(2)`. Prints the medians of the rounds: operations a second,
-//! and CPU (user and system, all threads) of each.
+//! tasks, and by threads with `pread(2)`. Prints the medians of the rounds: operations per second,
+//! and CPU time (user and system, all threads) per operation.
 //!
 //! `cargo bench -p ringway --features futures --bench ranges -- [direct|cached|null] [bytes]
 //! [depth] [ranges] [rounds]`
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What is read.
+/// What to read.
 #[derive(Clone)]
 struct Work {
     direct: bool,

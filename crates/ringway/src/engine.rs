@@ -1,15 +1,16 @@
-//! The engine: queues shared by a whole program, which futures are built on.
+//! The engine: the queues that a whole program shares and that all futures use. Submission and
+//! completion of operations are in the submodules.
 
 mod builder;
 mod call;
 mod combiner;
 mod coop;
+mod limiter;
 #[cfg(all(test, ringway_loom))]
-mod every_order;
+mod loom_tests;
 mod op_future;
 mod pacing;
 mod reactor;
-mod room;
 mod shard;
 mod stats;
 mod submission;
@@ -19,17 +20,17 @@ mod trace;
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
-pub(crate) use coop::{STEP, go_on, go_on_in_memory, without_giving_way};
+pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 pub(crate) use op_future::OpFuture;
-pub(crate) use shard::Outcome;
-pub(crate) use submission::{Lane, Turn};
+pub(crate) use shard::OpResult;
+pub(crate) use submission::{Lane, Schedule};
 
 use crate::pool::Pool;
 use crate::thread;
-use reactor::Place;
-use reactor::manual::Alarm;
+use reactor::Executor;
+use reactor::notifier::Notifier;
 use reactor::thread::Reaper;
-use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
+use ringway_core::{BackendKind, Completion, Counts, Explanation, Operation, OwnerProcess, Reason};
 use shard::{Pushed, Shard};
 use std::fmt;
 use std::io;
@@ -39,18 +40,19 @@ use std::sync::{Arc, OnceLock};
 use std::task::Context;
 use std::time::Duration;
 
-/// Queues shared by a whole program: files are opened with one, and every operation on them goes
-/// through it.
+/// The queues that a whole program shares. A file is opened with an engine, and every operation on
+/// the file goes through it.
 ///
-/// Most programs need none of their own: [`File::open`](crate::fs::File::open) uses the
-/// [`global`](Self::global) one. Clones share the engine, as files do that were opened with it; it
-/// is closed when the last of them has gone. Operations that nobody waits for any more are then
-/// cancelled, waited for in the background, and leaked if they do not end.
+/// Most programs need no engine of their own: [`File::open`](crate::fs::File::open) uses the
+/// [`global`](Self::global) one. Clones and open files share the engine; it closes when the last of
+/// them is dropped. Operations whose futures were dropped are then cancelled and waited for in the
+/// background, and leaked if they do not end.
 ///
-/// A backend that refuses its system calls while it is in use (a seccomp filter that came later) is
-/// closed. What is in flight answers ECANCELED, whether or not it took place; what does not end
-/// within a second answers EIO, and its buffer is lost. What comes after that answers ESHUTDOWN,
-/// and [`explain`](Self::explain) says why.
+/// If the kernel starts to refuse the backend's system calls while the backend is in use (because
+/// of a seccomp filter installed later, for example), the backend is closed. Operations in flight
+/// then fail with ECANCELED, whether or not they took effect; those that do not end within a second
+/// fail with EIO, and their buffers are leaked. Later operations fail with ESHUTDOWN, and
+/// [`explain`](Self::explain) gives the reason.
 ///
 /// ```
 /// use ringway::Engine;
@@ -72,48 +74,50 @@ pub struct Engine {
 pub(crate) struct Inner {
     pub(crate) shards: Arc<[Shard]>,
     reaper: Option<Arc<Reaper>>,
-    /// For a program that reaps by itself.
-    by_hand: Option<Manual>,
-    home: Home,
-    /// What the first shard said at the beginning: a forked child may find its lock taken for ever.
+    /// With [`Reaping::Manual`].
+    manual: Option<Manual>,
+    home: OwnerProcess,
+    /// The explanation of the first shard when the engine was built. A forked child uses it,
+    /// because the shard's lock may be held forever in the child.
     explained: Explanation,
     pub(crate) pool: Pool,
-    /// Reads that were answered at once, counted apart for each shard so that nobody waits for a
-    /// cache line.
-    cached: Box<[Padded]>,
-    /// Whether reads of the page cache are tried at once.
+    /// Reads that were served from the page cache, counted per shard to avoid contention on a cache
+    /// line.
+    cached: Box<[PaddedCounter]>,
+    /// Whether a read tries the page cache first.
     pub(crate) try_cached: bool,
     close_wait: Duration,
     reaping: Reaping,
 }
 
-/// What a program needs that has a loop of its own.
+/// What a program with its own event loop needs.
 struct Manual {
-    /// Readable when any shard is, or the alarm has been rung, or its timer.
+    /// Readable when a shard is readable, the notifier was notified, or its timer has expired.
     readable: OwnedFd,
-    alarm: Arc<Alarm>,
+    notifier: Arc<Notifier>,
 }
 
-/// A counter with a cache line of its own.
+/// A counter on a cache line of its own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Padded(AtomicU64);
+struct PaddedCounter(AtomicU64);
 
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 
 impl Engine {
-    /// For an engine of one's own.
+    /// Returns a builder for an engine with other settings than the global one.
     pub fn builder() -> EngineBuilder {
         EngineBuilder::new()
     }
 
-    /// The engine that is used where none is named; made at the first need, with the defaults of
-    /// [`EngineBuilder`], unless [`install_global`](EngineBuilder::install_global) has made it
-    /// before, and never closed.
+    /// Returns the global engine, which every function and file uses unless it names another one.
+    /// It is built on first use with the defaults of [`EngineBuilder`], unless
+    /// [`install_global`](EngineBuilder::install_global) built it before, and is never closed.
     ///
-    /// The first call blocks for a few system calls. Errors: as for [`EngineBuilder::build`], and
-    /// the next call tries again; ECHILD in a fork of the process that the global engine belongs
-    /// to.
+    /// The first call blocks for a few system calls.
+    ///
+    /// Errors: those of [`EngineBuilder::build`], after which the next call tries again; ECHILD in
+    /// a forked child whose parent built the global engine.
     pub fn global() -> io::Result<&'static Self> {
         match Self::existing() {
             Some(known) => known,
@@ -124,32 +128,32 @@ impl Engine {
         }
     }
 
-    /// The global engine, if it has been made.
+    /// The global engine, if it has been built.
     fn existing() -> Option<io::Result<&'static Self>> {
         #[cfg(test)]
         if let Some(engine) = crate::faults::global() {
             return Some(Ok(engine));
         }
         let engine = GLOBAL.get()?;
-        // In a fork of the process it was made in, it is the parent's.
+        // In a forked child, the engine belongs to the parent.
         let forked = || io::Error::from_raw_os_error(Reason::Forked.errno());
-        Some(if engine.inner.home.is_here() { Ok(engine) } else { Err(forked()) })
+        Some(if engine.inner.home.is_current() { Ok(engine) } else { Err(forked()) })
     }
 
-    /// How operations reach the kernel.
+    /// Returns the backend in use.
     pub fn backend(&self) -> BackendKind {
         self.inner.explained.backend
     }
 
-    /// Which backend the engine has, what that was granted, and what was refused, why, and what
-    /// would fix it.
+    /// Returns which backend the engine uses, which features are available, and for each refused
+    /// feature the reason and the fix.
     pub fn explain(&self) -> Explanation {
-        if !self.inner.home.is_here() {
+        if !self.inner.home.is_current() {
             return self.inner.explained.clone();
         }
         let mut all = self.inner.shards[0].explain();
         for other in &self.inner.shards[1..] {
-            // The same is refused to all of them, mostly.
+            // Shards usually share their refusals; list each feature once.
             for refusal in other.explain().refusals {
                 if all.refusals.iter().all(|known| known.feature != refusal.feature) {
                     all.refusals.push(refusal);
@@ -159,120 +163,121 @@ impl Engine {
         all
     }
 
-    /// What the engine has done so far.
+    /// Returns the engine's statistics so far.
     pub fn stats(&self) -> Stats {
         self.inner.stats()
     }
 
-    /// For a program with a loop of its own ([`Reaping::Manual`]): readable when there may be
-    /// something to [`reap`](Self::reap). A hint: it may be readable for nothing.
+    /// For a program with its own event loop ([`Reaping::Manual`]): a descriptor that is readable
+    /// when [`reap`](Self::reap) may have something to do. Wakeups may be spurious; none is lost.
     ///
-    /// Errors: EOPNOTSUPP for an engine that reaps by itself.
+    /// Errors: EOPNOTSUPP with any other [`Reaping`].
     pub fn readable(&self) -> io::Result<BorrowedFd<'_>> {
-        match &self.inner.by_hand {
-            Some(by_hand) => Ok(by_hand.readable.as_fd()),
+        match &self.inner.manual {
+            Some(manual) => Ok(manual.readable.as_fd()),
             None => Err(io::Error::from(rustix::io::Errno::OPNOTSUPP)),
         }
     }
 
-    /// Submits what waits, picks up what has completed, and wakes the futures concerned. Does not
-    /// block. How many futures were woken.
+    /// Submits pending operations, picks up completions, and wakes their futures. Returns the
+    /// number of futures woken. Does not block.
     ///
-    /// Any thread may call it, on any engine; one that reaps by itself has no need of it.
+    /// Any thread may call it on any engine. Only engines with [`Reaping::Manual`] need it.
     pub fn reap(&self) -> usize {
-        if !self.inner.home.is_here() {
+        if !self.inner.home.is_current() {
             return 0;
         }
-        let mut is_due = false;
-        if let Some(by_hand) = &self.inner.by_hand {
-            by_hand.alarm.clear();
-            is_due = by_hand.alarm.is_due();
+        let mut timer_expired = false;
+        if let Some(manual) = &self.inner.manual {
+            manual.notifier.clear();
+            timer_expired = manual.notifier.timer_expired();
         }
         let reap = |shard: &Shard| {
-            if is_due { shard.flush_past_stuck() } else { shard.turn(Place::Manual) }
+            if timer_expired { shard.flush_without_stuck() } else { shard.drive(Executor::Manual) }
         };
         self.inner.shards.iter().map(reap).sum()
     }
 }
 
 impl Inner {
-    /// The shard of the thread that calls.
-    fn here(&self) -> usize {
+    /// The shard of the calling thread.
+    fn shard_index(&self) -> usize {
         match self.shards.len() {
             1 => 0,
             shards => thread::number() % shards,
         }
     }
 
-    /// True in the process that the engine belongs to; a fork of it may not push.
-    pub(crate) fn is_here(&self) -> bool {
-        self.home.is_here()
+    /// True in the process that built the engine. A forked child must not push operations.
+    pub(crate) fn is_current(&self) -> bool {
+        self.home.is_current()
     }
 
-    /// Takes a future's operations in, submits them if it is time, and sees to it that somebody
-    /// picks up what completes. In which shard. `own`: what became of one operation, if that is
-    /// known already.
+    /// Accepts a future's operations, submits them if they are due, and ensures that some reactor
+    /// picks up their completions. Returns the index of the shard. Sets `own` if a single operation
+    /// has already completed.
     #[inline]
     fn push(
         &self,
-        turn: Turn,
+        schedule: Schedule,
         cx: &Context<'_>,
         operations: impl Iterator<Item = Operation>,
         own: &mut Option<Completion>,
     ) -> (usize, Pushed) {
-        let index = self.here();
-        let pushed = self.shards[index].push(turn, self.place(), cx.waker(), operations, own);
+        let index = self.shard_index();
+        let pushed =
+            self.shards[index].push(schedule, self.executor(), cx.waker(), operations, own);
         #[cfg(feature = "tokio")]
-        if let Some(id) = pushed.unattended {
-            self.attend(index, id);
+        if let Some(id) = pushed.unregistered {
+            self.register_runtime(index, id);
         }
         (index, pushed)
     }
 
-    /// Has a runtime pick up a shard's completions that is not known there.
+    /// Registers the calling runtime as a reactor of a shard that does not know it yet.
     #[cfg(feature = "tokio")]
     #[cold]
-    fn attend(&self, shard: usize, id: ::tokio::runtime::Id) {
-        let mut unattended = Some(id);
-        // The thread may have gone to another runtime meanwhile.
+    fn register_runtime(&self, shard: usize, id: ::tokio::runtime::Id) {
+        let mut unregistered = Some(id);
+        // The cached runtime of this thread may be out of date.
         if !reactor::tokio::is_in(id) {
-            let place = self.place();
-            unattended = self.shards[shard].reapers(|reapers| {
-                reapers.forget(id);
-                let unattended = reapers.is_new(place);
-                reapers.attend(place);
-                unattended
+            let executor = self.executor();
+            unregistered = self.shards[shard].reactors(|reactors| {
+                reactors.forget(id);
+                let unregistered = reactors.register(executor);
+                reactors.note_waiter(executor);
+                unregistered
             });
         }
-        if let Some(id) = unattended {
+        if let Some(id) = unregistered {
             reactor::tokio::start(&self.shards, shard, id, self.reaping == Reaping::Runtime);
         }
     }
 
-    /// Where the caller is polled.
-    fn place(&self) -> Place {
+    /// The executor that polls the caller.
+    fn executor(&self) -> Executor {
         match self.reaping {
-            Reaping::Manual => Place::Manual,
-            Reaping::Thread => Place::Elsewhere,
+            Reaping::Manual => Executor::Manual,
+            Reaping::Thread => Executor::Other,
             #[cfg(feature = "tokio")]
             Reaping::Automatic | Reaping::Runtime => {
-                reactor::tokio::runtime().map_or(Place::Elsewhere, Place::Runtime)
+                reactor::tokio::runtime().map_or(Executor::Other, Executor::Runtime)
             }
             #[cfg(not(feature = "tokio"))]
-            Reaping::Automatic | Reaping::Runtime => Place::Elsewhere,
+            Reaping::Automatic | Reaping::Runtime => Executor::Other,
         }
     }
 
-    /// Half of a lane's room, or more, is taken in the shard of the thread that calls.
-    pub(crate) fn is_crowded(&self, lane: Lane) -> bool {
-        // (A fork may find the lock taken for ever.)
-        self.is_here() && self.shards[self.here()].is_crowded(lane)
+    /// Whether at least half of a lane's capacity is in use in the calling thread's shard.
+    pub(crate) fn is_half_used(&self, lane: Lane) -> bool {
+        // In a forked child, the shard's lock may be held forever.
+        self.is_current() && self.shards[self.shard_index()].is_half_used(lane)
     }
 
-    /// A read was answered from the page cache.
+    /// Counts a read that was served from the page cache.
     #[inline]
     pub(crate) fn count_cached(&self) {
-        self.cached[self.here()].0.fetch_add(1, Ordering::Relaxed);
+        self.cached[self.shard_index()].0.fetch_add(1, Ordering::Relaxed);
     }
 
     fn stats(&self) -> Stats {
@@ -289,7 +294,7 @@ impl Inner {
             refusals: 0,
             latency: Latency::new(),
         };
-        if !self.home.is_here() {
+        if !self.home.is_current() {
             return stats;
         }
         for shard in self.shards.iter() {
@@ -297,7 +302,7 @@ impl Inner {
             stats.counts += counts;
             stats.queued += queued as u64;
             stats.refusals += shard.explain().refusals.len();
-            shard.recorded(|queue, recorder| {
+            shard.with_stats(|queue, recorder| {
                 stats.system_calls += queue.system_calls;
                 stats.retries += queue.retries;
                 stats.continued += queue.continued;
@@ -313,11 +318,11 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.home.is_here() {
-            return; // All of it is the parent's.
+        if !self.home.is_current() {
+            return; // The shards belong to the parent.
         }
         match &self.reaper {
-            // It waits for what is in flight, so that this thread need not.
+            // The reaper waits for operations in flight, so that this thread does not have to.
             Some(reaper) => reaper.close(),
             None => self.shards.iter().for_each(|shard| shard.close(self.close_wait)),
         }

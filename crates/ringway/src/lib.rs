@@ -1,30 +1,39 @@
 //! # ringway: asynchronous file I/O for the program you already have
 //!
-//! Reading a file blocks, so every runtime hides it behind a pool of threads. ringway takes the
-//! pool away: one engine over io_uring, Linux AIO or threads, whichever this kernel and this
-//! container allow, under the runtime that the program already uses. The futures are `Send`, on
-//! plain tokio and on any executor; nothing has to be started, and nothing is blocked.
+//! Reading a file blocks, so every runtime hides it behind a pool of threads. ringway replaces that
+//! pool: one engine over io_uring, Linux AIO or its own threads, whichever the kernel and the
+//! container allow, under the runtime that the program already uses. The futures are `Send` and run
+//! on plain tokio and on any other executor. There is nothing to start.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
 //! let file = ringway::fs::File::open("/etc/passwd").await?;
-//! let (result, buf) = file.read_at(vec![0; 4096], 0).await;      // a buffer given, and handed back
+//! let (result, buf) = file.read_at(vec![0; 4096], 0).await;   // your buffer, returned
 //! println!("{} bytes: {:?}", result?, buf.first());
-//! let block = file.read(0..4096).await?;                         // a buffer lent by ringway
+//! let block = file.read(0..4096).await?;                      // a pooled buffer
 //! println!("{} bytes", block.len());
-//! let parts = file.read_ranges(&[0..10, 100..200]).await?;       // one future, one submission
+//! let parts = file.read_ranges(&[0..10, 100..200]).await?;    // one future, one submission
 //! println!("{} parts", parts.len());
 //! # Ok(()) }
 //! ```
 //!
+//! ## When to use it, and when not
+//!
+//! Use it where a program reads or writes files from async code and the work can overlap: many
+//! concurrent reads ([`fs::File::read_ranges`]), streams with read-ahead ([`Reader`]) and
+//! write-behind ([`Writer`]), logs with group commit ([`LogWriter`]). A program that reads a small
+//! file now and then gains little over `tokio::fs`. ringway does file I/O, not networking, and runs
+//! on Linux only.
+//!
 //! ## Buffers
 //!
-//! The kernel writes to a buffer for as long as a read is on its way, whatever becomes of the
-//! future. So an operation owns its buffer: one that is given goes along and comes back with the
-//! result ([`IoBuffer`]), one that is lent ([`Block`]) comes with it. To read into a
-//! `Vec::with_capacity` without zeroing it first, there is [`read_buf_at`](fs::File::read_buf_at).
-//! A borrowed slice cannot be passed; that is what makes dropping a future at any point safe:
+//! The kernel writes to the buffer of a read until the read completes, even if its future is
+//! dropped earlier. So an operation owns its buffer. A buffer that the caller passes is returned
+//! with the result ([`IoBuffer`]); a pooled buffer ([`Block`]) is the result.
+//! [`read_buf_at`](fs::File::read_buf_at) reads into the spare capacity of a `Vec` without zeroing
+//! it first. A borrowed slice cannot be passed, which is why a future can be dropped safely at any
+//! point:
 //!
 //! ```compile_fail
 //! # async fn example(file: ringway::fs::File) {
@@ -35,39 +44,39 @@
 //!
 //! ## Cancelling
 //!
-//! Dropping a future cancels its operation, and so do `select!` and `timeout`, which drop it. What
-//! the kernel has begun may still happen: a dropped write may be written, in part or whole. Its
-//! buffer is gone with it, and its capacity is free again when the kernel has let go.
+//! Dropping a future cancels its operation. `select!` and `timeout` drop the future, so they cancel
+//! it too. What the kernel has already started may still happen: a dropped write may be written in
+//! part or in full. The caller does not get the buffer back; ringway frees it once the kernel no
+//! longer uses it.
 //!
-//! It may also happen later: a dropped write may reach the file after another write to the same
-//! range that was begun after it and has returned. Where that matters, do not drop the write: spawn
-//! it as a task and wait for the task. Or end it first: [`into_std`](fs::File::into_std) waits
-//! until the kernel has let go of every operation on the file, and [`from_std`](fs::File::from_std)
-//! takes the file back.
+//! A dropped write may also happen late: it may reach the file after another write to the same
+//! range that started later and has returned. Where that matters, do not drop the write: spawn it
+//! as a task and wait for the task. Or call [`into_std`](fs::File::into_std), which waits until no
+//! operation on the file is left, and take the file back with [`from_std`](fs::File::from_std).
 //!
 //! ## Durable data
 //!
 //! | to make durable | use |
 //! |---|---|
 //! | a range of a file | [`write_durable_at`](fs::File::write_durable_at) |
-//! | all that was written to a file | [`sync_data`](fs::File::sync_data), [`sync_all`](fs::File::sync_all) |
-//! | records that many tasks append to a log | [`LogWriter`]: one write and one sync for all that wait |
-//! | a whole file, replaced at once | [`fs::write_atomic`], [`fs::AtomicFile`] |
-//! | a name: a file made, renamed or removed | [`fs::sync_dir`] of its directory |
+//! | all data written to a file | [`sync_data`](fs::File::sync_data), [`sync_all`](fs::File::sync_all) |
+//! | records that many tasks append to a log | [`LogWriter`]: one write and one sync for all waiting tasks |
+//! | a whole file, replaced atomically | [`fs::write_atomic`], [`fs::AtomicFile`] |
+//! | a name: a file created, renamed or removed | [`fs::sync_dir`] of its directory |
 //!
-//! After an error of a sync nobody knows what is on the device, and ringway never tries it again.
-//! Read the file back and begin anew.
+//! After a sync fails, the state of the device is unknown, and ringway never retries a sync. Read
+//! the file back and rewrite what is missing.
 //!
 //! ## Executors
 //!
-//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver picks up completions.
-//! Elsewhere (smol, `futures::executor`, anything that polls futures) a thread of ringway's own
-//! does. A program with a loop of its own may do it itself ([`Reaping::Manual`]). Files and engines
-//! belong to no runtime: open in one, read in another.
+//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver picks up completions. On other
+//! executors (smol, `futures::executor`, anything that polls futures) a thread of the engine does.
+//! A program with its own event loop can do it itself ([`Reaping::Manual`]). Files and engines are
+//! not tied to a runtime: a file opened in one can be read in another.
 //!
-//! Tests with tokio's paused clock (`start_paused`): the clock jumps to the next timer while every
-//! task waits for a file, as it does for a socket, so a `timeout` around an operation may end at
-//! once. `tokio::fs` holds the clock meanwhile.
+//! In tests with tokio's paused clock (`start_paused`), the clock jumps to the next timer while
+//! every task waits for a file, as it does while they wait for a socket. So a `timeout` around an
+//! operation may fire at once. `tokio::fs` differs: it stops the clock meanwhile.
 //!
 //! ## Features
 //!
@@ -77,14 +86,16 @@
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
 //! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
 //! | `tracing` | no | a span for each operation |
+//! | `testing` | no | the null backend and fault injection, for tests and benchmarks |
 //!
-//! A program without tokio leaves the default features out:
+//! A program without tokio disables the default features:
 //!
 //! ```toml
 //! ringway = { version = "0.1", default-features = false, features = ["futures"] }
 //! ```
 
 #![cfg(target_os = "linux")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod align;
@@ -100,7 +111,7 @@ mod ranges;
 mod stream;
 mod thread;
 
-// The rows of the matrix name it as a program does.
+// The tests in `tests/matrix/rows.rs` refer to this crate by its name, as a program does.
 #[cfg(test)]
 extern crate self as ringway;
 
@@ -111,7 +122,7 @@ pub use log::LogWriter;
 pub use ranges::Coalesce;
 #[cfg(feature = "testing")]
 pub use ringway_core::FaultPlan;
-pub use ringway_core::op::{Advice, Metadata, Position};
+pub use ringway_core::op::Position;
 pub use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity,
     SqPoll,
@@ -120,9 +131,7 @@ pub use ringway_core::{
 pub use stream::Blocks;
 pub use stream::{RangeRead, RangeStream, Reader, Writer};
 
-/// The programs in the README compile and run.
+/// The program in the README compiles and runs.
 #[cfg(all(doctest, feature = "tokio"))]
-mod pages {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

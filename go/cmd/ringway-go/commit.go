@@ -2,8 +2,9 @@
 
 package main
 
-// The work `commit`: records of 4 KiB at the end of a log that is written round and round, each durable (fdatasync) before its
-// goroutine goes on. The log is overwritten where it is, so that no space has to be found for it.
+// The workload `commit`: goroutines append 4 KiB records to a log, and each waits until its record
+// is durable. A single writer gathers the records of all waiting goroutines into one commit. The
+// log wraps around and overwrites allocated blocks, so that the file system allocates nothing.
 
 import (
 	"encoding/binary"
@@ -11,73 +12,60 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync/atomic"
 	"syscall"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 const (
-	// logBlocks is how long the log is, at most.
-	logBlocks = 16 << 10
-	// mostGathered is how many records one commit takes.
-	mostGathered = 1000
+	maxLogBlocks    = 16 << 10
+	maxCommitBlocks = 1000
 )
 
-// prepareCommit gives each goroutine its way to make a record durable.
-func prepareCommit(s subject, grouped bool, blocks int64) (func(int) (func(bool) error, error), error) {
-	blocks = min(blocks, logBlocks)
-	var one func(p []byte, durable chan error) error
+// prepareCommit returns what each goroutine does, for the two contestants that have a log. Both
+// gather records in the same way; only the commit differs.
+func prepareCommit(s subject, blocks int64) (func(goroutine int) (step, error), error) {
+	var commit func([]ringway.Transfer) error
 	switch f := s.(type) {
 	case *ringwayFile:
-		j := startJournal(blocks, func(batch []ringway.Transfer) error { return f.WriteBatch(batch, ringway.DataSync) })
-		one = j.append
-	case *osFile:
-		fd := int(f.Fd())
-		if !grouped {
-			var next atomic.Int64
-			one = func(p []byte, _ chan error) error {
-				at := (next.Add(1) - 1) % blocks
-				number(p, at)
-				if _, err := f.WriteAt(p, at*block); err != nil {
-					return err
-				}
-				return datasync(fd)
-			}
-			break
+		commit = func(batch []ringway.Transfer) error {
+			return f.WriteBatch(batch, ringway.DataSync)
 		}
-		// One write for all of them: to copy 4 KiB costs less than a system call and what it does.
-		all, err := f.buffer(mostGathered * block)
+	case *osFile:
+		// One write for all records: copying 4 KiB costs less than a system call.
+		space, err := f.buffer(maxCommitBlocks * block)
 		if err != nil {
 			return nil, err
 		}
-		one = startJournal(blocks, func(batch []ringway.Transfer) error {
+		commit = func(batch []ringway.Transfer) error {
 			n := 0
 			for _, t := range batch {
-				n += copy(all[n:], t.P)
+				n += copy(space[n:], t.P)
 			}
-			if _, err := f.WriteAt(all[:n], batch[0].Off); err != nil {
+			if _, err := f.WriteAt(space[:n], batch[0].Off); err != nil {
 				return err
 			}
-			return datasync(fd)
-		}).append
+			return fdatasync(int(f.Fd()))
+		}
 	default:
-		return nil, errors.New("it has no log")
+		return nil, errors.New("this contestant has no log")
 	}
-	return func(int) (func(bool) error, error) {
+	log := &commitLog{make(chan record, maxCommitBlocks), min(blocks, maxLogBlocks), commit}
+	go log.run() // Until the process ends.
+	return func(int) (step, error) {
 		p, err := s.buffer(block)
 		if err != nil {
 			return nil, err
 		}
 		durable := make(chan error, 1)
-		return func(bool) error { return one(p, durable) }, nil
+		return func(bool) error {
+			log.records <- record{p, durable}
+			return <-durable
+		}, nil
 	}, nil
 }
 
-// number marks a block as the one at this place, as the scratch file has it.
-func number(p []byte, at int64) { binary.LittleEndian.PutUint64(p, uint64(at)) }
-
-func datasync(fd int) error {
+func fdatasync(fd int) error {
 	for {
 		if err := syscall.Fdatasync(fd); err != syscall.EINTR {
 			return os.NewSyscallError("fdatasync", err)
@@ -85,8 +73,8 @@ func datasync(fd int) error {
 	}
 }
 
-// journal gathers the records of many goroutines for one commit: while one is on its way to the disk, the next one gathers.
-type journal struct {
+// commitLog gathers records while the previous commit is under way.
+type commitLog struct {
 	records chan record
 	blocks  int64
 	commit  func([]ringway.Transfer) error
@@ -94,50 +82,37 @@ type journal struct {
 
 type record struct {
 	p       []byte
-	durable chan error
+	durable chan<- error
 }
 
-// startJournal has a goroutine that lives as long as the process.
-func startJournal(blocks int64, commit func([]ringway.Transfer) error) *journal {
-	j := &journal{make(chan record, mostGathered), blocks, commit}
-	go j.run()
-	return j
-}
-
-// append returns when the record is durable.
-func (j *journal) append(p []byte, durable chan error) error {
-	j.records <- record{p, durable}
-	return <-durable
-}
-
-func (j *journal) run() {
+func (l *commitLog) run() {
 	var gathered []record
 	var batch []ringway.Transfer
 	var end int64
-	for first := range j.records {
-		runtime.Gosched() // Those that were just told have their next records ready then.
+	for first := range l.records {
+		runtime.Gosched() // Goroutines whose record is durable can append their next one.
 		gathered = append(gathered[:0], first)
-		for most := min(mostGathered, j.blocks); int64(len(gathered)) < most; {
+		for int64(len(gathered)) < min(maxCommitBlocks, l.blocks) {
 			select {
-			case r := <-j.records:
+			case r := <-l.records:
 				gathered = append(gathered, r)
 				continue
 			default:
 			}
 			break
 		}
-		if end+int64(len(gathered)) > j.blocks {
-			end = 0 // A commit is one range.
+		if end+int64(len(gathered)) > l.blocks {
+			end = 0 // A commit is one contiguous range.
 		}
 		batch = batch[:0]
 		for _, r := range gathered {
-			number(r.p, end)
+			binary.LittleEndian.PutUint64(r.p, uint64(end)) // The scratch file numbers its blocks.
 			batch = append(batch, ringway.Transfer{P: r.p, Off: end * block})
 			end++
 		}
-		err := j.commit(batch)
+		err := l.commit(batch)
 		if err != nil {
-			err = fmt.Errorf("a commit of %s: %w", plural(len(batch), "record"), err)
+			err = fmt.Errorf("commit of %s: %w", plural(len(batch), "record"), err)
 		}
 		for _, r := range gathered {
 			r.durable <- err

@@ -2,8 +2,8 @@
 
 package main
 
-// Who competes: each opens the file and reads blocks, with memory of its own outside Go's heap, so that all have the
-// same pages and the collector has the same heap.
+// The contestants: each opens the file and reads blocks of it. All of them read into memory outside
+// Go's heap, so that the garbage collector and the page tables cost each the same.
 
 import (
 	"errors"
@@ -11,59 +11,63 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
 	"github.com/ringway-io/ringway/go/internal/null"
+	"github.com/ringway-io/ringway/go/ring"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// block is what is read at a time.
+// block is the size of a read.
 const block = 4096
 
-// subject is a contestant with an open file.
+// subject is a contestant with its file open.
 type subject interface {
 	io.ReaderAt
-	// buffer lends n bytes at a multiple of the block, as long as the process lives.
+	// buffer returns n bytes, aligned to a block, that stay valid as long as the process lives.
 	buffer(n int) ([]byte, error)
-	// trips so far; false: it cannot tell.
-	trips() (trips, bool)
+	// submissions returns the counts so far.
+	submissions() submissions
 }
 
-// trips to the kernel: system calls counted, and the reads that went with them. Each other read is a system call of its own.
-type trips struct{ calls, carried int64 }
+// submissions counts system calls, and the requests that they submitted. Every other request is a
+// system call of its own.
+type submissions struct{ calls, requests int64 }
 
-// contestant opens files for runs.
+// contestant is a row of the table for each of its workloads.
 type contestant struct {
 	name  string
-	what  string // For the legend.
+	about string // For the legend.
 	kinds []ioKind
-	// helped: the kernel may have threads that work for it.
-	helped bool
-	open   func(setup) (subject, error)
+	// rings is true if the kernel may refuse it, and may run threads for it.
+	rings bool
+	open  func(setup) (subject, error)
 }
 
-// setup is what a contestant may know beforehand.
+// setup is what a contestant needs to open its file.
 type setup struct {
-	file string
-	flag int // Of open(2).
-	// goroutines will each have a buffer of this many blocks.
-	goroutines, blocks int
+	file         string
+	flag         int // Of open(2).
+	goroutines   int // Each uses one buffer.
+	bufferBlocks int
+	fixedBuffers bool // For ringway.
 }
-
-var reads = []ioKind{ioDirect, ioCached, ioBatch}
 
 var contestants = []contestant{
-	{"ringway", "ringway.File, as it comes", []ioKind{ioDirect, ioCached, ioBatch, ioCommit}, true, openRingway},
-	{"ringway-fixed", "the same with its buffers registered (Options.FixedBuffers)", reads, true, openRingwayFixed},
-	{"os", "os.File", []ioKind{ioDirect, ioCached, ioBatch, ioCommit}, false, openOS},
-	{"os-128", "os.File with at most 128 reads at once", []ioKind{ioDirect}, false, openBounded},
-	{"os-group", "os.File, the records of many goroutines gathered for one fdatasync, as with ringway", []ioKind{ioCommit}, false, openOS},
-	{"seed", "the older design: a ring for each processor, each read entered by itself, a thread blocked for each ring", []ioKind{ioDirect, ioCached}, true, openSeed},
-	{"bare", "one goroutine that keeps as many reads in flight on a ring of its own, at most 192: what the kernel itself costs (its latency is from one completion to the next)", []ioKind{ioDirect}, true, openBare},
-	{"null-queue", "ringway.File on a queue without a device, which completes what is submitted: what the engine itself costs", []ioKind{ioNull}, false, openNullQueue},
-	{"floor", "goroutines that park, and are readied an eighth of them at a time: what Go's scheduler itself costs", []ioKind{ioNull}, false, openFloor},
-	{"null", "reads nothing: what the harness itself costs", []ioKind{ioDirect, ioCached, ioBatch, ioNull}, false, openNull},
+	{"ringway", "ringway.File", []ioKind{ioDirect, ioCached, ioBatch, ioCommit}, true, openRingway},
+	{"os", "os.File", []ioKind{ioDirect, ioCached, ioBatch}, false, openOS},
+	{"os-128", "os.File with at most 128 reads in flight", []ioKind{ioDirect}, false, openBounded},
+	{"os-group", "os.File with the same gathering of records: one write and one fdatasync each",
+		[]ioKind{ioCommit}, false, openOS},
+	{"bare", "package ring in one goroutine, at most 192 reads in flight: the limit",
+		[]ioKind{ioDirect}, true, openBare},
+	{"null-queue",
+		"ringway.File on a queue that completes every request at once: the engine's cost",
+		[]ioKind{ioNull}, false, openNullQueue},
+	{"floor", "goroutines that park and wake in groups of an eighth: the scheduler's cost",
+		[]ioKind{ioNull}, false, openFloor},
 }
 
 func contestantNames() []string {
@@ -80,60 +84,65 @@ func contestantNamed(name string) (contestant, error) {
 			return c, nil
 		}
 	}
-	return contestant{}, fmt.Errorf("no contestant is called %q", name)
+	return contestant{}, fmt.Errorf("unknown contestant %q", name)
 }
 
-// ringwayFile reads through an engine of its own.
+// ringwayFile is a file of an engine of its own.
 type ringwayFile struct {
 	*ringway.File
-	engine *ringway.Engine
-	lent   []*ringway.Buffer // Kept: what is forgotten is lent again.
+	engine  *ringway.Engine
+	buffers []*ringway.Buffer // Keeps them reachable.
 }
 
-func openRingway(s setup) (subject, error) { return openEngine(s, ringway.Options{}) }
-
-func openRingwayFixed(s setup) (subject, error) {
-	each := block
-	for each < s.blocks*block {
-		each *= 2 // As buffers are lent.
-	}
-	f, err := openEngine(s, ringway.Options{FixedBuffers: s.goroutines * each})
-	if err != nil {
-		return nil, err
-	}
-	// Otherwise it would run as plain ringway, under another name.
-	for _, refused := range f.engine.Refusals() {
-		if refused.Feature == "fixed buffers" {
-			return nil, refused
+func openRingway(s setup) (subject, error) {
+	options := ringway.Options{}
+	if s.fixedBuffers {
+		each := block
+		for each < s.bufferBlocks*block {
+			each *= 2 // The engine rounds buffers up to a power of two.
 		}
+		options.FixedBuffers = s.goroutines * each
 	}
-	return f, nil
-}
-
-func openEngine(s setup, options ringway.Options) (*ringwayFile, error) {
 	engine, err := ringway.New(options)
 	if err != nil {
 		return nil, err
 	}
+	for _, refusal := range engine.Refusals() {
+		if s.fixedBuffers && refusal.Feature == "fixed buffers" {
+			return nil, refusal // Its row must not show unregistered buffers.
+		}
+	}
 	return openIn(engine, s)
 }
 
-func openIn(engine *ringway.Engine, s setup) (*ringwayFile, error) {
+func openIn(engine *ringway.Engine, s setup) (subject, error) {
 	f, err := engine.OpenFile(s.file, s.flag, 0)
 	return &ringwayFile{File: f, engine: engine}, err
 }
 
 func (f *ringwayFile) buffer(n int) ([]byte, error) {
-	f.lent = append(f.lent, f.engine.NewBuffer(n))
-	return f.lent[len(f.lent)-1].Bytes(), nil
+	f.buffers = append(f.buffers, f.engine.NewBuffer(n))
+	return f.buffers[len(f.buffers)-1].Bytes(), nil
 }
 
-func (f *ringwayFile) trips() (trips, bool) {
+func (f *ringwayFile) submissions() submissions {
 	stats := f.engine.Stats()
-	return trips{int64(stats.Submissions), int64(stats.Delivered)}, true
+	return submissions{int64(stats.Submissions), int64(stats.Delivered)}
 }
 
-// osFile is package os: a system call for each read, and a thread for each that is blocked.
+// openNullQueue opens ringway without a device.
+func openNullQueue(s setup) (subject, error) {
+	if null.NewEngine == nil {
+		return nil, errors.New("ringway has no rings on this architecture")
+	}
+	engine, err := null.NewEngine()
+	if err != nil {
+		return nil, err
+	}
+	return openIn(engine.(*ringway.Engine), s)
+}
+
+// osFile makes a system call for each read; a blocked one occupies a thread.
 type osFile struct {
 	*os.File
 	memory
@@ -144,46 +153,99 @@ func openOS(s setup) (subject, error) {
 	return &osFile{File: f}, err
 }
 
-func (*osFile) trips() (trips, bool) { return trips{}, true }
+func (*osFile) submissions() submissions { return submissions{} }
 
-// boundedFile is os.File with so many reads at once: more threads than that help no device.
+// boundedFile is os.File with a semaphore.
 type boundedFile struct {
 	osFile
-	room chan struct{}
+	slots chan struct{}
 }
 
 func openBounded(s setup) (subject, error) {
 	f, err := os.OpenFile(s.file, s.flag, 0)
-	return &boundedFile{osFile{File: f}, make(chan struct{}, bounded)}, err
+	return &boundedFile{osFile{File: f}, make(chan struct{}, boundedReads)}, err
 }
 
 func (f *boundedFile) ReadAt(p []byte, off int64) (int, error) {
-	f.room <- struct{}{}
+	f.slots <- struct{}{}
 	n, err := f.File.ReadAt(p, off)
-	<-f.room
+	<-f.slots
 	return n, err
 }
 
-// nullFile does nothing.
-type nullFile struct{ memory }
+// bareRing keeps reads in flight on a ring, from one goroutine: what the kernel itself costs.
+type bareRing struct {
+	osFile
+	fd                 int
+	ring               *ring.Ring
+	done               []ring.Completion // Reaped, not yet counted.
+	space              [bareDepth]ring.Completion
+	calls, completions atomic.Int64
+}
 
-func openNull(setup) (subject, error)                   { return &nullFile{}, nil }
-func (*nullFile) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
-func (*nullFile) trips() (trips, bool)                  { return trips{}, false }
+// bareDepth is the most reads in flight, as many as ringway has.
+const bareDepth = 192
 
-// openNullQueue is ringway without a device.
-func openNullQueue(s setup) (subject, error) {
-	if null.NewEngine == nil {
-		return nil, errors.New("there is no ring on this kind of processor")
-	}
-	engine, err := null.NewEngine()
+func openBare(s setup) (subject, error) {
+	f, err := os.OpenFile(s.file, s.flag, 0)
 	if err != nil {
 		return nil, err
 	}
-	return openIn(engine.(*ringway.Engine), s)
+	r, err := ring.New(ring.Options{Entries: 256})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &bareRing{osFile: osFile{File: f}, fd: int(f.Fd()), ring: r}, nil
 }
 
-// floorFile parks its readers, and readies them together.
+func (b *bareRing) submissions() submissions {
+	return submissions{b.calls.Load(), b.completions.Load()}
+}
+
+// bareRead is the tag of a request.
+type bareRead struct {
+	p   []byte
+	off int64
+}
+
+// prepare puts depth reads in flight. Each call of the function that it returns takes one
+// completion and pushes the next read; the pushed reads are submitted when no completion is left.
+func (b *bareRing) prepare(depth int, next func() int64, check checkFunc) (step, error) {
+	push := func(q *ring.Request) error {
+		read := q.UserData.(*bareRead)
+		read.off = next()
+		return b.ring.Push(q.Read(b.fd, read.p, read.off))
+	}
+	for range min(depth, bareDepth) {
+		p, err := b.buffer(block)
+		if err != nil {
+			return nil, err
+		}
+		if err := push(&ring.Request{UserData: &bareRead{p: p}}); err != nil {
+			return nil, err
+		}
+	}
+	return func(ramp bool) error {
+		for len(b.done) == 0 {
+			if _, err := b.ring.SubmitAndWait(1, -1); err != nil {
+				return err
+			}
+			b.calls.Add(1)
+			b.done = b.space[:b.ring.Reap(b.space[:])]
+		}
+		c := b.done[0]
+		b.done = b.done[1:]
+		b.completions.Add(1)
+		read := c.Request.UserData.(*bareRead)
+		err := c.Err()
+		if err == nil {
+			err = check(int(c.Result), nil, read.p, read.off, ramp)
+		}
+		return errors.Join(err, push(c.Request))
+	}, nil
+}
+
+// floorFile parks its readers, and wakes them in groups.
 type floorFile struct {
 	memory
 	group   int
@@ -195,20 +257,20 @@ type floorFile struct {
 func openFloor(s setup) (subject, error) {
 	f := &floorFile{group: max(s.goroutines/8, 1)}
 	f.spare.New = func() any { return make(chan struct{}, 1) }
-	go func() { // Those that wait for others, which have gone by the end of a run.
+	go func() { // At the end of a run a group may be incomplete.
 		for {
 			time.Sleep(time.Millisecond)
 			f.mu.Lock()
-			f.ready()
+			f.wake()
 		}
 	}()
 	return f, nil
 }
 
-// ready readies all that wait. The lock is held when it is called, and free when it returns.
-func (f *floorFile) ready() {
-	var few [64]chan struct{}
-	group := append(few[:0], f.waiting...)
+// wake wakes all waiting readers. The caller holds the lock, and wake releases it.
+func (f *floorFile) wake() {
+	var space [64]chan struct{}
+	group := append(space[:0], f.waiting...)
 	f.waiting = f.waiting[:0]
 	f.mu.Unlock()
 	for _, waiting := range group {
@@ -220,7 +282,7 @@ func (f *floorFile) ReadAt(p []byte, _ int64) (int, error) {
 	done := f.spare.Get().(chan struct{})
 	f.mu.Lock()
 	if f.waiting = append(f.waiting, done); len(f.waiting) >= f.group {
-		f.ready()
+		f.wake()
 	} else {
 		f.mu.Unlock()
 	}
@@ -229,18 +291,19 @@ func (f *floorFile) ReadAt(p []byte, _ int64) (int, error) {
 	return len(p), nil
 }
 
-func (*floorFile) trips() (trips, bool) { return trips{}, false }
+func (*floorFile) submissions() submissions { return submissions{} }
 
-// memory lends from regions as large as those of ringway's buffers.
+// memory allocates buffers from regions as large as those of ringway's pool.
 type memory struct{ rest []byte }
 
 const regionSize = 32 << 20
 
 func (m *memory) buffer(n int) ([]byte, error) {
 	if len(m.rest) < n {
-		region, err := syscall.Mmap(-1, 0, max(n, regionSize), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		region, err := syscall.Mmap(-1, 0, max(n, regionSize),
+			syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
-			return nil, fmt.Errorf("mmap: %w", err)
+			return nil, os.NewSyscallError("mmap", err)
 		}
 		m.rest = region
 	}

@@ -5,7 +5,5 @@ go 1.26
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
-	github.com/ringway-io/ringway/go v0.0.0
+	github.com/ringway-io/ringway/go v0.1.0
 )
-
-replace github.com/ringway-io/ringway/go => ../../

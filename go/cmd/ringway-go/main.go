@@ -1,9 +1,10 @@
 //go:build linux
 
-// Command ringway-go measures the Go door beside package os, and tells which backend this machine grants it.
+// Command ringway-go measures package ringway and os.File side by side, and shows which backend
+// ringway uses on this machine.
 //
-//	ringway-go bench      what reads by the thousand cost, on a scratch file of its own, in about a minute
-//	ringway-go explain    which backend this machine has, and why not another
+//	ringway-go bench      measure reads and group commits on a scratch file
+//	ringway-go explain    show the backend, and why others are not available
 package main
 
 import (
@@ -13,55 +14,53 @@ import (
 	"io"
 	"os"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
-const usage = `Usage: ringway-go COMMAND [OPTION]...
+const usageText = `Usage: ringway-go COMMAND [OPTION]...
 
 Commands:
-  bench [OPTION]... [FILE]   what reads cost, with goroutines by the thousand, beside os.File
-  explain                    which backend this machine grants, and why not another
-  help                       this text; 'ringway-go bench -h' tells the options of bench
+  bench [OPTION]... [FILE]   measure ringway and os.File; -help lists the options
+  explain                    show the backend, and why others are not available
+  help                       show this text
+
+The exit status is 1 if the command fails, 2 for a wrong command line.
 `
 
-// Exit codes, as most commands have them.
-const (
-	exitFailure = 1
-	exitUsage   = 2
-)
-
-// A signal ends it as it ends any program: the scratch file has no name, and a run under way dies with its parent.
+// The command needs no signal handler: the scratch file has no name, and a run dies with its
+// parent.
 func main() { os.Exit(command(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// command is main without the process, for tests.
+// command runs a command line and returns the exit status.
 func command(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
-		return exitUsage
+		fmt.Fprint(stderr, usageText)
+		return 2
 	}
 	var err error
 	switch name, rest := args[0], args[1:]; name {
 	case "bench":
 		err = bench(rest, stdout, stderr)
 	case runCommand:
-		err = runHere(rest, stdout)
+		err = childMain(rest, stdout)
 	case "explain":
 		err = explain(rest, stdout)
 	case "help", "-h", "-help", "--help":
-		_, err = fmt.Fprint(stdout, usage)
+		_, err = fmt.Fprint(stdout, usageText)
 	default:
-		err = usageError{fmt.Errorf("no command is called %q", name)}
+		err = usageError{fmt.Errorf("unknown command %q", name)}
 	}
 	var wrong usageError
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "ringway-go: %v\nTry 'ringway-go help' or 'ringway-go bench -h'.\n", err)
-		return exitUsage
+		fmt.Fprintf(stderr, "ringway-go: %v\nTry 'ringway-go help' or 'ringway-go bench -help'.\n",
+			err)
+		return 2
 	default:
 		fmt.Fprintln(stderr, "ringway-go:", err)
-		return exitFailure
+		return 1
 	}
 }
 
@@ -70,7 +69,7 @@ type usageError struct{ error }
 
 func explain(args []string, stdout io.Writer) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("explain takes no arguments, and was given %q", args[0])}
+		return usageError{fmt.Errorf("explain takes no arguments: %q", args[0])}
 	}
 	engine, err := ringway.New(ringway.Options{})
 	if err != nil {

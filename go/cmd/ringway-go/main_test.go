@@ -2,12 +2,12 @@
 
 package main
 
-// The whole command on small files, for short times: the shape of what it says, and what it leaves behind.
+// The whole command, on small files and for short times: its output and exit status, and what it
+// leaves behind.
 
 import (
 	"bufio"
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,30 +21,31 @@ import (
 	"time"
 )
 
-// TestMain: runs are this program started again.
+// TestMain is the command itself in the processes that it starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == runCommand || os.Args[1] == "bench") {
 		os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	if err := os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")); err != nil { // Or each run ends a second late.
+	// Otherwise the race detector makes each run end a second late.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// tiny options of every bench here.
+// tiny is the size of every bench here.
 var tiny = []string{"-runtime", "30ms", "-ramp", "10ms", "-repeat", "2", "-size", "1m"}
 
-func run0(t *testing.T, args ...string) (stdout, stderr string) {
+func runCommandLine(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := command(args, &out, &errs); code != 0 {
-		t.Fatalf("%v: exit code %d\n%s", args, code, &errs)
+	if status := command(args, &out, &errs); status != 0 {
+		t.Fatalf("%v: exit status %d\n%s", args, status, &errs)
 	}
 	return out.String(), errs.String()
 }
 
-func nothingIn(t *testing.T, dir string) {
+func checkEmpty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) > 0 {
@@ -54,79 +55,78 @@ func nothingIn(t *testing.T, dir string) {
 
 func TestBenchOnAScratchFile(t *testing.T) {
 	dir := t.TempDir()
-	files := t.TempDir()
-	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3,130", "-cached", "2", "-batch", "5", "-commit", "3", "-null", "9",
-		"-csv", filepath.Join(files, "csv"), "-json", filepath.Join(files, "json")}, tiny...)
-	out, errs := run0(t, args...)
-	nothingIn(t, dir)
+	path := filepath.Join(t.TempDir(), "json")
+	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3", "-cached", "2",
+		"-batch", "5",
+		"-commit", "3", "-null", "9", "-json", path}, tiny...)
+	out, errs := runCommandLine(t, args...)
+	checkEmpty(t, dir)
 	if !strings.Contains(errs, "runs, each in a process of its own") {
-		t.Errorf("progress: %q", errs)
+		t.Errorf("standard error: %q", errs)
 	}
-	works := map[work][]string{
-		{ioDirect, 1}: {"ringway", "ringway-fixed", "os", "seed", "bare"}, {ioDirect, 3}: {"ringway", "ringway-fixed", "os", "seed", "bare"},
-		{ioDirect, 130}: {"ringway", "ringway-fixed", "os", "os-128", "seed", "bare"}, {ioCached, 2}: {"ringway", "os", "seed", "null"},
-		{ioBatch, 5}: {"ringway", "os"}, {ioCommit, 3}: {"ringway", "os", "os-group"}, {ioNull, 9}: {"null-queue", "floor", "null"},
+	want := map[workload][]string{
+		{ioDirect, 1}: {"ringway", "os", "bare"}, {ioDirect, 3}: {"ringway", "os", "bare"},
+		{ioCached, 2}: {"ringway", "os"}, {ioBatch, 5}: {"ringway", "os"},
+		{ioCommit, 3}: {"ringway", "os-group"}, {ioNull, 9}: {"null-queue", "floor"},
 	}
-	if strings.Contains(out, "direct: left out") {
-		delete(works, work{ioDirect, 1})
-		delete(works, work{ioDirect, 3})
-		delete(works, work{ioDirect, 130})
-		delete(works, work{ioNull, 9})
+	if strings.Contains(out, "direct: omitted") {
+		delete(want, workload{ioDirect, 1})
+		delete(want, workload{ioDirect, 3})
+		delete(want, workload{ioNull, 9})
 	}
 	rows := 0
-	for w, names := range works {
+	for w, names := range want {
 		for _, name := range names {
 			rows++
 			found := slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
 				fields := strings.Fields(line)
-				return len(fields) > 3 && fields[0] == name && fields[1] == string(w.Kind) && fields[2] == fmt.Sprint(w.Depth)
+				return len(fields) > 3 &&
+					slices.Equal(fields[:3], []string{name, string(w.IO), fmt.Sprint(w.Depth)})
 			})
 			if !found {
-				t.Errorf("no row for %s at %v", name, w)
+				t.Errorf("no row for %s in %v", name, w)
 			}
 		}
 	}
-	// A ring may be refused here, but os never is.
+	// A ring may be refused here, os.File is not.
 	for line := range strings.SplitSeq(out, "\n") {
-		if strings.HasPrefix(line, "os") && strings.Contains(line, "did not run") {
+		if strings.HasPrefix(line, "os") && strings.Contains(line, "failed") {
 			t.Error(line)
 		}
 	}
-	for _, said := range []string{"Linux ", "target of 1 MiB", "removed afterwards", "ringway: backend", "median of 2 runs", "against os", "Contestants", "How to read this"} {
-		if !strings.Contains(out, said) {
-			t.Errorf("it does not say %q", said)
+	for _, text := range []string{
+		"Linux ", "1 MiB", "removed afterwards", "ringway: backend", "median of 2 runs", "against",
+		"\nSummary\n",
+	} {
+		if !strings.Contains(out, text) {
+			t.Errorf("the output lacks %q", text)
 		}
 	}
 	if t.Failed() {
 		t.Log("\n" + out)
 	}
 
-	file, err := os.Open(filepath.Join(files, "csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	records, err := csv.NewReader(file).ReadAll()
-	if err != nil || !slices.Equal(records[0], csvHeadings) || len(records) < 1+rows || len(records) > 1+2*rows {
-		t.Errorf("csv: %d records of %d rows, %v", len(records), rows, err)
-	}
-	text, err := os.ReadFile(filepath.Join(files, "json"))
+	text, err := os.ReadFile(path)
 	var all report
-	if err != nil || json.Unmarshal(text, &all) != nil || len(all.Cells) != rows || all.Machine.Size != 1<<20 {
-		t.Errorf("json: %d cells of %d, %v", len(all.Cells), rows, err)
+	if err != nil || json.Unmarshal(text, &all) != nil || len(all.Rows) != rows ||
+		all.Machine.Size != 1<<20 ||
+		len(all.Summary) == 0 {
+		t.Errorf("JSON: %d rows of %d, %v", len(all.Rows), rows, err)
 	}
-	for _, c := range all.Cells {
-		for _, r := range c.Runs {
-			if r.Requests <= 0 || r.Real < 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max || r.Threads < 1 || c.Contestant != "null" && r.cpu() <= 0 {
-				t.Errorf("%v, %s: %+v", c.Work, c.Contestant, r)
+	for _, row := range all.Rows {
+		for _, r := range row.Runs {
+			if r.Requests <= 0 || r.Real < 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max ||
+				r.Threads < 1 ||
+				r.cpu() <= 0 {
+				t.Errorf("%v, %s: %+v", row.Workload, row.Contestant, r)
 			}
 		}
 	}
 }
 
-func TestBenchOnAFileOnlyReadsIt(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "mine")
-	content := bytes.Repeat([]byte("mine"), 8192)
+func TestBenchDoesNotChangeAnExistingFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "existing")
+	content := bytes.Repeat([]byte("data"), 8192)
 	if err := os.WriteFile(name, content, 0o400); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,8 @@ func TestBenchOnAFileOnlyReadsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _ := run0(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2", "-only", "ringway,os", "-runtime", "20ms", "-ramp", "1ms", "-quiet", "-repeat", "1")
+	out, _ := runCommandLine(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2",
+		"-only", "ringway,os", "-runtime", "20ms", "-ramp", "1ms", "-repeat", "1")
 	after, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)
@@ -143,66 +144,78 @@ func TestBenchOnAFileOnlyReadsIt(t *testing.T) {
 	if err != nil || !bytes.Equal(now, content) || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the file was changed: %v", err)
 	}
-	if !strings.Contains(out, "commit: left out") || !strings.Contains(out, "which is only read") || strings.Contains(out, "spread") {
-		t.Errorf("it does not say what it left out, or a spread of one run:\n%s", out)
+	if !strings.Contains(out, "commit: omitted") || !strings.Contains(out, "read only") ||
+		strings.Contains(out, "±") {
+		t.Errorf("the output lacks what was omitted, or has a spread of a single run:\n%s", out)
 	}
 }
 
-func TestBenchForPrograms(t *testing.T) {
-	args := append([]string{"bench", "-scratch", t.TempDir(), "-direct", "", "-cached", "1", "-only", "os,null", "-csv", "-"}, tiny...)
-	out, _ := run0(t, args...)
-	records, err := csv.NewReader(strings.NewReader(out)).ReadAll()
-	if err != nil || len(records) != 1+4 {
-		t.Errorf("%d records, %v\n%s", len(records), err, out)
+func TestJSONOnStandardOutputReplacesTheTable(t *testing.T) {
+	args := append([]string{"bench", "-scratch", t.TempDir(), "-direct", "", "-cached", "1",
+		"-only", "os", "-json", "-"},
+		tiny...)
+	out, _ := runCommandLine(t, args...)
+	var all report
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Rows) != 1 ||
+		len(all.Rows[0].Runs) != 2 {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestMistakesAreToldWithAnExitCode(t *testing.T) {
+func TestMistakesAreReported(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	missing := filepath.Join(dir, "missing")
 	for _, c := range []struct {
-		code int
-		told string
-		args []string
+		status  int
+		message string
+		args    []string
 	}{
 		{2, "Usage", nil},
 		{2, `"brench"`, []string{"brench"}},
 		{2, "-x", []string{"bench", "-x"}},
-		{2, "no contestant", []string{"bench", "-only", "nobody"}},
-		{2, "for the command itself", []string{runCommand, "{"}},
+		{2, "unknown contestant", []string{"bench", "-only", "nobody"}},
+		{2, "internal use", []string{runCommand, "{"}},
 		{2, "takes no arguments", []string{"explain", "it"}},
-		{1, "no such file", []string{"bench", filepath.Join(dir, "missing")}},
-		{1, "neither a file", []string{"bench", dir}},
-		{1, "less than one read", []string{"bench", empty}},
-		{1, "no such file", []string{"bench", "-scratch", filepath.Join(dir, "missing")}},
+		{1, "no such file", []string{"bench", missing}},
+		{1, "neither a regular file", []string{"bench", dir}},
+		{1, "less than a read", []string{"bench", empty}},
+		{1, "no such file", []string{"bench", "-scratch", missing}},
 		{1, "nothing was written", []string{"bench", "-scratch", dir, "-size", "4000t"}},
-		{1, "no such file", []string{"bench", "-csv", filepath.Join(dir, "missing", "csv")}},
-		{1, "nothing is left", []string{"bench", "-scratch", dir, "-size", "1m", "-direct", "9000", "-cached", "", "-only", "os"}},
+		{1, "no such file", []string{"bench", "-json", filepath.Join(missing, "json")}},
+		{1, "nothing to measure", []string{"bench", "-scratch", dir, "-size", "1m", "-direct",
+			"9000", "-cached", "",
+			"-only", "os"}},
 	} {
 		var out, errs bytes.Buffer
-		if code := command(c.args, &out, &errs); code != c.code || !strings.Contains(errs.String(), c.told) || out.Len() > 0 {
-			t.Errorf("%q: exit code %d, %q and on standard output %q", c.args, code, &errs, &out)
+		status := command(c.args, &out, &errs)
+		if status != c.status || !strings.Contains(errs.String(), c.message) || out.Len() > 0 {
+			t.Errorf("%q: exit status %d, standard error %q, standard output %q", c.args, status,
+				&errs, &out)
 		}
 	}
 	for _, args := range [][]string{{"help"}, {"bench", "-h"}, {"explain"}} {
-		if out, errs := run0(t, args...); out == "" || errs != "" {
+		if out, errs := runCommandLine(t, args...); out == "" || errs != "" {
 			t.Errorf("%q: %q, %q", args, out, errs)
 		}
 	}
 }
 
-// An interrupt ends it, the run under way too, and nothing is left behind.
-func TestInterrupted(t *testing.T) {
+// The current run ends with the command, and nothing is left behind.
+func TestInterrupt(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached", "1", "-only", "os", "-runtime", "1h")
-	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // The run must not be reached by way of the group.
+	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached",
+		"1", "-only", "os",
+		"-runtime", "1h")
+	// The run must not get the signal of the group.
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	errs, err := child.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +228,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	run := ""
-	until(t, "a run is under way", func() bool {
+	waitFor(t, "a run to start", func() bool {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", child.Process.Pid))
 		for _, list := range lists {
 			text, _ := os.ReadFile(list)
@@ -228,21 +241,22 @@ func TestInterrupted(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, errs)
 	_ = child.Wait()
-	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
-		t.Errorf("it ended with %v", child.ProcessState)
+	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
+		status.Signal() != syscall.SIGINT {
+		t.Errorf("the command ended with %v", child.ProcessState)
 	}
-	until(t, "the run has ended", func() bool {
+	waitFor(t, "the run to end", func() bool {
 		status, err := os.ReadFile("/proc/" + run + "/stat")
 		return err != nil || strings.Contains(string(status), ") Z ")
 	})
-	nothingIn(t, dir)
+	checkEmpty(t, dir)
 }
 
-func until(t *testing.T, what string, is func() bool) {
+func waitFor(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !ready(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it never came to this: " + what)
+			t.Fatal("timeout waiting for " + what)
 		}
 	}
 }

@@ -2,13 +2,11 @@
 
 package main
 
-// The measured loop: goroutines that ask for one thing after the other, and the window of time in which that counts.
+// The measured loop: goroutines that make one request after the other, and the window of time in
+// which requests count.
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"io"
 	"runtime"
 	"runtime/metrics"
 	"sync"
@@ -18,200 +16,194 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// meter counts what is done in its window. Whoever sees first that the window is over takes the closing figures at that
-// moment: another goroutine would be late by as long as it takes to get a processor.
+// meter counts the requests that complete while its window is open. The window closes with the
+// first request that completes after its length, and that goroutine takes the final usage at once:
+// another one would have to wait for a processor first. So at least one request counts.
 type meter struct {
-	epoch  time.Time
-	length time.Duration
-	trips  func() (trips, bool)
+	subject subject
+	epoch   time.Time
+	length  time.Duration
 
-	opens  atomic.Int64 // Nanoseconds since the epoch; 0: not yet; negative: it came to nothing.
-	begun  atomic.Int64 // Goroutines that have done something.
-	some   atomic.Bool  // Something was done in the window.
-	longer atomic.Int64 // Nanoseconds that it was open, if nothing was done in time.
-	closed atomic.Bool
+	opened   atomic.Int64 // Nanoseconds since the epoch; 0: not yet; negative: a request failed.
+	started  atomic.Int64 // Goroutines that have completed a request.
+	closed   atomic.Bool
+	duration time.Duration // That the window was open.
 
-	opening, closing moment
+	opening, closing usage
 	samples          []metrics.Sample
-	shards           []shard
+	histograms       []sharedHistogram
 
 	mu  sync.Mutex
 	err error
 }
 
-// shard is a histogram that some goroutines share.
-type shard struct {
+// sharedHistogram serves several goroutines.
+type sharedHistogram struct {
 	mu      sync.Mutex
 	latency *hdrhistogram.Histogram
-	_       [40]byte
+	_       [40]byte // One cache line each.
 }
 
-const mostShards = 64
+const (
+	maxHistograms = 64
+	maxLatency    = int64(100 * time.Second)
+)
 
-// Latencies are kept from 1 ns to 100 s, with three digits.
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, int64(100*time.Second), 3)
-}
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, 3) }
 
-func newMeter(goroutines int, length time.Duration, trips func() (trips, bool)) *meter {
-	m := &meter{epoch: time.Now(), length: length, trips: trips, samples: samples(), shards: make([]shard, min(goroutines, mostShards))}
-	for i := range m.shards {
-		m.shards[i].latency = newHistogram()
+func newMeter(s subject, goroutines int, length time.Duration) *meter {
+	m := &meter{
+		subject: s, epoch: time.Now(), length: length, samples: newSamples(),
+		histograms: make([]sharedHistogram, min(goroutines, maxHistograms)),
+	}
+	for i := range m.histograms {
+		m.histograms[i].latency = newHistogram()
 	}
 	return m
 }
 
-// figures of this moment. One at a time.
-func (m *meter) figures() moment {
-	now, err := now(m.samples)
+// usage returns the usage so far. It must not run concurrently with itself.
+func (m *meter) usage() usage {
+	u, err := usageNow(m.samples)
 	if err != nil {
 		m.fail(err)
 	}
-	now.trips, _ = m.trips()
-	return now
+	u.submissions = m.subject.submissions()
+	return u
 }
 
 func (m *meter) fail(err error) {
 	m.mu.Lock()
-	if m.err == nil {
-		m.err = err
-	}
+	m.err = cmp.Or(m.err, err)
 	m.mu.Unlock()
-	m.opens.Store(-1)
+	m.opened.Store(-1)
 }
 
-// loop does one thing after the other until the window is over. do is told whether this is still the ramp.
-func (m *meter) loop(number int, do func(ramp bool) error) {
-	var kept [32]int64 // So that the shard is rarely asked for.
+// loop makes requests until the window closes.
+func (m *meter) loop(number int, request step) {
+	var latencies [32]int64 // Collected, to lock the histogram rarely.
 	count := 0
-	shard := &m.shards[number%len(m.shards)]
+	histogram := &m.histograms[number%len(m.histograms)]
 	flush := func() {
-		shard.mu.Lock()
-		for _, latency := range kept[:count] {
-			if err := shard.latency.RecordValue(min(max(latency, 1), int64(100*time.Second))); err != nil {
+		histogram.mu.Lock()
+		for _, latency := range latencies[:count] {
+			if err := histogram.latency.RecordValue(min(max(latency, 1), maxLatency)); err != nil {
 				m.fail(err)
 			}
 		}
-		shard.mu.Unlock()
+		histogram.mu.Unlock()
 		count = 0
 	}
-	keep := func(latency int64) {
-		kept[count] = latency
-		if count++; count == len(kept) {
+	defer flush()
+	record := func(latency int64) {
+		latencies[count] = latency
+		if count++; count == len(latencies) {
 			flush()
 		}
 	}
 	last := int64(time.Since(m.epoch))
 	for first := true; ; first = false {
-		err := do(m.opens.Load() == 0)
-		now := int64(time.Since(m.epoch))
-		if err != nil {
+		if err := request(m.opened.Load() == 0); err != nil {
 			m.fail(err)
 		}
 		if first {
-			m.begun.Add(1)
+			m.started.Add(1)
 		}
-		// (One look at the clock for each operation: the end of one is the beginning of the next.)
-		if opens := m.opens.Load(); opens < 0 {
+		// One clock reading per request: the end of one is the start of the next.
+		now := int64(time.Since(m.epoch))
+		opened := m.opened.Load()
+		switch {
+		case opened < 0:
 			return
-		} else if opens > 0 && now >= opens {
-			if now >= opens+int64(m.length) {
-				if m.some.CompareAndSwap(false, true) {
-					// It stays open for one: a machine may be so busy, or a disk so slow.
-					keep(now - last)
-					m.longer.Store(now - opens)
-				}
-				if m.closed.CompareAndSwap(false, true) {
-					m.closing = m.figures()
-				}
-				flush()
-				return
+		case opened == 0 || now < opened: // Still the ramp.
+		case now < opened+int64(m.length):
+			record(now - last)
+		default:
+			if m.closed.CompareAndSwap(false, true) {
+				m.closing = m.usage() // Before anything that may block.
+				m.duration = time.Duration(now - opened)
+				record(now - last)
 			}
-			if !m.some.Load() {
-				m.some.Store(true)
-			}
-			keep(now - last)
+			return
 		}
 		last = now
 	}
 }
 
-// longestRamp is how long a ramp waits for all.
-const longestRamp = 20 * time.Second
+// open takes the usage and opens the window at the same time. Where goroutines do not block, the
+// scheduler may preempt this one in between, and resume it seconds later. Then it tries again, with
+// a time slice of its own.
+func (m *meter) open() {
+	for {
+		start := time.Since(m.epoch)
+		m.opening = m.usage()
+		now := time.Since(m.epoch)
+		if now-start < 5*time.Millisecond || m.opened.Load() < 0 {
+			m.opened.CompareAndSwap(0, int64(now))
+			return
+		}
+	}
+}
 
-// measure has so many goroutines do something, each with what prepare gives it. The ramp lasts until all have done it once, if
-// they are to: where they do not block, a thousand take their turns of ten milliseconds for seconds.
-func measure(c contestant, s subject, goroutines int, all bool, ramp, length time.Duration, prepare func(number int) (func(ramp bool) error, error)) (run, error) {
-	m := newMeter(goroutines, length, s.trips)
-	loops := make([]func(bool) error, goroutines)
-	for i := range loops {
+// maxRamp is how long the ramp waits for all goroutines.
+const maxRamp = 20 * time.Second
+
+// measure runs goroutines, each of which makes the requests that prepare returns for it. If all is
+// true, the window opens only when each has completed a request.
+func measure(s subject, goroutines int, all bool, ramp, length time.Duration,
+	prepare func(goroutine int) (step, error)) (run, submissions, error) {
+	m := newMeter(s, goroutines, length)
+	requests := make([]step, goroutines)
+	for i := range requests {
 		var err error
-		if loops[i], err = prepare(i); err != nil {
-			return run{}, err
+		if requests[i], err = prepare(i); err != nil {
+			return run{}, submissions{}, err
 		}
 	}
 	var ready, done sync.WaitGroup
 	begin := make(chan struct{})
-	for i, do := range loops {
+	for i, request := range requests {
 		ready.Add(1)
 		done.Go(func() {
 			ready.Done()
 			<-begin
-			m.loop(i, do)
+			m.loop(i, request)
 		})
 	}
 	ready.Wait()
-	runtime.GC() // All begin with the same heap.
-	watch, err := startWatch(c.helped)
-	if err != nil {
-		m.fail(err) // They begin, and end at once.
-	}
+	runtime.GC() // Every run starts with a clean heap.
 	close(begin)
 	time.Sleep(ramp)
-	for deadline := time.Now().Add(longestRamp); all && m.begun.Load() < int64(goroutines) && m.opens.Load() == 0 && time.Now().Before(deadline); {
+	for end := time.Now().Add(maxRamp); all && m.started.Load() < int64(goroutines) &&
+		m.opened.Load() == 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	m.opening = m.figures()
-	m.opens.CompareAndSwap(0, int64(time.Since(m.epoch)))
+	m.open()
 	done.Wait()
-	if watch != nil {
-		m.err = cmp.Or(m.err, watch.end())
-	}
+	threads, workers, err := countThreads()
+	m.err = cmp.Or(m.err, err)
 	if m.err != nil {
-		return run{}, m.err
+		return run{}, submissions{}, m.err
 	}
-	return m.result(watch), nil
-}
-
-func (m *meter) result(w *watch) run {
 	latency := newHistogram()
-	for i := range m.shards {
-		latency.Merge(m.shards[i].latency)
+	for i := range m.histograms {
+		latency.Merge(m.histograms[i].latency)
 	}
-	at := func(percent float64) time.Duration { return time.Duration(latency.ValueAtPercentile(percent)) }
-	r := run{
-		Requests: latency.TotalCount(), Real: max(m.length, time.Duration(m.longer.Load())),
-		User: m.closing.user - m.opening.user, System: m.closing.system - m.opening.system,
-		ContextSwitches: m.closing.contextSwitches - m.opening.contextSwitches,
-		Allocs:          m.closing.allocs - m.opening.allocs,
-		Collections:     m.closing.collections - m.opening.collections,
-		Threads:         w.threads, Workers: w.workers,
-		P50: at(50), P99: at(99), P999: at(99.9), P9999: at(99.99), Max: time.Duration(latency.Max()),
+	percentile := func(p float64) time.Duration {
+		return time.Duration(latency.ValueAtPercentile(p))
 	}
-	if _, known := m.trips(); known {
-		calls := m.closing.trips.calls - m.opening.trips.calls
-		r.trips = &trips{calls, m.closing.trips.carried - m.opening.trips.carried}
-	}
-	return r
-}
-
-// whole is nil if a read has got all it asked for.
-func whole(n int, err error, p []byte) error {
-	switch {
-	case err != nil && !errors.Is(err, io.EOF):
-		return err
-	case n < len(p):
-		return fmt.Errorf("a read of %d bytes got %d", len(p), n)
-	}
-	return nil
+	return run{
+			Requests: latency.TotalCount(), Real: m.duration,
+			User: m.closing.user - m.opening.user, System: m.closing.system - m.opening.system,
+			ContextSwitches: m.closing.contextSwitches - m.opening.contextSwitches,
+			Allocs:          m.closing.allocs - m.opening.allocs,
+			Collections:     m.closing.collections - m.opening.collections,
+			Threads:         threads, Workers: workers,
+			P50: percentile(50), P99: percentile(99), P999: percentile(99.9),
+			P9999: percentile(99.99),
+			Max:   time.Duration(latency.Max()),
+		}, submissions{
+			m.closing.submissions.calls - m.opening.submissions.calls,
+			m.closing.submissions.requests - m.opening.submissions.requests,
+		}, nil
 }

@@ -2,7 +2,7 @@
 
 package main
 
-// The options of `bench`: what they are called, what goes without saying, and what they leave to be measured.
+// The options of `bench`, and what they select to be measured.
 
 import (
 	"flag"
@@ -17,82 +17,132 @@ import (
 
 // options of a bench.
 type options struct {
-	works      []work
-	only       []string // Empty: those that suit the work.
-	full       bool
-	runtime    time.Duration
-	ramp       time.Duration
-	rounds     int
-	size       int64 // Of the scratch file, or used of the file. 0: not given.
-	cachedSize int64
-	scratch    string
-	seed       uint64
-	json, csv  string // Where to; "-" is standard output.
-	quiet      bool
-	file       string // Empty: a scratch file.
+	workloads    []workload
+	only         []string // Empty: the contestants that suit the workload.
+	full         bool
+	fixedBuffers bool
+	runtime      time.Duration
+	ramp         time.Duration
+	repeat       int
+	size         int64 // Of the scratch file, or used of FILE. 0: the default.
+	cachedSize   int64
+	scratch      string
+	json         string // A path; "-" is standard output.
+	file         string // Empty: a scratch file.
 }
 
 const benchUsage = `Usage: ringway-go bench [OPTION]... [FILE]
 
-4 KiB random reads of one file by many goroutines: ringway beside os.File. Each run is a process of its own; the
-contestants take turns. Without FILE it makes a scratch file in the current folder, which is gone afterwards, however
-the command ends. FILE is only read.
+Measures 4 KiB random reads of one file by many goroutines, with ringway and with os.File. Each run
+is a separate process; the contestants run in turn, every other round in reverse order. Without
+FILE, the command uses a scratch file in the current directory and removes it, however the command
+ends. FILE is never written to.
 
-Options (lists have commas between their items):
+Output: the machine, a table, and a summary. A row of the table is the median run of a contestant in
+a workload:
+  I/O             direct: O_DIRECT; cached: data in the page cache; batch: cached, one goroutine
+                  reads DEPTH blocks per call; commit: 4 KiB records appended to a log, each durable
+                  (fdatasync) before its goroutine continues; null: no device
+  depth           goroutines, each with one request at a time; of a batch, blocks per call
+  requests        blocks read or records written in the median run
+  user, system,   CPU time of the process, kernel threads included, and the same per operation
+  cpu, µs/op
+  ops/s, spread   operations per second; half the distance from the slowest run to the fastest, in
+                  percent of the median
+  p50 ... max     latency of a request (of a whole batch), all waiting included
+  calls           system calls that submit or are a read, per operation
+  ctx sw, allocs  context switches and heap allocations per operation
+  workers         io-wq threads of the kernel for this process
+  threads         threads of the process, with those of the kernel: the most of any run
+  against         operations per second and CPU time per operation, relative to the contestant
+                  named there: medians of the ratios of runs in the same round
+In the summary, "equal" means that the runs do not show a difference: their ranges overlap, or the
+medians differ by less than half a range or 2 % (10 % with -repeat 1). On a busy machine, trust CPU
+time per operation more than operations per second.
+
+Contestants:
 `
 
 const benchExamples = `
 Examples:
   ringway-go bench
-      In about a minute: direct and cached reads, ringway beside os.File and the older design
+      direct and cached reads, in less than a minute
   ringway-go bench -full
-      All of it, with 100,000 goroutines, batches and group commit, in five or six minutes
+      everything, including 100,000 goroutines, batches and group commit, in about three minutes
   ringway-go bench -direct 128 -cached "" -repeat 9 /data/large
-      One question, asked nine times
+      one workload, nine runs each, on an existing file
 `
 
-// parseOptions understands the arguments of `bench`. Options may stand behind the FILE, too.
+// parseOptions parses the arguments of `bench`. Options may follow FILE.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
-	o := options{runtime: time.Second, ramp: 200 * time.Millisecond, rounds: 3, cachedSize: 256 << 20, scratch: ".", seed: 1}
-	direct, cached, batch, commit, without := []int{1, 128, 1000}, []int{1, 32}, []int(nil), []int(nil), []int(nil)
+	o := options{
+		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3, cachedSize: 256 << 20,
+		scratch: ".",
+	}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	list := func(to *[]int, name, usage string) {
-		set.Func(name, usage, func(text string) (err error) {
-			*to, err = parseDepths(text)
+	depths := []struct {
+		kind           ioKind
+		standard, full []int // Without and with -full.
+		usage          string
+		given          []int
+	}{
+		{kind: ioDirect, standard: []int{1, 128, 1000}, full: []int{1, 128, 1000, 100_000},
+			usage: "`depths` of direct reads, a list; \"\" for none " +
+				"(default 1,128,1000; -full adds 100000)"},
+		{kind: ioCached, standard: []int{1, 32}, full: []int{1, 32, 1000},
+			usage: "`depths` of cached reads (default 1,32; -full adds 1000)"},
+		{kind: ioBatch, full: []int{64},
+			usage: "`depths` of batches of cached reads (default none; -full: 64)"},
+		{kind: ioCommit, full: []int{128},
+			usage: "`depths` of group commit (default none; -full: 128)"},
+		{kind: ioNull, full: []int{128, 1000},
+			usage: "`depths` of reads without a device (default none; -full: 128,1000)"},
+	}
+	for i := range depths {
+		set.Func(string(depths[i].kind), depths[i].usage, func(text string) (err error) {
+			depths[i].given, err = parseDepths(text)
 			return err
 		})
 	}
-	bytes := func(to *int64, name, usage string) {
+	size := func(to *int64, name, usage string) {
 		set.Func(name, usage, func(text string) (err error) {
 			*to, err = parseSize(text)
 			return err
 		})
 	}
-	set.BoolVar(&o.full, "full", false, "the whole table: more goroutines, more contestants, batches and group commit")
-	list(&direct, "direct", "`goroutines` that read with direct I/O: a list, or \"\" for none (default 1,128,1000; full: and 100000)")
-	list(&cached, "cached", "`goroutines` that read what is in the page cache: a list, or \"\" (default 1,32; full: and 1000)")
-	list(&batch, "batch", "`reads` of a batch, cached: a list, or \"\" (default none; full: 64)")
-	list(&commit, "commit", "`goroutines` that make records durable in a log: a list, or \"\" (default none; full: 128)")
-	list(&without, "null", "`goroutines` that read without a device, which shows what the engine itself costs: a list, or \"\" (default none; full: 128,1000)")
-	set.Func("only", "`contestants`, a list of "+strings.Join(contestantNames(), ", "), func(text string) (err error) {
-		o.only, err = parseContestants(text)
-		return err
+	set.BoolVar(&o.full, "full", false,
+		"measure everything: more depths, batch, commit, null and the contestant bare")
+	set.BoolVar(&o.fixedBuffers, "fixed-buffers", false,
+		"register ringway's buffers with its rings")
+	set.Func("only", "`contestants` to measure, a list", func(text string) error {
+		o.only = strings.Split(text, ",")
+		for _, name := range o.only {
+			if _, err := contestantNamed(name); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	set.DurationVar(&o.runtime, "runtime", o.runtime, "measured `time` of each run (full: 2s)")
-	set.DurationVar(&o.ramp, "ramp", o.ramp, "`time` that each run goes unmeasured first, and, with direct I/O, until every goroutine has read")
-	set.IntVar(&o.rounds, "repeat", o.rounds, "`runs` of each, in turn; the table shows the median run")
-	bytes(&o.size, "size", "`bytes` of the scratch file, or used of FILE (default 1g, at most a tenth of the free space; all of FILE)")
-	bytes(&o.cachedSize, "cached-size", "`bytes` at the beginning of the file that cached reads go to (default 256m)")
-	set.StringVar(&o.scratch, "scratch", o.scratch, "`folder` of the scratch file")
-	set.Uint64Var(&o.seed, "seed", o.seed, "`number` that the random offsets begin with")
-	set.StringVar(&o.json, "json", "", "write all runs as JSON to this `file`; - for standard output, instead of the table")
-	set.StringVar(&o.csv, "csv", "", "write all runs as CSV to this `file`; - for standard output, instead of the table")
-	set.BoolVar(&o.quiet, "quiet", false, "show no progress")
+	set.DurationVar(&o.runtime, "runtime", o.runtime, "measured `time` of each run")
+	set.DurationVar(&o.ramp, "ramp", o.ramp,
+		"`time` before it; with direct I/O at least until every goroutine has read once")
+	set.IntVar(&o.repeat, "repeat", o.repeat, "`runs` of each row")
+	size(&o.size, "size",
+		"`bytes` of the scratch file (default 1g, at most a tenth of the free space), or of FILE")
+	size(&o.cachedSize, "cached-size",
+		"`bytes` at the start of the file that cached reads use (default 256m)")
+	set.StringVar(&o.scratch, "scratch", o.scratch, "`directory` of the scratch file")
+	set.StringVar(&o.json, "json", "",
+		"write all runs as JSON to this `file`; - for standard output, without a table")
 
 	for {
 		if err := set.Parse(args); err == flag.ErrHelp {
 			fmt.Fprint(stdout, benchUsage)
+			for _, c := range contestants {
+				fmt.Fprintf(stdout, "  %-10s  %s\n", c.name, c.about)
+			}
+			fmt.Fprintln(stdout, "\nOptions (list items are separated by commas):")
 			set.SetOutput(stdout)
 			set.PrintDefaults()
 			fmt.Fprint(stdout, benchExamples)
@@ -104,62 +154,48 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			break
 		}
 		if o.file != "" {
-			return o, usageError{fmt.Errorf("one FILE, please: both %q and %q were given", o.file, set.Arg(0))}
+			return o, usageError{fmt.Errorf("more than one FILE: %q and %q", o.file, set.Arg(0))}
 		}
 		o.file, args = set.Arg(0), set.Args()[1:]
 	}
 	given := map[string]bool{}
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if o.full {
-		more := func(name string, to *[]int, value ...int) {
-			if !given[name] {
-				*to = value
-			}
+	for _, d := range depths {
+		chosen := d.standard
+		switch {
+		case given[string(d.kind)]:
+			chosen = d.given
+		case o.full:
+			chosen = d.full
 		}
-		more("direct", &direct, 1, 128, 1000, 100_000)
-		more("cached", &cached, 1, 32, 1000)
-		more("batch", &batch, 64)
-		more("commit", &commit, 128)
-		more("null", &without, 128, 1000)
-		if !given["runtime"] {
-			o.runtime = 2 * time.Second
+		for _, depth := range chosen {
+			o.workloads = append(o.workloads, workload{d.kind, depth})
 		}
 	}
-	for _, kind := range []struct {
-		kind   ioKind
-		depths []int
-	}{{ioDirect, direct}, {ioCached, cached}, {ioBatch, batch}, {ioCommit, commit}, {ioNull, without}} {
-		for _, depth := range kind.depths {
-			o.works = append(o.works, work{kind.kind, depth})
-		}
-	}
-	return o, o.check(given)
+	return o, o.check(given["scratch"])
 }
 
-// check finds what is wrong with options as a whole.
-func (o *options) check(given map[string]bool) error {
+// check finds combinations of options that are wrong.
+func (o *options) check(scratchGiven bool) error {
 	wrong := ""
 	switch {
-	case len(o.works) == 0:
-		wrong = "nothing is left to be measured"
-	case o.rounds < 1:
-		wrong = "-repeat: at least 1"
+	case len(o.workloads) == 0:
+		wrong = "no workload is selected"
+	case o.repeat < 1:
+		wrong = "-repeat must be at least 1"
 	case o.runtime <= 0:
-		wrong = "-runtime: more than no time"
+		wrong = "-runtime must be positive"
 	case o.ramp < 0:
-		wrong = "-ramp: no less than no time"
-	case o.file != "" && given["scratch"]:
-		wrong = "-scratch is for the scratch file, and there is none with a FILE"
-	case o.json == "-" && o.csv == "-":
-		wrong = "only one of -json and -csv can go to standard output"
+		wrong = "-ramp must not be negative"
+	case o.file != "" && scratchGiven:
+		wrong = "-scratch cannot be combined with FILE"
 	default:
 		return nil
 	}
 	return usageError{fmt.Errorf("%s", wrong)}
 }
 
-// mostGoroutines is more than anybody has memory for.
-const mostGoroutines = 10_000_000
+const maxDepth = 10_000_000
 
 func parseDepths(text string) ([]int, error) {
 	var all []int
@@ -168,32 +204,25 @@ func parseDepths(text string) ([]int, error) {
 			continue
 		}
 		n, err := strconv.Atoi(part)
-		if err != nil || n < 1 || n > mostGoroutines {
-			return nil, fmt.Errorf("give numbers from 1 to %d, with commas between them", mostGoroutines)
+		if err != nil || n < 1 || n > maxDepth {
+			return nil, fmt.Errorf("must be numbers from 1 to %d, separated by commas", maxDepth)
 		}
-		all = append(all, n)
+		if !slices.Contains(all, n) {
+			all = append(all, n)
+		}
 	}
 	return all, nil
 }
 
-func parseContestants(text string) ([]string, error) {
-	var all []string
-	for part := range strings.SplitSeq(text, ",") {
-		if !slices.Contains(contestantNames(), part) {
-			return nil, fmt.Errorf("no contestant is called %q", part)
-		}
-		all = append(all, part)
-	}
-	return all, nil
-}
-
-// parseSize understands 4096, 64k, 1g.
+// parseSize parses 4096, 64k, 1g. Units are powers of 1024.
 func parseSize(text string) (int64, error) {
-	digits := strings.TrimRight(strings.ToLower(text), "kmgtib")
-	shift, ok := map[string]int{"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "kib": 10, "mib": 20, "gib": 30, "tib": 40}[strings.ToLower(text[len(digits):])]
+	text = strings.ToLower(text)
+	digits := strings.TrimRight(text, "kmgtib")
+	unit := strings.TrimSuffix(strings.TrimSuffix(text[len(digits):], "b"), "i")
+	shift, ok := map[string]int{"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[unit]
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if !ok || err != nil || n < 1 || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("give a size such as 4096, 64m or 1g")
+		return 0, fmt.Errorf("must be a size such as 4096, 64m or 1g")
 	}
 	return n << shift, nil
 }

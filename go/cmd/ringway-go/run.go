@@ -2,8 +2,8 @@
 
 package main
 
-// One run, in a process of its own, so that its processor time is all of it and nobody's threads are left over: the parent
-// starts this command again, and gets the figures as JSON.
+// A run, in a process of its own: its CPU time is then that of the process, and no threads are left
+// from an earlier run. The parent starts this command again and reads the result as JSON.
 
 import (
 	"bytes"
@@ -21,37 +21,40 @@ import (
 	"syscall"
 	"time"
 
-	ringway "github.com/ringway-io/ringway/go"
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// runCommand is the command's name for itself; nobody else needs it.
+// runCommand is the internal command of a run.
 const runCommand = "run-one"
 
-// inherited is the file in the child, as the parent has opened it: what was looked at is what is used.
-const inherited = "/proc/self/fd/3"
+// inheritedFile is the target in the child. The child opens it again, with the flags it needs.
+const inheritedFile = "/proc/self/fd/3"
 
-// order is what a child is told.
+// order is what the parent asks of a child.
 type order struct {
-	Work       work          `json:"work"`
-	Contestant string        `json:"contestant"`
-	Runtime    time.Duration `json:"runtime"`
-	Ramp       time.Duration `json:"ramp"`
-	Seed       uint64        `json:"seed"`
-	Blocks     int64         `json:"blocks"`   // Of the file, from its beginning.
-	Numbered   bool          `json:"numbered"` // Each block begins with its number.
+	Workload     workload
+	Contestant   string
+	Runtime      time.Duration
+	Ramp         time.Duration
+	FixedBuffers bool
+	Seed         uint64
+	Blocks       int64 // Used of the file, from its start.
+	Numbered     bool  // Each block starts with its number.
 }
 
-// answer is what it says: figures, or why there are none.
-type answer struct {
-	Run   run    `json:"run"`
-	Error string `json:"error"`
+// reply is the child's result, or why there is none.
+type reply struct {
+	Run   run
+	Error string
 }
 
-// patience is how much longer than its order a child may take: the rest of a ramp, and goroutines by the hundred thousand.
-const patience = longestRamp + time.Minute
+// childGrace is how much longer than its order a child may take: the rest of a ramp, and starting
+// 100,000 goroutines.
+const childGrace = maxRamp + time.Minute
 
-// runChild makes one run. refused is why the contestant cannot do this work here; an error, why nothing can be measured.
-func runChild(file *os.File, o order) (result run, refused string, err error) {
+// runChild makes one run. failure is why this contestant cannot do this workload here; err is why
+// nothing can be measured.
+func runChild(file *os.File, o order) (result run, failure string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return run{}, "", err
@@ -60,7 +63,7 @@ func runChild(file *os.File, o order) (result run, refused string, err error) {
 	if err != nil {
 		return run{}, "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.Ramp+o.Runtime+patience)
+	ctx, cancel := context.WithTimeout(context.Background(), o.Ramp+o.Runtime+childGrace)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	child := exec.CommandContext(ctx, self, runCommand, string(text))
@@ -69,31 +72,31 @@ func runChild(file *os.File, o order) (result run, refused string, err error) {
 	child.Stdout, child.Stderr = &stdout, &stderr
 	if err := child.Run(); err != nil {
 		if ctx.Err() != nil {
-			return run{}, "it did not come to an end", nil
+			return run{}, "the run did not end", nil
 		}
-		// (A program that Go ends tells why in its first line.)
+		// The first line of a Go program's fatal error is its reason.
 		first, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
 		return run{}, strings.TrimSuffix(fmt.Sprintf("%v: %s", err, first), ": "), nil
 	}
-	var said answer
-	if err := json.Unmarshal(stdout.Bytes(), &said); err != nil {
-		return run{}, "", fmt.Errorf("a run's answer: %w", err)
+	var got reply
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		return run{}, "", fmt.Errorf("read the result of a run: %w", err)
 	}
-	return said.Run, said.Error, nil
+	return got.Run, got.Error, nil
 }
 
-// runHere is the child.
-func runHere(args []string, stdout io.Writer) error {
+// childMain is the child.
+func childMain(args []string, stdout io.Writer) error {
 	var o order
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &o) != nil {
-		return usageError{errors.New(runCommand + " is for the command itself")}
+		return usageError{errors.New(runCommand + " is for internal use")}
 	}
-	var said answer
+	var out reply
 	var err error
-	if said.Run, err = o.run(inherited); err != nil {
-		said = answer{Error: err.Error()}
+	if out.Run, err = o.run(inheritedFile); err != nil {
+		out = reply{Error: err.Error()}
 	}
-	return json.NewEncoder(stdout).Encode(said)
+	return json.NewEncoder(stdout).Encode(out)
 }
 
 func (o order) run(file string) (run, error) {
@@ -101,40 +104,48 @@ func (o order) run(file string) (run, error) {
 	if err != nil {
 		return run{}, err
 	}
-	flag := map[ioKind]int{ioDirect: os.O_RDONLY | syscall.O_DIRECT, ioNull: os.O_RDONLY | syscall.O_DIRECT, ioCommit: os.O_RDWR}[o.Work.Kind]
-	if o.Work.Kind == ioCached || o.Work.Kind == ioBatch {
-		if err := warm(file, o.Blocks*block); err != nil {
+	w := o.Workload
+	flag := os.O_RDONLY
+	switch w.IO {
+	case ioDirect, ioNull:
+		flag |= syscall.O_DIRECT
+	case ioCached, ioBatch:
+		if err := fillCache(file, o.Blocks*block); err != nil {
 			return run{}, err
 		}
+	case ioCommit:
+		flag = os.O_RDWR
 	}
-	s, err := c.open(setup{file, flag, o.Work.goroutines(), o.Work.perRequest()})
+	s, err := c.open(setup{file, flag, w.goroutines(), w.blocksPerRequest(), o.FixedBuffers})
 	if err != nil {
 		return run{}, err
 	}
 	prepare := o.prepareReads(s)
-	if o.Work.Kind == ioCommit {
-		if prepare, err = prepareCommit(s, c.name == "os-group", o.Blocks); err != nil {
+	if w.IO == ioCommit {
+		if prepare, err = prepareCommit(s, o.Blocks); err != nil {
 			return run{}, err
 		}
 	}
-	goroutines := o.Work.goroutines()
-	if c.name == "bare" {
+	goroutines := w.goroutines()
+	if _, ok := s.(*bareRing); ok {
 		goroutines = 1
 	}
-	r, err := measure(c, s, goroutines, o.Work.blocksThreads(), o.Ramp, o.Runtime, prepare)
+	// Goroutines that do not block use up their time slices: thousands would take seconds to start.
+	blocking := w.IO == ioDirect || w.IO == ioCommit
+	r, submitted, err := measure(s, goroutines, blocking, o.Ramp, o.Runtime, prepare)
 	if err != nil {
 		return run{}, err
 	}
-	r.Requests *= int64(o.Work.perRequest())
-	if r.trips != nil && o.Work.Kind != ioCommit {
-		calls := r.trips.calls + max(r.Requests-r.trips.carried, 0)
+	r.Requests *= int64(w.blocksPerRequest())
+	if w.IO != ioCommit && c.name != "floor" {
+		calls := submitted.calls + max(r.Requests-submitted.requests, 0)
 		r.Calls = &calls
 	}
 	return r, nil
 }
 
-// warm has the page cache hold what cached reads go to.
-func warm(file string, size int64) error {
+// fillCache reads the start of a file into the page cache.
+func fillCache(file string, size int64) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -144,52 +155,60 @@ func warm(file string, size int64) error {
 	return err
 }
 
-// prepareReads gives each goroutine its own offsets and memory.
-func (o order) prepareReads(s subject) func(int) (func(bool) error, error) {
-	batched, ok := s.(interface {
-		ReadBatch([]ringway.Transfer) error
-	})
-	return func(goroutine int) (func(bool) error, error) {
-		random := new(rand.PCG)
-		random.Seed(o.Seed, uint64(goroutine))
-		offset := func() int64 {
-			at, _ := bits.Mul64(random.Uint64(), uint64(o.Blocks))
-			return int64(at) * block
+// step makes one request. ramp is true as long as nothing is measured.
+type step func(ramp bool) error
+
+// checkFunc checks the outcome of a read: its length, and during the ramp its bytes.
+type checkFunc func(n int, err error, p []byte, off int64, ramp bool) error
+
+func (o order) check(n int, err error, p []byte, off int64, ramp bool) error {
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case n < len(p):
+		return fmt.Errorf("read at offset %d: got %d of %d bytes", off, n, len(p))
+	case !ramp || !o.Numbered || o.Workload.IO == ioNull:
+		return nil
+	}
+	if got := binary.LittleEndian.Uint64(p); got != uint64(off/block) {
+		return fmt.Errorf("read at offset %d: got the bytes of offset %d", off, got*block)
+	}
+	return nil
+}
+
+// prepareReads gives each goroutine its own buffer and sequence of random offsets.
+func (o order) prepareReads(s subject) func(int) (step, error) {
+	return func(goroutine int) (step, error) {
+		random := rand.NewPCG(o.Seed, uint64(goroutine))
+		next := func() int64 {
+			n, _ := bits.Mul64(random.Uint64(), uint64(o.Blocks))
+			return int64(n) * block
 		}
-		check := func(p []byte, off int64) error {
-			if got := binary.LittleEndian.Uint64(p); o.Numbered && o.Contestant != "null" && o.Work.Kind != ioNull && got != uint64(off/block) {
-				return fmt.Errorf("the read at %d got what belongs to %d: wrong bytes", off, got*block)
-			}
-			return nil
+		if b, ok := s.(*bareRing); ok {
+			return b.prepare(o.Workload.Depth, next, o.check)
 		}
-		if b, ok := s.(*bare); ok {
-			return b.prepare(o.Work.Depth, offset, check)
-		}
-		count := o.Work.perRequest()
-		memory, err := s.buffer(count * block)
+		count := o.Workload.blocksPerRequest()
+		p, err := s.buffer(count * block)
 		if err != nil {
 			return nil, err
 		}
-		for at := 0; at < len(memory); at += block {
-			memory[at] = 0 // The page is there when it is measured.
+		for at := 0; at < len(p); at += block {
+			p[at] = 0 // Fault the page in before it is measured.
 		}
 		if count == 1 {
 			return func(ramp bool) error {
-				off := offset()
-				n, err := s.ReadAt(memory, off)
-				if err = whole(n, err, memory); err == nil && ramp {
-					err = check(memory, off)
-				}
-				return err
+				off := next()
+				n, err := s.ReadAt(p, off)
+				return o.check(n, err, p, off, ramp)
 			}, nil
 		}
 		batch := make([]ringway.Transfer, count)
 		return func(ramp bool) error {
 			for i := range batch {
-				batch[i].P, batch[i].Off = memory[i*block:(i+1)*block], offset()
+				batch[i].P, batch[i].Off = p[i*block:(i+1)*block], next()
 			}
-			if ok {
-				if err := batched.ReadBatch(batch); err != nil {
+			if f, ok := s.(*ringwayFile); ok {
+				if err := f.ReadBatch(batch); err != nil {
 					return err
 				}
 			} else {
@@ -198,12 +217,8 @@ func (o order) prepareReads(s subject) func(int) (func(bool) error, error) {
 				}
 			}
 			for i := range batch {
-				t := &batch[i]
-				err := whole(t.N, t.Err, t.P)
-				if err == nil && ramp {
-					err = check(t.P, t.Off)
-				}
-				if err != nil {
+				if err := o.check(batch[i].N, batch[i].Err, batch[i].P, batch[i].Off,
+					ramp); err != nil {
 					return err
 				}
 			}

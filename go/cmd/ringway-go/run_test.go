@@ -2,101 +2,127 @@
 
 package main
 
-// Single runs: who competes reads what was asked for, and a contestant that did not would be found out.
+// Single runs: each contestant reads what it was asked to, and wrong results are found.
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-func orderFor(w work, name string, t *target) order {
-	return order{Work: w, Contestant: name, Runtime: 20 * time.Millisecond, Ramp: 20 * time.Millisecond, Seed: 5, Blocks: t.size / block, Numbered: true}
+func orderFor(w workload, name string, t *target) order {
+	return order{
+		Workload: w, Contestant: name, Runtime: 20 * time.Millisecond, Ramp: 20 * time.Millisecond,
+		Seed:   5,
+		Blocks: t.size / block, Numbered: true,
+	}
 }
 
 func scratch(t *testing.T, size int64) *target {
-	made, err := makeScratch(t.TempDir(), size, func(int64, int64) {})
+	t.Helper()
+	created, err := createScratch(t.TempDir(), size, func(int64, int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { made.file.Close() })
-	return made
+	t.Cleanup(func() { created.file.Close() })
+	return created
 }
 
-// Refusals that a machine may have reason for; everything else is a failure.
-func allowed(t *testing.T, c contestant, refused string) bool {
-	if c.helped && (strings.Contains(refused, "io_uring") || strings.Contains(refused, "fixed buffers")) {
-		if os.Getenv("CI") != "" {
-			t.Error(refused)
-		}
-		t.Log("skipped: " + refused)
-		return true
+// refusedHere reports whether a failure is one that a machine may cause. It is an error where CI is
+// set.
+func refusedHere(t *testing.T, c contestant, failure string) bool {
+	if !c.rings || !strings.Contains(failure, "io_uring") &&
+		!strings.Contains(failure, "fixed buffers") {
+		return false
 	}
-	return false
+	if os.Getenv("CI") != "" {
+		t.Error(failure)
+	}
+	t.Log("skipped: " + failure)
+	return true
 }
 
-func TestContestantsReadWhatTheyAreAskedFor(t *testing.T) {
-	made := scratch(t, 1<<20)
+func TestEveryContestantReads(t *testing.T) {
+	file := scratch(t, 1<<20)
 	for _, c := range contestants {
 		for _, kind := range c.kinds {
-			w := work{kind, 9}
-			if (kind == ioDirect || kind == ioNull) && !made.direct {
+			w := workload{kind, 9}
+			if (kind == ioDirect || kind == ioNull) && !file.direct {
 				t.Log("skipped: no direct I/O here")
 				continue
 			}
-			got, refused, err := runChild(made.file, orderFor(w, c.name, made))
-			if err != nil || refused != "" && !allowed(t, c, refused) {
-				t.Errorf("%v, %s: %q, %v", w, c.name, refused, err)
-			} else if refused == "" && (got.Requests < 1 || (got.Calls == nil) != (c.name == "null" || c.name == "floor" || kind == ioCommit)) {
-				t.Errorf("%v, %s: %+v", w, c.name, got)
-			} else if refused == "" && kind == ioBatch && got.Requests%9 != 0 {
-				t.Errorf("%v, %s: %d blocks are no batches of 9", w, c.name, got.Requests)
+			for _, fixed := range []bool{false, true} {
+				o := orderFor(w, c.name, file)
+				o.FixedBuffers = fixed && c.name == "ringway"
+				got, failure, err := runChild(file.file, o)
+				wantCalls := c.name != "floor" && kind != ioCommit
+				switch {
+				case err != nil || failure != "" && !refusedHere(t, c, failure):
+					t.Errorf("%v, %s: %q, %v", w, c.name, failure, err)
+				case failure != "":
+				case got.Requests < 1 || (got.Calls != nil) != wantCalls:
+					t.Errorf("%v, %s: %+v", w, c.name, got)
+				case kind == ioBatch && got.Requests%9 != 0:
+					t.Errorf("%v, %s: %d blocks are not whole batches of 9", w, c.name,
+						got.Requests)
+				}
 			}
 		}
 	}
 }
 
 func TestWrongBytesAreFound(t *testing.T) {
-	made := scratch(t, 1<<20)
-	if _, err := made.file.WriteAt(make([]byte, 1<<20), 0); err != nil {
+	file := scratch(t, 1<<20)
+	if _, err := file.file.WriteAt(make([]byte, 1<<20), 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []work{{ioCached, 2}, {ioBatch, 3}} {
-		_, refused, err := runChild(made.file, orderFor(w, "os", made))
-		if err != nil || !strings.Contains(refused, "wrong bytes") {
-			t.Errorf("%v: %q, %v", w, refused, err)
+	works := []order{orderFor(workload{ioCached, 2}, "os", file),
+		orderFor(workload{ioBatch, 3}, "os", file)}
+	if file.direct {
+		works = append(works, orderFor(workload{ioDirect, 3}, "bare", file))
+	}
+	for _, o := range works {
+		c, _ := contestantNamed(o.Contestant)
+		_, failure, err := runChild(file.file, o)
+		if err != nil || !strings.Contains(failure, "got the bytes of offset 0") &&
+			!refusedHere(t, c, failure) {
+			t.Errorf("%v: %q, %v", o.Workload, failure, err)
 		}
 	}
 }
 
-func TestARunThatCannotBeSaysWhy(t *testing.T) {
-	made := scratch(t, 1<<20)
-	o := orderFor(work{ioCached, 1}, "nobody", made)
-	if _, refused, err := runChild(made.file, o); err != nil || !strings.Contains(refused, "nobody") {
-		t.Error(refused, err)
+func TestAFailedRunHasAReason(t *testing.T) {
+	file := scratch(t, 1<<20)
+	o := orderFor(workload{ioCached, 1}, "nobody", file)
+	if _, failure, err := runChild(file.file, o); err != nil ||
+		!strings.Contains(failure, "nobody") {
+		t.Error(failure, err)
 	}
-	// More than the file has.
-	o = orderFor(work{ioCached, 1}, "os", made)
-	o.Blocks *= 1000
-	if _, refused, err := runChild(made.file, o); err != nil || !strings.Contains(refused, "got 0") {
-		t.Error(refused, err)
+	o = orderFor(workload{ioCached, 1}, "os", file)
+	o.Blocks *= 1000 // Beyond the end of the file.
+	if _, failure, err := runChild(file.file, o); err != nil ||
+		!strings.Contains(failure, "got 0 of") {
+		t.Error(failure, err)
 	}
 }
 
-// No two goroutines have the same memory, also after collections.
-func TestBuffersAreKept(t *testing.T) {
-	made := scratch(t, 1<<20)
+// No two goroutines share memory, also after garbage collections.
+func TestBuffersStayValid(t *testing.T) {
+	file := scratch(t, 1<<20)
+	name := fmt.Sprintf("/proc/self/fd/%d", file.file.Fd())
 	for _, c := range contestants {
-		s, err := c.open(setup{fmt.Sprintf("/proc/self/fd/%d", made.file.Fd()), os.O_RDONLY, 20, 1})
+		s, err := c.open(setup{file: name, flag: os.O_RDONLY, goroutines: 20, bufferBlocks: 1})
 		if err != nil {
-			if !allowed(t, c, err.Error()) {
+			if !refusedHere(t, c, err.Error()) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			continue
@@ -105,125 +131,146 @@ func TestBuffersAreKept(t *testing.T) {
 		for range 20 {
 			p, err := s.buffer(block)
 			if err != nil || len(p) != block || seen[&p[0]] {
-				t.Fatalf("%s: %d bytes, lent before: %t, %v", c.name, len(p), seen[&p[0]], err)
+				t.Fatalf("%s: %d bytes, returned before: %t, %v", c.name, len(p), seen[&p[0]], err)
 			}
 			seen[&p[0]] = true
 			for range 3 {
 				runtime.GC()
-				time.Sleep(time.Millisecond) // Cleanups run beside it.
+				time.Sleep(time.Millisecond) // Cleanups run concurrently.
 			}
 		}
 		runtime.KeepAlive(s)
 	}
 }
 
-// What is committed is in the file, one record behind the other.
-func TestCommit(t *testing.T) {
+func TestCommittedRecordsAreInTheFile(t *testing.T) {
 	for _, c := range contestants {
-		if c.kinds[len(c.kinds)-1] != ioCommit {
+		if !slices.Contains(c.kinds, ioCommit) {
 			continue
 		}
-		made := scratch(t, 16*block)
-		got, refused, err := runChild(made.file, orderFor(work{ioCommit, 4}, c.name, made))
-		if err != nil || refused != "" {
-			t.Errorf("%s: %q, %v", c.name, refused, err)
+		file := scratch(t, 16*block)
+		got, failure, err := runChild(file.file, orderFor(workload{ioCommit, 4}, c.name, file))
+		if err != nil || failure != "" {
+			t.Errorf("%s: %q, %v", c.name, failure, err)
 			continue
 		}
 		content := make([]byte, 16*block)
-		if _, err := made.file.ReadAt(content, 0); err != nil {
+		if _, err := file.file.ReadAt(content, 0); err != nil {
 			t.Fatal(err)
 		}
 		written := 0
 		for at := range 16 {
 			p := content[at*block:][:block]
 			if binary.LittleEndian.Uint64(p) != uint64(at) {
-				t.Errorf("%s: at block %d is the number of another", c.name, at)
+				t.Errorf("%s: block %d has the number of another", c.name, at)
 			}
 			if bytes.Equal(p[8:], make([]byte, block-8)) {
 				written++
 			}
 		}
-		if int64(written) < min(got.Requests, 12) { // (A commit that does not fit begins anew.)
-			t.Errorf("%s: %d blocks are written, by %d records", c.name, written, got.Requests)
+		// The last blocks stay free if a commit does not fit.
+		if int64(written) < min(got.Requests, 12) {
+			t.Errorf("%s: %d blocks were written by %d records", c.name, written, got.Requests)
 		}
 	}
 }
 
+// noFile reads nothing.
+type noFile struct{ memory }
+
+func (*noFile) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (*noFile) submissions() submissions              { return submissions{} }
+
 func TestMeasureCountsItsWindow(t *testing.T) {
-	c, err := contestantNamed("null")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all, late atomic.Int64
-	got, err := measure(c, &nullFile{}, 100, true, time.Millisecond, 20*time.Millisecond, func(i int) (func(bool) error, error) {
-		first := true
-		return func(ramp bool) error {
-			all.Add(1)
-			if first && i == 7 {
-				time.Sleep(30 * time.Millisecond) // The ramp waits for it.
-				if !ramp {
-					late.Add(1)
+	got, _, err := measure(&noFile{}, 100, true, time.Millisecond, 20*time.Millisecond,
+		func(i int) (step, error) {
+			first := true
+			return func(ramp bool) error {
+				all.Add(1)
+				if first && i == 7 {
+					time.Sleep(30 * time.Millisecond) // The ramp waits for this goroutine.
+					if !ramp {
+						late.Add(1)
+					}
 				}
-			}
-			first = false
-			time.Sleep(100 * time.Microsecond)
-			return nil
-		}, nil
-	})
-	if err != nil || got.Requests < 1 || got.Requests >= all.Load() || got.Max < 100*time.Microsecond || got.Real < 20*time.Millisecond {
+				first = false
+				time.Sleep(100 * time.Microsecond)
+				return nil
+			}, nil
+		})
+	if err != nil || got.Requests < 1 || got.Requests >= all.Load() ||
+		got.Max < 100*time.Microsecond ||
+		got.Real < 20*time.Millisecond {
 		t.Errorf("%d of %d, %+v, %v", got.Requests, all.Load(), got, err)
 	}
 	if late.Load() > 0 {
-		t.Error("the window was open before all had been through the ramp")
+		t.Error("the window opened before every goroutine had completed a request")
 	}
-	if got.Threads < 1 || got.P50 > got.P99 || got.P99 > got.P999 || got.P999 > got.P9999 || got.P9999 > got.Max {
+	if got.Threads < 1 || got.P50 > got.P99 || got.P99 > got.P999 || got.P999 > got.P9999 ||
+		got.P9999 > got.Max {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestAWindowStaysOpenForOne(t *testing.T) {
-	c, err := contestantNamed("null")
-	if err != nil {
-		t.Fatal(err)
+// The scheduler must not delay the window against the usage.
+func TestUsageIsThatOfTheWindow(t *testing.T) {
+	file := scratch(t, 1<<20)
+	o := orderFor(workload{ioCached, 1000}, "os", file)
+	o.Ramp = 100 * time.Millisecond
+	for range 5 {
+		got, failure, err := runChild(file.file, o)
+		if err != nil || failure != "" {
+			t.Fatal(failure, err)
+		}
+		most := time.Duration(runtime.NumCPU())*got.Real + 200*time.Millisecond
+		if got.cpu() > most {
+			t.Errorf("%v of CPU time in %v", got.cpu(), got.Real)
+		}
 	}
-	got, err := measure(c, &nullFile{}, 1, true, 0, time.Millisecond, func(int) (func(bool) error, error) {
+}
+
+func TestAWindowStaysOpenForOneRequest(t *testing.T) {
+	got, _, err := measure(&noFile{}, 1, true, 0, time.Millisecond, func(int) (step, error) {
 		return func(bool) error {
 			time.Sleep(20 * time.Millisecond)
 			return nil
 		}, nil
 	})
-	if err != nil || got.Requests != 1 || got.Real < time.Millisecond || got.Max < 20*time.Millisecond {
+	if err != nil || got.Requests != 1 || got.Real < time.Millisecond ||
+		got.Max < 20*time.Millisecond {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-func TestMeasureEndsWithAnError(t *testing.T) {
-	c, err := contestantNamed("null")
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestMeasureReturnsErrors(t *testing.T) {
 	broken := errors.New("broken")
-	for _, in := range []bool{true, false} {
-		_, err := measure(c, &nullFile{}, 4, true, time.Millisecond, time.Hour, func(i int) (func(bool) error, error) {
-			return func(ramp bool) error {
-				if i == 2 && ramp == in {
-					return broken
-				}
-				return nil
-			}, nil
-		})
+	for _, inRamp := range []bool{true, false} {
+		_, _, err := measure(&noFile{}, 4, true, time.Millisecond, time.Hour,
+			func(i int) (step, error) {
+				return func(ramp bool) error {
+					if i == 2 && ramp == inRamp {
+						return broken
+					}
+					return nil
+				}, nil
+			})
 		if err != broken {
-			t.Errorf("in the ramp %t: %v", in, err)
+			t.Errorf("during the ramp %t: %v", inRamp, err)
 		}
 	}
-	if _, err := measure(c, &nullFile{}, 4, true, 0, 0, func(int) (func(bool) error, error) { return nil, broken }); err != broken {
+	_, _, err := measure(&noFile{}, 4, true, 0, 0, func(int) (step, error) { return nil, broken })
+	if err != broken {
 		t.Error(err)
 	}
 }
 
-func TestWhole(t *testing.T) {
+func TestShortReadsAreErrors(t *testing.T) {
 	p := make([]byte, 8)
-	if whole(8, nil, p) != nil || whole(7, nil, p) == nil || whole(0, os.ErrClosed, p) != os.ErrClosed {
-		t.Error("what is short or failed is no whole read")
+	var o order
+	if o.check(8, nil, p, 0, true) != nil || o.check(8, io.EOF, p, 0, true) != nil ||
+		o.check(7, io.EOF, p, 0, true) == nil ||
+		o.check(0, os.ErrClosed, p, 0, true) != os.ErrClosed {
+		t.Error("a short or failed read passes the check")
 	}
 }

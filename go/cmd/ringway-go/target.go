@@ -2,8 +2,8 @@
 
 package main
 
-// The file that is read: one of the user's, which is opened for reading and no more, or a scratch file that never has a name.
-// So nothing is left behind, whatever ends the command; runs open it anew, with the flags they need, through /proc/self/fd.
+// The file that is read: an existing one, opened read-only, or a scratch file without a name, which
+// disappears with the process. Runs open it again through /proc/self/fd, with the flags they need.
 
 import (
 	"encoding/binary"
@@ -19,31 +19,32 @@ import (
 // target is an open file.
 type target struct {
 	file    *os.File
-	size    int64 // Used, from its beginning.
-	scratch bool  // Made here: each block begins with its number, and it may be written to.
-	direct  bool  // It can be read with direct I/O.
-	what    string
+	size    int64 // Used, from its start.
+	scratch bool  // Created here: each block starts with its number, and runs may write to it.
+	direct  bool  // Direct I/O works.
+	about   string
 }
 
 const (
-	// usualScratch is large enough that a device's own cache is not all there is to it, and written in a few seconds.
-	usualScratch = 1 << 30
-	// usualInMemory is less, since on tmpfs it takes memory from everybody.
-	usualInMemory = 256 << 20
-	// leastScratch: less says nothing about a device.
-	leastScratch = 16 << 20
+	// defaultScratch exceeds the cache of most devices and takes seconds to write.
+	defaultScratch = 1 << 30
+	// defaultInMemory is for tmpfs, where the scratch file occupies memory.
+	defaultInMemory = 256 << 20
+	// minScratch is the smallest default: a smaller file fits in a device's cache.
+	minScratch = 16 << 20
 
 	magicTmpfs, magicRamfs = 0x01021994, 0x858458f6
 )
 
-// scratchSize is the usual size, but at most a tenth of the free space; 0: that is too little.
+// scratchSize returns the default size, which is at most a tenth of the free space; 0 if that is
+// too small.
 func scratchSize(free int64, inMemory bool) int64 {
-	usual := int64(usualScratch)
+	size := int64(defaultScratch)
 	if inMemory {
-		usual = usualInMemory
+		size = defaultInMemory
 	}
-	size := min(usual, free/10>>20<<20)
-	if size < leastScratch {
+	size = min(size, free/10>>20<<20)
+	if size < minScratch {
 		return 0
 	}
 	return size
@@ -60,14 +61,14 @@ func openTarget(o options, progress func(done, all int64)) (*target, error) {
 	free := int64(stat.Bavail) * stat.Bsize
 	size := o.size / block * block
 	if o.size == 0 {
-		if size = scratchSize(free, stat.Type == magicTmpfs || stat.Type == magicRamfs); size == 0 {
-			return nil, fmt.Errorf("%s has %s free: too little for a scratch file, which takes at most a tenth of it; choose another folder with -scratch, or a size with -size", o.scratch, sizeText(free>>20<<20))
-		}
+		size = scratchSize(free, stat.Type == magicTmpfs || stat.Type == magicRamfs)
 	}
 	if size == 0 || size > free {
-		return nil, fmt.Errorf("a scratch file of %s in %s: at least 4 KiB, and %s are free; nothing was written", sizeText(o.size), o.scratch, sizeText(free>>20<<20))
+		return nil, fmt.Errorf("create a scratch file in %s: %s free is not enough "+
+			"(nothing was written); choose another directory with -scratch, or a size of at least "+
+			"4 KiB with -size", o.scratch, sizeText(free>>20<<20))
 	}
-	return makeScratch(o.scratch, size, progress)
+	return createScratch(o.scratch, size, progress)
 }
 
 func openFile(name string, size int64) (*target, error) {
@@ -75,33 +76,34 @@ func openFile(name string, size int64) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &target{file: file, what: "target: " + name + ", which is only read"}
-	if t.size, err = file.Seek(0, io.SeekEnd); err == nil {
-		var info os.FileInfo
-		if info, err = file.Stat(); err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeType != os.ModeDevice {
-			err = errors.New("neither a file nor a block device")
-		}
+	t := &target{file: file, about: "target: " + name + ", read only"}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() && info.Mode()&os.ModeType != os.ModeDevice {
+		err = errors.New("neither a regular file nor a block device")
+	}
+	if err == nil {
+		t.size, err = file.Seek(0, io.SeekEnd)
 	}
 	switch {
 	case err != nil:
 	case t.size < block:
-		err = fmt.Errorf("it has %d bytes, less than one read of %d", t.size, block)
+		err = fmt.Errorf("has %d bytes, less than a read of %d", t.size, block)
 	case size > t.size:
-		err = fmt.Errorf("it has %s, less than -size", sizeText(t.size))
+		err = fmt.Errorf("has %s, less than -size", sizeText(t.size))
 	case size > 0:
 		t.size = max(size, block)
 	}
 	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), file.Close())
 	}
-	t.direct = canDirect(file)
+	t.direct = supportsDirect(file)
 	return t, nil
 }
 
-// canDirect tries a read, since some file systems grant the flag alone.
-func canDirect(file *os.File) bool {
-	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_RDONLY|syscall.O_DIRECT, 0)
+// supportsDirect makes a direct read: some file systems accept the flag and refuse the read.
+func supportsDirect(file *os.File) bool {
+	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()),
+		os.O_RDONLY|syscall.O_DIRECT, 0)
 	if err != nil {
 		return false
 	}
@@ -115,34 +117,47 @@ func canDirect(file *os.File) bool {
 	return err == nil
 }
 
-// makeScratch writes every byte: what has holes is not read from the device.
-func makeScratch(dir string, size int64, progress func(done, all int64)) (*target, error) {
-	file, err := nameless(dir)
+// unfit returns why the target cannot serve a workload, or "".
+func (t *target) unfit(w workload) string {
+	switch {
+	case (w.IO == ioDirect || w.IO == ioNull) && !t.direct:
+		return string(w.IO) + ": omitted, since this file does not support direct I/O"
+	case w.IO == ioCommit && !t.scratch:
+		return "commit: omitted, since it writes, and FILE is read only"
+	}
+	return ""
+}
+
+// createScratch writes every byte: holes are not read from the device.
+func createScratch(dir string, size int64, progress func(done, all int64)) (*target, error) {
+	file, err := createUnnamed(dir)
 	if err != nil {
-		return nil, fmt.Errorf("a scratch file: %w; choose another folder with -scratch", err)
+		return nil, fmt.Errorf("create a scratch file: %w; choose another directory with -scratch",
+			err)
 	}
 	if err := fill(file, size, progress); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("writing a scratch file in %s: %w", dir, err)
+		err = fmt.Errorf("write a scratch file in %s: %w", dir, err)
+		return nil, errors.Join(err, file.Close())
 	}
-	whole, err := filepath.Abs(dir)
-	if err != nil {
-		whole = dir
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
 	}
 	return &target{
-		file: file, size: size, scratch: true, direct: canDirect(file),
-		what: fmt.Sprintf("target: a scratch file of %s in %s, removed afterwards", sizeText(size), whole),
+		file: file, size: size, scratch: true, direct: supportsDirect(file),
+		about: fmt.Sprintf("target: a scratch file of %s in %s, removed afterwards", sizeText(size),
+			dir),
 	}, nil
 }
 
-// nameless is a file that no folder knows of.
-func nameless(dir string) (*os.File, error) {
+// createUnnamed creates a file without a name.
+func createUnnamed(dir string) (*os.File, error) {
 	const tmpfile = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE
 	file, err := os.OpenFile(dir, os.O_RDWR|tmpfile, 0o600)
-	if err == nil || !errors.Is(err, syscall.EOPNOTSUPP) && !errors.Is(err, syscall.EISDIR) && !errors.Is(err, syscall.EINVAL) {
+	if !errors.Is(err, syscall.EOPNOTSUPP) && !errors.Is(err, syscall.EISDIR) &&
+		!errors.Is(err, syscall.EINVAL) {
 		return file, err
 	}
-	// Not every file system has that.
+	// The file system does not support O_TMPFILE.
 	if file, err = os.CreateTemp(dir, "ringway-go-"); err != nil {
 		return nil, err
 	}
@@ -150,15 +165,15 @@ func nameless(dir string) (*os.File, error) {
 }
 
 func fill(file *os.File, size int64, progress func(done, all int64)) error {
-	piece := make([]byte, 1<<20)
+	p := make([]byte, 1<<20)
 	random := rand.NewChaCha8([32]byte{})
 	for at := int64(0); at < size; {
-		piece := piece[:min(int64(len(piece)), size-at)]
-		_, _ = random.Read(piece) // (It has no errors.)
-		for in := 0; in < len(piece); in += block {
-			binary.LittleEndian.PutUint64(piece[in:], uint64(at+int64(in))/block)
+		p := p[:min(int64(len(p)), size-at)]
+		_, _ = random.Read(p) // It never fails.
+		for i := 0; i < len(p); i += block {
+			binary.LittleEndian.PutUint64(p[i:], uint64(at+int64(i))/block)
 		}
-		n, err := file.WriteAt(piece, at)
+		n, err := file.WriteAt(p, at)
 		if err != nil {
 			return err
 		}
@@ -168,7 +183,7 @@ func fill(file *os.File, size int64, progress func(done, all int64)) error {
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	// Direct reads begin without a cache that they would have to look into. It is advice, and may be refused.
+	// Direct reads of cached pages cost more. This is advice: an error is of no consequence.
 	const dontNeed = 4
 	_, _, _ = syscall.Syscall6(syscall.SYS_FADVISE64, file.Fd(), 0, 0, dontNeed, 0, 0)
 	return nil

@@ -682,12 +682,12 @@ const MAX_THREADS: u32 = 1024;
 fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
     let mut options = Options::new()
         .backend(workload.backend.queue()?)
-        .entries(workload.depth.min(32_768))
+        .entries(workload.depth.min(Options::MAX_ENTRIES))
         .in_flight(workload.depth)
         .threads(workload.depth.min(MAX_THREADS))
         .single_issuer(true);
     if workload.sqpoll {
-        options = options.sqpoll(SqPoll { idle: Duration::from_secs(1), cpu: None });
+        options = options.sqpoll(SqPoll::new(Duration::from_secs(1)));
     }
     if let Some(file) = files.first().filter(|_| workload.iopoll) {
         options = options.iopoll(&file.file);

@@ -2,7 +2,7 @@
 
 use super::Probe;
 use ringway_core::device::{PathFacts, StorageKind};
-use ringway_core::probe::{Machine, PathProbe, Uring};
+use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
 use std::path::Path;
 
@@ -76,7 +76,7 @@ fn backend(machine: &Machine) -> String {
     .to_owned()
 }
 
-fn fixed_buffers(uring: &Uring) -> Option<String> {
+fn fixed_buffers(uring: &UringSupport) -> Option<String> {
     let refused = uring.fixed_buffers.iter().find(|(_, result)| result.is_err())?;
     let largest = uring.fixed_buffers.iter().rfind(|(_, result)| result.is_ok());
     Some(match largest {

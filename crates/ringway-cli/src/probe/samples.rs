@@ -2,7 +2,9 @@
 
 use super::Probe;
 use ringway_core::device::{AlignmentSource, DeviceFacts, DirectIo, PathFacts, StorageKind};
-use ringway_core::probe::{Kaio, Limit, Limits, Machine, PathProbe, RingMemory, Uring};
+use ringway_core::probe::{
+    KaioSupport, Limit, Limits, Machine, PathProbe, RingMemory, UringSupport,
+};
 use ringway_core::refusal::{Feature, Refusal};
 use std::path::PathBuf;
 
@@ -36,7 +38,7 @@ pub(super) fn available() -> Probe {
             RingMemory { entries: 64, bytes: 8192, rings: Some(1024) },
             RingMemory { entries: 256, bytes: 28672, rings: Some(292) },
         ],
-        uring: Ok(Uring {
+        uring: Ok(UringSupport {
             flags: vec![
                 (Feature::SqPoll, Ok(())),
                 (Feature::NoSqArray, Err(refusal(Feature::NoSqArray, libc::EINVAL))),
@@ -49,7 +51,7 @@ pub(super) fn available() -> Probe {
             features: vec![("NODROP", true), ("NO_IOWAIT", false)],
             opcodes: Ok(vec![("READ", true), ("FTRUNCATE", false)]),
         }),
-        kaio: Ok(Kaio {
+        kaio: Ok(KaioSupport {
             user_ring: Ok(()),
             res_fd: Ok(()),
             fsync: Err(refusal(Feature::KaioFsync, libc::EINVAL)),

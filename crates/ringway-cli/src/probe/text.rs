@@ -2,7 +2,9 @@
 
 use super::Probe;
 use super::advice::advice;
-use ringway_core::probe::{Capability, Kaio, Limit, Limits, Machine, PathProbe, Uring};
+use ringway_core::probe::{
+    Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
+};
 use ringway_core::refusal::{Feature, Refusal, bytes_text, errno_text};
 use std::fmt::Write;
 use std::path::Path;
@@ -224,7 +226,7 @@ fn backends(machine: &Machine) -> Section {
     section
 }
 
-fn about_uring(machine: &Machine, uring: &Uring) -> Vec<Section> {
+fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
     let mut rings = Section::new("io_uring: memory of rings");
     for ring in &machine.ring_memory {
         let fit = match ring.rings {
@@ -267,7 +269,7 @@ fn about_uring(machine: &Machine, uring: &Uring) -> Vec<Section> {
     vec![rings, flags, options, features, opcodes]
 }
 
-fn about_kaio(kaio: &Kaio) -> Section {
+fn about_kaio(kaio: &KaioSupport) -> Section {
     let mut section = Section::new("Linux KAIO: options");
     section.result("completion ring in user space", &kaio.user_ring);
     section.result("eventfd", &kaio.res_fd);

@@ -1,7 +1,7 @@
 //! A backend that takes nothing and has nothing to answer: it is in the place of one that has been
 //! ended.
 
-use super::{Backend, Event, Job, NoRoom};
+use super::{Backend, BackendFull, Event, Job};
 use crate::slots::Token;
 use crate::sys::eventfd::{self, EventFd, wait_readable};
 use std::io;
@@ -18,8 +18,8 @@ pub(crate) struct Idle {
 }
 
 impl Backend for Idle {
-    unsafe fn carry(&mut self, _: &Job) -> Result<(), NoRoom> {
-        Err(NoRoom)
+    unsafe fn push(&mut self, _: &Job) -> Result<(), BackendFull> {
+        Err(BackendFull)
     }
 
     /// Waits for the watched eventfd and for `until`; without either it does not wait, for nothing
@@ -68,11 +68,11 @@ impl Backend for Idle {
 
     fn set_timer(&mut self, _: Token, _: Instant) {}
 
-    fn can_carry(&self, _: &Job) -> bool {
+    fn supports(&self, _: &Job) -> bool {
         false
     }
 
-    fn chain_room(&self) -> usize {
+    fn chain_capacity(&self) -> usize {
         0
     }
 

@@ -13,7 +13,7 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and where a write
 //! allocates blocks or extends the file.
 
-use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
@@ -27,16 +27,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Fewer than this at a time is not worth a context.
-const FEWEST: u32 = 32;
+const MIN_REQUESTS: u32 = 32;
 
 /// The machine-wide `fs.aio-max-nr` where nobody has raised it: no context asks for more.
-const MOST: u32 = 65536;
+const MAX_REQUESTS: u32 = 65536;
 
 /// How long silent ones are waited for before the watched eventfd is looked at.
-const IN_TURN: Duration = Duration::from_millis(1);
+const ALTERNATE_WAIT: Duration = Duration::from_millis(1);
 
 /// Completions that one io_getevents can hand over.
-const AT_ONCE: usize = 64;
+const EVENT_BATCH: usize = 64;
 
 pub(crate) struct Kaio {
     context: Context,
@@ -44,7 +44,7 @@ pub(crate) struct Kaio {
     /// Not yet with the kernel, in the order they came.
     queued: Vec<*mut Iocb>,
     /// Answers that need no kernel.
-    answered: Vec<Event>,
+    ready_events: Vec<Event>,
     /// Told of every completion, but of those of silent iocbs.
     eventfd: Arc<EventFd>,
     /// It has been given out.
@@ -65,7 +65,7 @@ struct Slab {
     free: Vec<*mut Iocb>,
     in_kernel: usize,
     /// Those in use that no eventfd is told of.
-    silent: usize,
+    without_eventfd: usize,
     /// Polls, which may last for ever.
     polls: usize,
 }
@@ -74,25 +74,25 @@ impl Slab {
     fn new(len: usize) -> Self {
         let iocbs: Vec<_> = (0..len).map(|_| UnsafeCell::new(Iocb::default())).collect();
         let free = iocbs.iter().rev().map(UnsafeCell::get).collect();
-        Self { iocbs, free, in_kernel: 0, silent: 0, polls: 0 }
+        Self { iocbs, free, in_kernel: 0, without_eventfd: 0, polls: 0 }
     }
 
     fn take(&mut self, iocb: Iocb) -> Option<*mut Iocb> {
-        let place = self.free.pop()?;
-        self.silent += usize::from(iocb.is_silent());
+        let slot = self.free.pop()?;
+        self.without_eventfd += usize::from(iocb.lacks_eventfd());
         self.polls += usize::from(iocb.is_poll());
         // SAFETY: `free` holds addresses of `iocbs`; this one is in nobody's use.
-        unsafe { place.write(iocb) };
-        Some(place)
+        unsafe { slot.write(iocb) };
+        Some(slot)
     }
 
     /// Gives a place back, and what was in it.
-    fn put_back(&mut self, place: *mut Iocb) -> Iocb {
-        self.free.push(place);
-        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's
+    fn release(&mut self, slot: *mut Iocb) -> Iocb {
+        self.free.push(slot);
+        // SAFETY: `slot` came from `take` and the kernel is through with it. The empty iocb's
         // token is nobody's, so that `find` passes it by.
-        let iocb = unsafe { place.replace(Iocb::default()) };
-        self.silent -= usize::from(iocb.is_silent());
+        let iocb = unsafe { slot.replace(Iocb::default()) };
+        self.without_eventfd -= usize::from(iocb.lacks_eventfd());
         self.polls -= usize::from(iocb.is_poll());
         iocb
     }
@@ -100,13 +100,13 @@ impl Slab {
     /// What became of one that the kernel had.
     fn completed(&mut self, event: IoEvent) -> Event {
         let mut result = event.res;
-        let place = event.obj as usize;
-        let offset = place.wrapping_sub(self.iocbs.as_ptr().addr());
+        let slot = event.obj as usize;
+        let offset = slot.wrapping_sub(self.iocbs.as_ptr().addr());
         if let Some(iocb) = self.iocbs.get(offset / size_of::<Iocb>()) {
             self.in_kernel -= 1;
-            result = self.put_back(iocb.get()).result(result);
+            result = self.release(iocb.get()).result(result);
         }
-        Event { token: Token(event.data), answer: Answer::Result(result) }
+        Event { token: Token(event.data), kind: EventKind::Result(result) }
     }
 
     /// Each place is free, queued or with the kernel.
@@ -117,7 +117,7 @@ impl Slab {
             self.iocbs.len(),
             "free, queued, with the kernel: {places:?}"
         );
-        assert!(self.silent.max(self.polls) <= queued + self.in_kernel);
+        assert!(self.without_eventfd.max(self.polls) <= queued + self.in_kernel);
     }
 
     fn find(&self, token: Token) -> Option<&Iocb> {
@@ -131,35 +131,38 @@ impl Slab {
 
 /// Sets up for as many as there is room for, by halves; the errno when there is none even for the
 /// fewest.
-fn with_less<T>(
-    mut in_flight: u32,
-    set_up: impl Fn(u32) -> Result<T, i32>,
+fn with_fewer_requests<T>(
+    mut requests: u32,
+    setup: impl Fn(u32) -> Result<T, i32>,
 ) -> Result<(T, u32), i32> {
     loop {
-        match set_up(in_flight) {
-            Ok(context) => return Ok((context, in_flight)),
-            Err(libc::EAGAIN) if in_flight > FEWEST => in_flight = (in_flight / 2).max(FEWEST),
+        match setup(requests) {
+            Ok(context) => return Ok((context, requests)),
+            Err(libc::EAGAIN) if requests > MIN_REQUESTS => {
+                requests = (requests / 2).max(MIN_REQUESTS)
+            }
             Err(errno) => return Err(errno),
         }
     }
 }
 
 impl Kaio {
-    /// For at most `in_flight` jobs at a time; for fewer, where `fs.aio-max-nr` leaves no more.
+    /// For at most `requests` jobs at a time; for fewer, where `fs.aio-max-nr` leaves no more.
     ///
     /// Errors: the errno of `io_setup(2)` (EAGAIN: `fs.aio-max-nr` is used up) or of `eventfd(2)`.
-    pub fn new(in_flight: u32) -> Result<Self, i32> {
-        let (context, in_flight) = with_less(in_flight.clamp(1, MOST), Context::new)?;
-        Self::over(context, in_flight)
+    pub fn new(requests: u32) -> Result<Self, i32> {
+        let (context, requests) =
+            with_fewer_requests(requests.clamp(1, MAX_REQUESTS), Context::new)?;
+        Self::with_context(context, requests)
     }
 
-    fn over(context: Context, in_flight: u32) -> Result<Self, i32> {
+    fn with_context(context: Context, requests: u32) -> Result<Self, i32> {
         let eventfd = EventFd::new().map_err(|error| errno_of(&error))?;
         Ok(Self {
             context,
-            slab: Slab::new(in_flight as usize),
-            queued: Vec::with_capacity(in_flight as usize),
-            answered: Vec::new(),
+            slab: Slab::new(requests as usize),
+            queued: Vec::with_capacity(requests as usize),
+            ready_events: Vec::new(),
             eventfd: Arc::new(eventfd),
             polled: false,
             watched: None,
@@ -173,7 +176,7 @@ impl Kaio {
     }
 
     /// Gives the kernel all that is queued, as far as it takes it.
-    fn submit(&mut self, events: &mut Vec<Event>) {
+    fn submit_queued(&mut self, events: &mut Vec<Event>) {
         let mut from = 0;
         while from < self.queued.len() {
             self.system_calls += 1;
@@ -188,10 +191,10 @@ impl Kaio {
                 // No room before something has completed.
                 Ok(_) | Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
                 _ => {
-                    let head = self.slab.put_back(self.queued[from]);
+                    let head = self.slab.release(self.queued[from]);
                     events.push(Event {
                         token: Token(head.user_data()),
-                        answer: Answer::CannotCarry,
+                        kind: EventKind::Unsupported,
                     });
                     from += 1;
                 }
@@ -201,28 +204,30 @@ impl Kaio {
     }
 
     /// Picks up what has completed, without waiting.
-    fn pick_up(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn reap(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         if self.context.has_user_ring() {
-            self.context.pick_up(|event| events.push(self.slab.completed(event)));
+            self.context.reap(|event| events.push(self.slab.completed(event)));
             return Ok(());
         }
-        while self.slab.in_kernel > 0 && self.fetch(0, Some(Duration::ZERO), events)? == AT_ONCE {}
+        while self.slab.in_kernel > 0
+            && self.get_events(0, Some(Duration::ZERO), events)? == EVENT_BATCH
+        {}
         Ok(())
     }
 
     /// `io_getevents`: how many have come. A signal ends the wait early.
-    fn fetch(
+    fn get_events(
         &mut self,
         min: usize,
         timeout: Option<Duration>,
         events: &mut Vec<Event>,
     ) -> io::Result<usize> {
         self.system_calls += 1;
-        let mut room = [MaybeUninit::uninit(); AT_ONCE];
-        match self.context.events(min, &mut room, timeout) {
-            Ok(come) => {
-                events.extend(come.iter().map(|event| self.slab.completed(*event)));
-                Ok(come.len())
+        let mut buffer = [MaybeUninit::uninit(); EVENT_BATCH];
+        match self.context.get_events(min, &mut buffer, timeout) {
+            Ok(completed) => {
+                events.extend(completed.iter().map(|event| self.slab.completed(*event)));
+                Ok(completed.len())
             }
             Err(libc::EINTR) => Ok(0),
             Err(errno) => Err(io::Error::from_raw_os_error(errno)),
@@ -237,11 +242,11 @@ impl Kaio {
         until: Option<Instant>,
         events: &mut Vec<Event>,
     ) -> io::Result<bool> {
-        if self.watched.is_some() && self.slab.silent > 0 {
+        if self.watched.is_some() && self.slab.without_eventfd > 0 {
             // They went before anybody watched, and tell only who waits for them: both are looked
             // at in turn until they are through.
-            let soon = Instant::now() + IN_TURN;
-            self.fetch(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
+            let soon = Instant::now() + ALTERNATE_WAIT;
+            self.get_events(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
             return Ok(true);
         }
         if let Some(watched) = self.watched {
@@ -253,11 +258,11 @@ impl Kaio {
         }
         // With some still queued for want of room, the first completion lets them go on.
         let min = if self.queued.is_empty() {
-            missing.min(self.slab.in_kernel).clamp(1, AT_ONCE)
+            missing.min(self.slab.in_kernel).clamp(1, EVENT_BATCH)
         } else {
             1
         };
-        Ok(self.fetch(min, left(until), events)? < min)
+        Ok(self.get_events(min, left(until), events)? < min)
     }
 
     /// Which became readable, the own eventfd or the watched one; they are no longer.
@@ -274,9 +279,9 @@ impl Kaio {
 }
 
 impl Backend for Kaio {
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let Some(iocb) = job.raw.iocb() else {
-            self.answered.push(Event { token: job.token, answer: Answer::CannotCarry });
+            self.ready_events.push(Event { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
         let mut iocb = iocb.data(job.token.0);
@@ -284,7 +289,7 @@ impl Backend for Kaio {
         if self.polled || self.watched.is_some() || !job.raw.is_transfer() {
             iocb = iocb.resfd(self.eventfd.as_raw_fd());
         }
-        self.queued.push(self.slab.take(iocb).ok_or(NoRoom)?);
+        self.queued.push(self.slab.take(iocb).ok_or(BackendFull)?);
         Ok(())
     }
 
@@ -295,48 +300,48 @@ impl Backend for Kaio {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         let enough = events.len() + want;
-        let mut over = want == 0;
+        let mut done = want == 0;
         if self.polled {
             // Before looking for events, so that those that come after the look make it readable
             // again.
             match self.watched {
                 // What the watched one has told of is there for the caller to find: nothing is
                 // waited for then.
-                Some(watched) => over |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
+                Some(watched) => done |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
                 None => {
                     self.system_calls += 1;
                     self.eventfd.drain();
                 }
             }
-            if self.slab.silent > 0 {
+            if self.slab.without_eventfd > 0 {
                 self.wake(); // Whoever polls looks for himself until they are through.
             }
         }
-        events.append(&mut self.answered);
+        events.append(&mut self.ready_events);
         loop {
-            self.submit(events);
+            self.submit_queued(events);
             let before = events.len();
-            self.pick_up(events)?;
+            self.reap(events)?;
             if !self.queued.is_empty() && events.len() > before {
                 continue; // There is room again.
             }
             if cfg!(debug_assertions) {
                 self.slab.check(self.queued.len());
             }
-            if over || events.len() >= enough {
+            if done || events.len() >= enough {
                 return Ok(());
             }
-            over = self.wait(enough - events.len(), until, events)?;
+            done = self.wait(enough - events.len(), until, events)?;
         }
     }
 
     fn cancel(&mut self, token: Token) {
         // SAFETY: what is queued are places in the slab, which the kernel has not seen.
-        let is_it = |place: &*mut Iocb| unsafe { (**place).user_data() } == token.0;
-        if let Some(index) = self.queued.iter().position(is_it) {
-            self.slab.put_back(self.queued.remove(index));
-            self.answered
-                .push(Event { token, answer: Answer::Result(-i64::from(libc::ECANCELED)) });
+        let matches = |slot: &*mut Iocb| unsafe { (**slot).user_data() } == token.0;
+        if let Some(index) = self.queued.iter().position(matches) {
+            self.slab.release(self.queued.remove(index));
+            self.ready_events
+                .push(Event { token, kind: EventKind::Result(-i64::from(libc::ECANCELED)) });
             if self.polled {
                 self.wake();
             }
@@ -347,13 +352,13 @@ impl Backend for Kaio {
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if !std::mem::replace(&mut self.polled, true) && self.slab.silent > 0 {
+        if !std::mem::replace(&mut self.polled, true) && self.slab.without_eventfd > 0 {
             self.wake();
         }
         Ok(self.eventfd.as_raw_fd())
     }
 
-    fn echo(&self) -> Option<Arc<EventFd>> {
+    fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
         Some(self.eventfd.clone())
     }
 
@@ -374,7 +379,7 @@ impl Backend for Kaio {
     /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a
     /// buffered one would run to its end inside the call, and one on a pipe for ever), syncs, and
     /// as many polls as leave half of the room to what ends.
-    fn can_carry(&self, job: &Job) -> bool {
+    fn supports(&self, job: &Job) -> bool {
         match job.raw {
             Raw::Poll(_) => self.slab.polls < (self.slab.iocbs.len() / 2).max(1),
             Raw::Fsync(_) => true,
@@ -382,7 +387,7 @@ impl Backend for Kaio {
         }
     }
 
-    fn chain_room(&self) -> usize {
+    fn chain_capacity(&self) -> usize {
         0
     }
 
@@ -397,7 +402,7 @@ impl Drop for Kaio {
     fn drop(&mut self) {
         // By system call: a forked child must leave the ring to its parent, and gets EINVAL.
         while self.slab.in_kernel > 0
-            && self.fetch(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0)
+            && self.get_events(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0)
         {
         }
         if self.slab.in_kernel > 0 {
@@ -451,39 +456,39 @@ mod tests {
     }
 
     fn read(file: &File, page: &mut Page, offset: u64) -> Read {
-        Read { fd: file.as_raw_fd(), addr: page.0.as_mut_ptr(), len: PAGE, offset }
+        Read { fd: file.as_raw_fd(), buf: page.0.as_mut_ptr(), len: PAGE, offset }
     }
 
     fn poll(pipe: &PipeReader) -> Poll {
         Poll { fd: pipe.as_raw_fd(), events: libc::POLLIN as u16 }
     }
 
-    fn carry(kaio: &mut Kaio, number: u64, raw: impl Into<Raw>) {
+    fn push(kaio: &mut Kaio, number: u64, raw: impl Into<Raw>) {
         // SAFETY: each test keeps its memory until the answers have come.
-        unsafe { kaio.carry(&job(number, raw)) }.unwrap();
+        unsafe { kaio.push(&job(number, raw)) }.unwrap();
     }
 
     /// Enters until so many answers have come: by number.
-    fn answers(kaio: &mut Kaio, count: usize) -> BTreeMap<u64, Answer> {
-        let mut answers = BTreeMap::new();
+    fn results(kaio: &mut Kaio, count: usize) -> BTreeMap<u64, EventKind> {
+        let mut results = BTreeMap::new();
         let mut events = Vec::new();
-        while answers.len() < count {
+        while results.len() < count {
             kaio.enter(
-                count - answers.len(),
+                count - results.len(),
                 Some(Instant::now() + Duration::from_secs(20)),
                 &mut events,
             )
             .unwrap();
-            assert!(!events.is_empty(), "{} of {count} answers", answers.len());
+            assert!(!events.is_empty(), "{} of {count} answers", results.len());
             for event in events.drain(..) {
-                let before = answers.insert(event.token.0 & 0xffff_ffff, event.answer);
+                let before = results.insert(event.token.0 & 0xffff_ffff, event.kind);
                 assert_eq!(before, None, "{event:?} answered twice");
             }
         }
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, [], "more answers than jobs");
         assert_eq!((kaio.slab.in_kernel, kaio.slab.free.len()), (0, kaio.slab.iocbs.len()));
-        answers
+        results
     }
 
     fn readable(fd: RawFd) -> bool {
@@ -491,22 +496,22 @@ mod tests {
     }
 
     /// The same with the ring in user space and without.
-    fn both_ways(in_flight: u32, test: impl Fn(Kaio)) {
-        let kaio = Kaio::new(in_flight).unwrap();
+    fn both_ways(requests: u32, test: impl Fn(Kaio)) {
+        let kaio = Kaio::new(requests).unwrap();
         if !kaio.has_user_ring() {
             println!("the completion ring's header is not known here");
         }
         test(kaio);
-        test(Kaio::over(Context::without_user_ring(in_flight).unwrap(), in_flight).unwrap());
+        test(Kaio::with_context(Context::without_user_ring(requests).unwrap(), requests).unwrap());
     }
 
     #[test]
     #[should_panic = "free, queued, with the kernel: [3, 0, 0]"]
     fn a_lost_place_is_noticed() {
         let mut slab = Slab::new(4);
-        let place = slab.take(Iocb::default().data(1)).unwrap();
+        let slot = slab.take(Iocb::default().data(1)).unwrap();
         slab.check(1);
-        slab.put_back(place);
+        slab.release(slot);
         slab.check(0);
         slab.take(Iocb::default().data(1));
         slab.check(0);
@@ -519,26 +524,26 @@ mod tests {
             let pages: [Page; 4] = std::array::from_fn(|number| Page([number as u8 + 1; PAGE]));
             for (number, page) in (0u64..).zip(&pages) {
                 let offset = number * PAGE as u64;
-                carry(
+                push(
                     &mut kaio,
                     number,
-                    Write { fd: file.as_raw_fd(), addr: page.0.as_ptr(), len: PAGE, offset },
+                    Write { fd: file.as_raw_fd(), buf: page.0.as_ptr(), len: PAGE, offset },
                 );
             }
             assert!(
-                answers(&mut kaio, 4).values().all(|answer| *answer == Answer::Result(PAGE as i64))
+                results(&mut kaio, 4).values().all(|kind| *kind == EventKind::Result(PAGE as i64))
             );
             for data_only in [false, true] {
-                carry(&mut kaio, 9, Fsync { fd: file.as_raw_fd(), data_only });
-                assert_eq!(answers(&mut kaio, 1)[&9], Answer::Result(0));
+                push(&mut kaio, 9, Fsync { fd: file.as_raw_fd(), data_only });
+                assert_eq!(results(&mut kaio, 1)[&9], EventKind::Result(0));
             }
             let mut back = [Page([0; PAGE]); 5];
             for (number, page) in (0u64..).zip(&mut back) {
-                carry(&mut kaio, number, read(&file, page, number * PAGE as u64));
+                push(&mut kaio, number, read(&file, page, number * PAGE as u64));
             }
-            let answers = answers(&mut kaio, 5);
-            assert_eq!(answers[&3], Answer::Result(PAGE as i64));
-            assert_eq!(answers[&4], Answer::Result(0), "at the end of the file");
+            let results = results(&mut kaio, 5);
+            assert_eq!(results[&3], EventKind::Result(PAGE as i64));
+            assert_eq!(results[&4], EventKind::Result(0), "at the end of the file");
             assert!((0..4).all(|number| back[number].0 == pages[number].0));
         });
     }
@@ -551,7 +556,7 @@ mod tests {
             let iov = pages
                 .each_mut()
                 .map(|page| libc::iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE });
-            carry(
+            push(
                 &mut kaio,
                 0,
                 op::Readv {
@@ -561,9 +566,9 @@ mod tests {
                     offset: PAGE as u64,
                 },
             );
-            assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(2 * PAGE as i64));
+            assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(2 * PAGE as i64));
             assert_eq!((pages[0].0, pages[1].0), ([1; PAGE], [2; PAGE]));
-            carry(
+            push(
                 &mut kaio,
                 1,
                 op::Writev {
@@ -573,7 +578,7 @@ mod tests {
                     offset: PAGE as u64,
                 },
             );
-            assert_eq!(answers(&mut kaio, 1)[&1], Answer::Result(2 * PAGE as i64));
+            assert_eq!(results(&mut kaio, 1)[&1], EventKind::Result(2 * PAGE as i64));
         });
     }
 
@@ -581,25 +586,23 @@ mod tests {
     fn only_what_runs_by_itself_is_carried() {
         let kaio = Kaio::new(1).unwrap();
         let mut page = Page([0; PAGE]);
-        let read = Read { fd: 0, addr: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
-        assert!(kaio.can_carry(&job(0, read)));
-        assert!(!kaio.can_carry(&Job { direct: false, ..job(0, read) }));
-        assert!(!kaio.can_carry(&Job { file: FileKind::Stream, ..job(0, read) }));
-        assert!(!kaio.can_carry(&job(0, Read { offset: op::CURRENT_POSITION, ..read })));
-        assert!(!kaio.can_carry(&job(0, Nop)));
-        assert!(
-            kaio.can_carry(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) })
-        );
-        assert!(kaio.can_carry(&Job {
+        let read = Read { fd: 0, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
+        assert!(kaio.supports(&job(0, read)));
+        assert!(!kaio.supports(&Job { direct: false, ..job(0, read) }));
+        assert!(!kaio.supports(&Job { file: FileKind::Stream, ..job(0, read) }));
+        assert!(!kaio.supports(&job(0, Read { offset: op::CURRENT_POSITION, ..read })));
+        assert!(!kaio.supports(&job(0, Nop)));
+        assert!(kaio.supports(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) }));
+        assert!(kaio.supports(&Job {
             file: FileKind::Stream,
             direct: false,
             ..job(0, Poll { fd: 0, events: 1 })
         }));
     }
 
-    /// Kinds of jobs for the batch below.
+    /// Jobs for the batch below.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Kind {
+    enum JobCase {
         Good,
         BadDescriptor,
         BadOffset,
@@ -608,13 +611,13 @@ mod tests {
         NoIocb,
     }
 
-    const KINDS: [Kind; 6] = [
-        Kind::Good,
-        Kind::BadDescriptor,
-        Kind::BadOffset,
-        Kind::BadLength,
-        Kind::BadPoll,
-        Kind::NoIocb,
+    const JOB_CASES: [JobCase; 6] = [
+        JobCase::Good,
+        JobCase::BadDescriptor,
+        JobCase::BadOffset,
+        JobCase::BadLength,
+        JobCase::BadPoll,
+        JobCase::NoIocb,
     ];
 
     proptest! {
@@ -623,37 +626,37 @@ mod tests {
         /// Refused jobs anywhere in a batch: each is answered once, and those around them are
         /// carried.
         #[test]
-        fn a_refusal_falls_on_its_own_job(kinds in proptest::collection::vec(prop::sample::select(&KINDS[..]), 1..24)) {
+        fn a_refusal_falls_on_its_own_job(cases in proptest::collection::vec(prop::sample::select(&JOB_CASES[..]), 1..24)) {
             let Some(file) = direct_file(4) else { return Ok(()) };
             both_ways(24, |mut kaio| {
                 let mut pages = [Page([9; PAGE]); 24];
-                for (number, (kind, page)) in (0u64..).zip(kinds.iter().zip(&mut pages)) {
+                for (number, (case, page)) in (0u64..).zip(cases.iter().zip(&mut pages)) {
                     let good = read(&file, page, number % 4 * PAGE as u64);
-                    match kind {
-                        Kind::Good => carry(&mut kaio, number, good),
-                        Kind::BadDescriptor => carry(&mut kaio, number, Read { fd: -1, ..good }),
-                        Kind::BadOffset => carry(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
-                        Kind::BadLength => carry(&mut kaio, number, Read { len: 100, ..good }),
+                    match case {
+                        JobCase::Good => push(&mut kaio, number, good),
+                        JobCase::BadDescriptor => push(&mut kaio, number, Read { fd: -1, ..good }),
+                        JobCase::BadOffset => push(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
+                        JobCase::BadLength => push(&mut kaio, number, Read { len: 100, ..good }),
                         // A file is never waited for, so a poll for nothing has no end and is
                         // refused.
-                        Kind::BadPoll => carry(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
-                        Kind::NoIocb => carry(&mut kaio, number, Nop),
+                        JobCase::BadPoll => push(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
+                        JobCase::NoIocb => push(&mut kaio, number, Nop),
                     }
                 }
-                for (number, answer) in answers(&mut kaio, kinds.len()) {
-                    let kind = kinds[number as usize];
-                    match answer {
-                        Answer::Result(result) if kind == Kind::Good => {
+                for (number, result) in results(&mut kaio, cases.len()) {
+                    let case = cases[number as usize];
+                    match result {
+                        EventKind::Result(result) if case == JobCase::Good => {
                             assert_eq!(result, PAGE as i64);
                             assert_eq!(pages[number as usize].0, [number as u8 % 4; PAGE]);
                         }
                         // File systems look at it themselves, some while it is being submitted;
                         // some take any length.
-                        Answer::Result(result) if kind == Kind::BadLength => {
+                        EventKind::Result(result) if case == JobCase::BadLength => {
                             assert!(result == -i64::from(libc::EINVAL) || result == 100);
                         }
-                        Answer::CannotCarry => assert_ne!(kind, Kind::Good),
-                        other => panic!("{kind:?}: {other:?}"),
+                        EventKind::Unsupported => assert_ne!(case, JobCase::Good),
+                        other => panic!("{case:?}: {other:?}"),
                     }
                 }
             });
@@ -664,13 +667,13 @@ mod tests {
     fn no_more_is_taken_than_there_is_room_for() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(3).unwrap();
-        (0..3).for_each(|number| carry(&mut kaio, number, poll(&reader)));
+        (0..3).for_each(|number| push(&mut kaio, number, poll(&reader)));
         // SAFETY: a poll points at nothing.
-        assert_eq!(unsafe { kaio.carry(&job(3, poll(&reader))) }, Err(NoRoom));
+        assert_eq!(unsafe { kaio.push(&job(3, poll(&reader))) }, Err(BackendFull));
         writer.write_all(b"x").unwrap();
-        assert_eq!(answers(&mut kaio, 3).len(), 3);
-        carry(&mut kaio, 3, poll(&reader));
-        assert_eq!(answers(&mut kaio, 1).len(), 1);
+        assert_eq!(results(&mut kaio, 3).len(), 3);
+        push(&mut kaio, 3, poll(&reader));
+        assert_eq!(results(&mut kaio, 1).len(), 1);
     }
 
     /// The kernel's own room ends before ours does: what is left goes once something has completed.
@@ -678,13 +681,13 @@ mod tests {
     fn jobs_wait_for_the_kernel_s_room() {
         let Some(file) = direct_file(4) else { return };
         const JOBS: usize = 2000;
-        let mut kaio = Kaio::over(Context::new(1).unwrap(), JOBS as u32).unwrap();
+        let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
         let mut pages = vec![Page([9; PAGE]); JOBS];
         for (number, page) in (0u64..).zip(&mut pages) {
-            carry(&mut kaio, number, read(&file, page, number % 4 * PAGE as u64));
+            push(&mut kaio, number, read(&file, page, number % 4 * PAGE as u64));
         }
-        let answers = answers(&mut kaio, JOBS);
-        assert!(answers.values().all(|answer| *answer == Answer::Result(PAGE as i64)));
+        let results = results(&mut kaio, JOBS);
+        assert!(results.values().all(|kind| *kind == EventKind::Result(PAGE as i64)));
         assert!((0..JOBS).all(|number| pages[number].0 == [number as u8 % 4; PAGE]));
     }
 
@@ -692,28 +695,28 @@ mod tests {
     fn room_used_up_by_polls_is_no_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         const JOBS: usize = 1000;
-        let mut kaio = Kaio::over(Context::new(1).unwrap(), JOBS as u32).unwrap();
-        (0..JOBS as u64).for_each(|number| carry(&mut kaio, number, poll(&reader)));
+        let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
+        (0..JOBS as u64).for_each(|number| push(&mut kaio, number, poll(&reader)));
         let mut events = Vec::new();
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, []);
         assert!(!kaio.queued.is_empty(), "the kernel had room for all of them");
         writer.write_all(b"x").unwrap();
-        let ready = Answer::Result(i64::from(libc::POLLIN));
-        assert!(answers(&mut kaio, JOBS).values().all(|answer| *answer == ready));
+        let ready = EventKind::Result(i64::from(libc::POLLIN));
+        assert!(results(&mut kaio, JOBS).values().all(|kind| *kind == ready));
     }
 
     #[test]
     fn less_is_asked_for_by_halves() {
         let room =
             |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
-        assert_eq!(with_less(1000, room(5000)), Ok(((), 1000)));
-        assert_eq!(with_less(1000, room(999)), Ok(((), 500)));
-        assert_eq!(with_less(1000, room(40)), Ok(((), 32)));
-        assert_eq!(with_less(33, room(32)), Ok(((), 32)));
-        assert_eq!(with_less(1000, room(31)), Err(libc::EAGAIN));
-        assert_eq!(with_less(8, room(7)), Err(libc::EAGAIN));
-        assert_eq!(with_less::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
+        assert_eq!(with_fewer_requests(1000, room(5000)), Ok(((), 1000)));
+        assert_eq!(with_fewer_requests(1000, room(999)), Ok(((), 500)));
+        assert_eq!(with_fewer_requests(1000, room(40)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(33, room(32)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(1000, room(31)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests(8, room(7)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
     /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment,
@@ -738,20 +741,20 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         both_ways(4, |mut kaio| {
             let mut events = Vec::new();
-            carry(&mut kaio, 0, poll(&reader));
+            push(&mut kaio, 0, poll(&reader));
             kaio.enter(1, Some(Instant::now() + Duration::from_millis(10)), &mut events).unwrap();
             assert_eq!(events, []);
             kaio.cancel(token(0));
-            assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(-i64::from(libc::ECANCELED)));
+            assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(-i64::from(libc::ECANCELED)));
             // Not yet submitted.
-            carry(&mut kaio, 1, poll(&reader));
-            carry(&mut kaio, 2, poll(&reader));
+            push(&mut kaio, 1, poll(&reader));
+            push(&mut kaio, 2, poll(&reader));
             kaio.cancel(token(1));
             kaio.cancel(token(7));
             (&writer).write_all(b"x").unwrap();
-            let answers = answers(&mut kaio, 2);
-            assert_eq!(answers[&1], Answer::Result(-i64::from(libc::ECANCELED)));
-            assert_eq!(answers[&2], Answer::Result(i64::from(libc::POLLIN)));
+            let results = results(&mut kaio, 2);
+            assert_eq!(results[&1], EventKind::Result(-i64::from(libc::ECANCELED)));
+            assert_eq!(results[&2], EventKind::Result(i64::from(libc::POLLIN)));
             std::io::Read::read_exact(&mut &reader, &mut [0]).unwrap();
         });
         writer.flush().unwrap();
@@ -761,10 +764,10 @@ mod tests {
     fn a_hang_up_comes_in_the_bits_of_poll() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
-        carry(&mut kaio, 0, poll(&reader));
+        push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut Vec::new()).unwrap();
         drop(writer);
-        assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(i64::from(libc::POLLHUP)));
+        assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(i64::from(libc::POLLHUP)));
     }
 
     #[test]
@@ -773,7 +776,7 @@ mod tests {
         let mut kaio = Kaio::new(4).unwrap();
         let mut events = Vec::new();
         // One that was submitted before anybody asked.
-        carry(&mut kaio, 0, poll(&reader));
+        push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut events).unwrap();
         let fd = kaio.poll_fd().unwrap();
         assert_eq!(kaio.poll_fd().unwrap(), fd);
@@ -791,14 +794,14 @@ mod tests {
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd));
         // An answer that the kernel has no part in.
-        carry(&mut kaio, 1, poll(&reader));
+        push(&mut kaio, 1, poll(&reader));
         kaio.cancel(token(1));
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events.len(), 2);
         assert!(!readable(fd));
         // The threads beside it.
-        kaio.echo().unwrap().signal();
+        kaio.poll_eventfd().unwrap().signal();
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd));
@@ -810,8 +813,8 @@ mod tests {
         let mut page = Page([0xff; PAGE]);
         let mut kaio = Kaio::new(4).unwrap();
         let mut events = Vec::new();
-        carry(&mut kaio, 0, read(&file, &mut page, 0));
-        kaio.submit(&mut events);
+        push(&mut kaio, 0, read(&file, &mut page, 0));
+        kaio.submit_queued(&mut events);
         let fd = kaio.poll_fd().unwrap();
         while events.is_empty() {
             assert!(readable(fd));
@@ -819,18 +822,18 @@ mod tests {
         }
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd), "nothing is in flight any more");
-        assert_eq!(kaio.slab.silent, 0);
+        assert_eq!(kaio.slab.without_eventfd, 0);
         // And one that went before anybody watched ends the wait.
         let mut kaio = Kaio::new(4).unwrap();
-        carry(&mut kaio, 1, read(&file, &mut page, 0));
-        kaio.submit(&mut events);
+        push(&mut kaio, 1, read(&file, &mut page, 0));
+        kaio.submit_queued(&mut events);
         let watched = EventFd::new().unwrap();
         kaio.watch(watched.as_raw_fd(), true);
         events.clear();
         while events.is_empty() {
             kaio.enter(1, None, &mut events).unwrap();
         }
-        assert_eq!(kaio.slab.silent, 0);
+        assert_eq!(kaio.slab.without_eventfd, 0);
     }
 
     #[test]
@@ -844,8 +847,8 @@ mod tests {
             kaio.watch(watched.as_raw_fd(), true);
             watched.signal();
             kaio.enter(1, None, &mut events).unwrap();
-            carry(&mut kaio, 0, poll(&reader));
-            carry(&mut kaio, 1, poll(&reader));
+            push(&mut kaio, 0, poll(&reader));
+            push(&mut kaio, 1, poll(&reader));
             let begin = Instant::now();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -861,7 +864,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(10));
                     (&writer).write_all(b"x").unwrap();
                 });
-                assert_eq!(answers(&mut kaio, 2).len(), 2);
+                assert_eq!(results(&mut kaio, 2).len(), 2);
             });
             assert!(begin.elapsed() < Duration::from_secs(10));
             // Nobody watches any more.
@@ -898,7 +901,7 @@ mod tests {
         for watching in [false, true] {
             both_ways(4, |mut kaio| {
                 kaio.watch(watched.as_raw_fd(), watching);
-                carry(&mut kaio, 0, poll(&reader));
+                push(&mut kaio, 0, poll(&reader));
                 let returned = AtomicBool::new(false);
                 // SAFETY: the call takes nothing and cannot fail.
                 let waiting = unsafe { libc::pthread_self() };
@@ -918,7 +921,7 @@ mod tests {
                 });
                 assert!(Instant::now() < until);
                 kaio.cancel(token(0));
-                assert_eq!(answers(&mut kaio, 1).len(), 1);
+                assert_eq!(results(&mut kaio, 1).len(), 1);
             });
         }
         writer.flush().unwrap();
@@ -928,14 +931,14 @@ mod tests {
     fn dropping_does_not_wait_for_what_is_in_flight() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
-        carry(&mut kaio, 0, poll(&reader));
+        push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut Vec::new()).unwrap();
         drop(kaio);
         writer.write_all(b"x").unwrap();
         // Completed, but not picked up.
         let mut kaio = Kaio::new(1).unwrap();
-        carry(&mut kaio, 0, poll(&reader));
-        kaio.submit(&mut Vec::new());
+        push(&mut kaio, 0, poll(&reader));
+        kaio.submit_queued(&mut Vec::new());
         drop(kaio);
     }
 
@@ -948,7 +951,7 @@ mod tests {
             kaio.poll_fd().unwrap();
             let watched = EventFd::new().unwrap();
             kaio.watch(watched.as_raw_fd(), true);
-            carry(&mut kaio, 0, poll(&reader));
+            push(&mut kaio, 0, poll(&reader));
             watched.signal();
             let before = Instant::now();
             kaio.enter(1, Some(before + Duration::from_secs(20)), &mut Vec::new()).unwrap();

@@ -61,28 +61,28 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub token: Token,
-    pub answer: Answer,
+    pub kind: EventKind,
 }
 
 /// What became of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum EventKind {
     /// The kernel's result: at least 0, or minus errno.
     Result(i64),
     /// This backend cannot carry it, and has not begun: it is to go to the threads.
-    CannotCarry,
+    Unsupported,
     /// The time set with [`Backend::set_timer`] has come.
-    Expired,
+    TimerExpired,
 }
 
 /// Nothing was taken: the backend has no room before some of what it holds has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoRoom;
+pub(crate) struct BackendFull;
 
 /// A way to the kernel. Owned by one queue; may move between threads with it.
 ///
-/// Every job taken is answered by exactly one event with [`Answer::Result`] or
-/// [`Answer::CannotCarry`], out of [`enter`](Self::enter), unless the backend is dropped before.
+/// Every job taken is answered by exactly one event with [`EventKind::Result`] or
+/// [`EventKind::Unsupported`], out of [`enter`](Self::enter), unless the backend is dropped before.
 pub(crate) trait Backend: Send {
     /// Takes a job; the kernel need not see it before [`enter`](Self::enter).
     ///
@@ -90,7 +90,7 @@ pub(crate) trait Backend: Send {
     ///
     /// What `job.raw` points at must stay valid until the job's answer has come out of `enter`,
     /// also when the backend is dropped before that.
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom>;
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull>;
 
     /// Makes the kernel see everything taken so far, waits until at least `want` events are there
     /// (or `until` has come, or, after a signal or a spurious wake-up, earlier), and appends what
@@ -118,7 +118,7 @@ pub(crate) trait Backend: Send {
 
     /// The eventfd that [`poll_fd`](Self::poll_fd) gives out, for the threads beside this backend
     /// to tell it of theirs; `None` where it is told of the watched one by other means.
-    fn echo(&self) -> Option<Arc<EventFd>> {
+    fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
         None
     }
 
@@ -129,15 +129,15 @@ pub(crate) trait Backend: Send {
     /// as `active` is true. Its becoming readable is no event.
     fn watch(&mut self, eventfd: RawFd, active: bool);
 
-    /// Have [`Answer::Expired`] come out of `enter` at that time, unless the backend keeps
+    /// Have [`EventKind::TimerExpired`] come out of `enter` at that time, unless the backend keeps
     /// [`Job::deadline`] by itself.
     fn set_timer(&mut self, token: Token, at: Instant);
 
     /// Whether it may be given this job at all.
-    fn can_carry(&self, job: &Job) -> bool;
+    fn supports(&self, job: &Job) -> bool;
 
     /// How many linked jobs it can take now; 0 where it has no links.
-    fn chain_room(&self) -> usize;
+    fn chain_capacity(&self) -> usize;
 
     /// Whether this job may be part of a linked chain: it is certain to be taken as it is.
     fn can_link(&self, _job: &Job) -> bool {

@@ -21,20 +21,20 @@ mod pool;
 mod tests;
 mod watch;
 
-use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
-use nowait::{Cached, Try};
-use pool::{CANCELED, Shared, State, Task, Wakes, Way, carry_out};
+use nowait::{CachedReads, TryResult};
+use pool::{CANCELED, Deferred, Route, Shared, State, Task, run_deferred};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Without a watcher, the reaper watches in its place, and looks for other events this often.
-const IN_ITS_PLACE: Duration = Duration::from_millis(10);
+const INLINE_WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How many threads there may be, and how long they stay.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +57,14 @@ pub(crate) struct Threads {
     batch: Vec<Task>,
     /// Jobs that have been carried and whose answer has not come out of `enter`.
     pending: usize,
-    cached: Cached,
+    cached: CachedReads,
     /// System calls made by the submitter.
     calls: u64,
     refusals: Vec<Refusal>,
     // Kept for their memory.
     events: Vec<Event>,
-    wakes: Wakes,
-    round: watch::Round,
+    deferred: Deferred,
+    poll_set: watch::PollSet,
 }
 
 impl Threads {
@@ -74,12 +74,12 @@ impl Threads {
             shared: Arc::new(Shared::new(options.workers, options.sync_workers, options.idle)),
             batch: Vec::new(),
             pending: 0,
-            cached: Cached::default(),
+            cached: CachedReads::default(),
             calls: 0,
             refusals: Vec::new(),
             events: Vec::new(),
-            wakes: Wakes::default(),
-            round: watch::Round::default(),
+            deferred: Deferred::default(),
+            poll_set: watch::PollSet::default(),
         })
     }
 
@@ -92,8 +92,8 @@ impl Threads {
     }
 
     /// Has the descriptor that a program polls tell of these threads' events too.
-    pub fn echo(&mut self, eventfd: Arc<EventFd>) {
-        self.shared.lock().echo(eventfd);
+    pub fn forward_signal_to(&mut self, eventfd: Arc<EventFd>) {
+        self.shared.lock().forward_signal_to(eventfd);
     }
 
     /// Jobs taken whose answer has not come out of [`enter`](Backend::enter).
@@ -107,11 +107,11 @@ impl Threads {
         cached.begin();
         batch.retain_mut(|task| match at_once(&task.job, cached, calls) {
             Ok(result) => {
-                events.push(Event { token: task.job.token, answer: Answer::Result(result) });
+                events.push(Event { token: task.job.token, kind: EventKind::Result(result) });
                 false
             }
-            Err(way) => {
-                task.way = way;
+            Err(route) => {
+                task.route = route;
                 true
             }
         });
@@ -125,59 +125,59 @@ impl Threads {
 }
 
 /// The result, or where it can be had.
-fn at_once(job: &Job, cached: &mut Cached, calls: &mut u64) -> Result<i64, Way> {
+fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, Route> {
     match (&job.raw, job.file) {
-        (Raw::Timeout(_), _) => Err(Way::Watch { nowait: true }),
+        (Raw::Timeout(_), _) => Err(Route::Watcher { nowait: true }),
         (Raw::Poll(poll), _) => {
             *calls += 1;
-            match poll.look() {
-                0 => Err(Way::Watch { nowait: true }),
+            match poll.poll_now() {
+                0 => Err(Route::Watcher { nowait: true }),
                 result => Ok(result),
             }
         }
         // Writes go to a worker: one to a pipe without a reader raises SIGPIPE, which is blocked
         // there.
         (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => {
-            match nowait::attempt(&job.raw, calls) {
-                Try::Done(result) => Ok(result),
-                Try::NotReady => Err(Way::Watch { nowait: true }),
-                Try::Unsupported => Err(Way::Watch { nowait: false }),
+            match nowait::try_nowait(&job.raw, calls) {
+                TryResult::Done(result) => Ok(result),
+                TryResult::NotReady => Err(Route::Watcher { nowait: true }),
+                TryResult::Unsupported => Err(Route::Watcher { nowait: false }),
             }
         }
         (raw @ (Raw::Read(_) | Raw::Readv(_)), FileKind::Storage) if !job.direct => {
-            cached.attempt(raw, calls).ok_or(Way::Work { blocks: true })
+            cached.try_nowait(raw, calls).ok_or(Route::Worker { blocks: true })
         }
-        (raw, _) => Err(Way::Work { blocks: raw.is_sync() || job.direct }),
+        (raw, _) => Err(Route::Worker { blocks: raw.is_sync() || job.direct }),
     }
 }
 
 /// Does the work of threads that could not be started: all that is queued, and one round of
 /// watching, which lasts no longer than `limit`.
-fn stand_in<'a>(
+fn work_inline<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
-    round: &mut watch::Round,
+    poll_set: &mut watch::PollSet,
     limit: Duration,
-    wakes: &mut Wakes,
+    deferred: &mut Deferred,
 ) -> MutexGuard<'a, State> {
     while let Some(task) = state.take_unattended() {
         drop(state);
         let mut calls = 0;
-        let outcome = pool::run(&task, &mut calls);
+        let result = pool::run(&task, &mut calls);
         state = shared.lock();
         state.calls += calls;
-        state.settle(&task.job, outcome, wakes);
+        state.settle(&task.job, result, deferred);
     }
     if state.watch_unattended() {
         let limit = if state.events.is_empty() { limit } else { Duration::ZERO };
-        state = watch::round(shared, state, round, Some(limit), wakes);
+        state = watch::poll_set(shared, state, poll_set, Some(limit), deferred);
     }
     state
 }
 
 impl Backend for Threads {
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
-        self.batch.push(Task { job: *job, way: Way::Work { blocks: false } });
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
+        self.batch.push(Task { job: *job, route: Route::Worker { blocks: false } });
         self.pending += 1;
         Ok(())
     }
@@ -190,30 +190,34 @@ impl Backend for Threads {
     ) -> io::Result<()> {
         let before = events.len();
         self.try_at_once(events);
-        let answered = events.len() - before;
+        let completed = events.len() - before;
 
-        let Self { shared, batch, wakes, round, .. } = self;
+        let Self { shared, batch, deferred, poll_set, .. } = self;
         let mut state = shared.lock();
-        state.distribute(batch.drain(..), wakes);
+        state.distribute(batch.drain(..), deferred);
         // More than there are would be waited for in vain.
-        let mut most = self.pending - answered;
-        if most == 0 && (until.is_some() || state.watch.has_alarms()) {
-            most = 1;
+        let mut max_threads = self.pending - completed;
+        if max_threads == 0 && (until.is_some() || state.watch.has_alarms()) {
+            max_threads = 1;
         }
-        let want = want.saturating_sub(answered).min(most);
+        let want = want.saturating_sub(completed).min(max_threads);
         loop {
-            if wakes.any() {
+            if deferred.any() {
                 drop(state);
-                carry_out(shared, wakes);
+                run_deferred(shared, deferred);
                 state = shared.lock();
             }
-            let left =
-                until.map_or(IN_ITS_PLACE, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(INLINE_WATCH_INTERVAL, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
             if state.unattended() {
-                let limit =
-                    if state.events.len() < want { left.min(IN_ITS_PLACE) } else { Duration::ZERO };
-                state = stand_in(shared, state, round, limit, wakes);
-                if wakes.any() {
+                let limit = if state.events.len() < want {
+                    left.min(INLINE_WATCH_INTERVAL)
+                } else {
+                    Duration::ZERO
+                };
+                state = work_inline(shared, state, poll_set, limit, deferred);
+                if deferred.any() {
                     continue; // What it called for must not wait for what is waited for here.
                 }
             }
@@ -223,7 +227,7 @@ impl Backend for Threads {
             }
         }
         if cfg!(debug_assertions) {
-            state.check(self.pending - answered);
+            state.check(self.pending - completed);
         }
         state.collect(&mut self.events);
         if state.watch_unattended() {
@@ -233,10 +237,10 @@ impl Backend for Threads {
         let refused = state.refused.take();
         drop(state);
 
-        carry_out(&self.shared, &mut self.wakes);
+        run_deferred(&self.shared, &mut self.deferred);
         events.append(&mut self.events);
         self.pending -=
-            events[before..].iter().filter(|event| event.answer != Answer::Expired).count();
+            events[before..].iter().filter(|event| event.kind != EventKind::TimerExpired).count();
         if let Some(errno) = refused {
             self.note_refusal(errno);
         }
@@ -247,9 +251,9 @@ impl Backend for Threads {
         let mut state = self.shared.lock();
         if let Some(at) = self.batch.iter().position(|task| task.job.token == token) {
             self.batch.remove(at);
-            state.answer(token, CANCELED, &mut self.wakes);
+            state.push_event(token, CANCELED, &mut self.deferred);
         } else {
-            state.cancel(token, &mut self.wakes);
+            state.cancel(token, &mut self.deferred);
         }
     }
 
@@ -267,16 +271,16 @@ impl Backend for Threads {
     fn set_timer(&mut self, token: Token, at: Instant) {
         let mut state = self.shared.lock();
         state.watch.set_timer(token, at);
-        state.attend_watch(&mut self.wakes);
+        state.attend_watch(&mut self.deferred);
         drop(state);
-        carry_out(&self.shared, &mut self.wakes);
+        run_deferred(&self.shared, &mut self.deferred);
     }
 
-    fn can_carry(&self, _job: &Job) -> bool {
+    fn supports(&self, _job: &Job) -> bool {
         true
     }
 
-    fn chain_room(&self) -> usize {
+    fn chain_capacity(&self) -> usize {
         0
     }
 
@@ -295,7 +299,7 @@ impl Backend for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.shared.lock().close(&mut self.wakes);
-        carry_out(&self.shared, &mut self.wakes);
+        self.shared.lock().close(&mut self.deferred);
+        run_deferred(&self.shared, &mut self.deferred);
     }
 }

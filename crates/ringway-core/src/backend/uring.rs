@@ -5,8 +5,8 @@
 
 mod workers;
 
-use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::op::{CURRENT_POSITION, Cancel, Place, Raw, Side, is_for_worker};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
+use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
@@ -48,24 +48,24 @@ const WAKE: Token = Token::internal(4);
 /// The time at which the workers are looked at.
 const TICK: Token = Token::internal(5);
 /// Something to do for a worker, so that one is started.
-const NUDGE: Token = Token::internal(6);
+const START_WORKER: Token = Token::internal(6);
 
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
 
 /// Registered buffers and files there is room for.
-const FIXED: u32 = 64;
+const MAX_FIXED: u32 = 64;
 
 pub(crate) struct Uring {
     ring: IoUring,
     /// Side structures of the slots that have needed one; boxed, so that their addresses hold.
-    sides: Vec<Option<Box<UnsafeCell<Side>>>>,
+    sqe_data: Vec<Option<Box<UnsafeCell<SqeData>>>>,
     /// Whether the kernel knows each opcode.
     opcodes: Box<[bool]>,
     /// Jobs taken and not answered yet.
     in_flight: usize,
     /// Answers that did not come from the kernel.
-    refused: Vec<Event>,
+    unsupported: Vec<Event>,
     /// The beginning of a chain whose end has not come yet.
     linked: Vec<squeue::Entry>,
     /// Cancels that there was no entry for yet.
@@ -77,7 +77,7 @@ pub(crate) struct Uring {
     ticking: bool,
     ticked: bool,
     /// The watched eventfd was readable: `enter` is to return.
-    bell: bool,
+    fallback_ready: bool,
     eventfd: Option<EventFd>,
     /// `poll_fd` is to give an eventfd. Made when it is asked for: before that it would be told of
     /// each completion, and read, for nobody.
@@ -85,10 +85,10 @@ pub(crate) struct Uring {
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
     /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on
-    /// it: see [`hang_up`].
-    hang_up: Option<OwnedFd>,
+    /// it: see [`release_pipe`].
+    release_pipe: Option<OwnedFd>,
     /// Entries put into the submission queue since it was seen empty, and jobs among them.
-    unseen: (usize, usize),
+    unsubmitted: (usize, usize),
     system_calls: u64,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
@@ -101,7 +101,7 @@ unsafe impl Send for Uring {}
 
 /// A set of setup flags that can be peeled.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct SetUp {
+struct SetupFlags {
     entries: u32,
     completion_entries: u32,
     no_sq_array: bool,
@@ -115,7 +115,7 @@ struct SetUp {
     iopoll: bool,
 }
 
-impl SetUp {
+impl SetupFlags {
     fn build(self, settings: &Settings) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         builder.dontfork();
@@ -152,8 +152,8 @@ impl SetUp {
     }
 
     /// Gives up the newest or least needed thing still asked for; what that was.
-    fn peel(&mut self, errno: i32) -> Option<Feature> {
-        let give_up = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
+    fn drop_feature(&mut self, errno: i32) -> Option<Feature> {
+        let take = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
         if errno == libc::ENOMEM && (self.entries > 8 || self.completion_entries > 32) {
             // Memory that counts against RLIMIT_MEMLOCK: a smaller ring may still fit.
             self.entries = (self.entries / 2).max(2);
@@ -163,24 +163,24 @@ impl SetUp {
         if errno == libc::ENOSYS || errno == libc::EMFILE || errno == libc::ENFILE {
             return None;
         }
-        if let Some(feature) = give_up(&mut self.attach, Feature::AttachWq) {
+        if let Some(feature) = take(&mut self.attach, Feature::AttachWq) {
             return Some(feature);
         }
         if errno != libc::EINVAL {
-            return give_up(&mut self.sqpoll, Feature::SqPoll)
-                .or_else(|| give_up(&mut self.iopoll, Feature::IoPoll));
+            return take(&mut self.sqpoll, Feature::SqPoll)
+                .or_else(|| take(&mut self.iopoll, Feature::IoPoll));
         }
-        give_up(&mut self.no_sq_array, Feature::NoSqArray)
-            .or_else(|| give_up(&mut self.defer, Feature::DeferTaskrun))
-            .or_else(|| give_up(&mut self.coop, Feature::CoopTaskrun))
-            .or_else(|| give_up(&mut self.submit_all, Feature::SubmitAll))
-            .or_else(|| give_up(&mut self.sqpoll, Feature::SqPoll))
-            .or_else(|| give_up(&mut self.iopoll, Feature::IoPoll))
-            .or_else(|| give_up(&mut self.cq_size, Feature::CqSize))
-            .or_else(|| give_up(&mut self.clamp, Feature::Clamp))
+        take(&mut self.no_sq_array, Feature::NoSqArray)
+            .or_else(|| take(&mut self.defer, Feature::DeferTaskrun))
+            .or_else(|| take(&mut self.coop, Feature::CoopTaskrun))
+            .or_else(|| take(&mut self.submit_all, Feature::SubmitAll))
+            .or_else(|| take(&mut self.sqpoll, Feature::SqPoll))
+            .or_else(|| take(&mut self.iopoll, Feature::IoPoll))
+            .or_else(|| take(&mut self.cq_size, Feature::CqSize))
+            .or_else(|| take(&mut self.clamp, Feature::Clamp))
     }
 
-    fn granted(self) -> Vec<Feature> {
+    fn available(self) -> Vec<Feature> {
         [
             (self.no_sq_array, Feature::NoSqArray),
             (self.defer, Feature::SingleIssuer),
@@ -203,7 +203,7 @@ impl Uring {
     /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
         let polled = settings.sqpoll.is_some();
-        let mut set_up = SetUp {
+        let mut setup = SetupFlags {
             entries: settings.entries,
             completion_entries: settings.completion_entries.max(settings.entries),
             no_sq_array: true,
@@ -221,11 +221,11 @@ impl Uring {
         };
         let mut refusals = Vec::new();
         let ring = loop {
-            let error = match set_up.build(settings) {
+            let error = match setup.build(settings) {
                 Ok(ring) => break ring,
                 Err(error) => errno_of(&error),
             };
-            match set_up.peel(error) {
+            match setup.drop_feature(error) {
                 Some(feature) => refusals.push(Refusal::new(feature, error)),
                 None => return Err(Refusal::new(Feature::Uring, error)),
             }
@@ -236,9 +236,9 @@ impl Uring {
         let mut this = Self {
             opcodes: opcodes(&ring),
             ring,
-            sides: Vec::new(),
+            sqe_data: Vec::new(),
             in_flight: 0,
-            refused: Vec::new(),
+            unsupported: Vec::new(),
             linked: Vec::new(),
             cancels: Vec::new(),
             watch: None,
@@ -246,15 +246,15 @@ impl Uring {
             workers: Workers::new(None),
             ticking: false,
             ticked: false,
-            bell: false,
+            fallback_ready: false,
             eventfd: None,
             wants_eventfd: settings.eventfd,
             buffers: None,
             files: None,
-            hang_up: None,
-            unseen: (0, 0),
+            release_pipe: None,
+            unsubmitted: (0, 0),
             system_calls: 0,
-            available: set_up.granted(),
+            available: setup.available(),
             refusals,
         };
         this.register(settings);
@@ -266,9 +266,9 @@ impl Uring {
         if !self.ring.params().is_feature_ext_arg() {
             self.refusals.push(Refusal::new(Feature::ExtArg, libc::ENOSYS));
         }
-        self.hang_up = hang_up(&self.ring).ok();
-        if self.hang_up.is_some() {
-            self.files = Some((1..=FIXED).rev().collect());
+        self.release_pipe = release_pipe(&self.ring).ok();
+        if self.release_pipe.is_some() {
+            self.files = Some((1..=MAX_FIXED).rev().collect());
         }
         if let Some(mut workers) = settings.io_wq_workers {
             let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
@@ -291,7 +291,7 @@ impl Uring {
     }
 
     /// What was granted.
-    pub fn granted(&self) -> &[Feature] {
+    pub fn available(&self) -> &[Feature] {
         &self.available
     }
 
@@ -307,72 +307,72 @@ impl Uring {
 
     /// The side structure of a slot.
     #[cold]
-    fn side(&mut self, slot: u32) -> *mut Side {
+    fn sqe_data(&mut self, slot: u32) -> *mut SqeData {
         let slot = slot as usize;
-        if self.sides.len() <= slot {
-            self.sides.resize_with(slot + 1, || None);
+        if self.sqe_data.len() <= slot {
+            self.sqe_data.resize_with(slot + 1, || None);
         }
-        self.sides[slot].get_or_insert_default().get()
+        self.sqe_data[slot].get_or_insert_default().get()
     }
 
     /// Room in the submission queue for `count` entries, after an enter if need be.
-    fn make_room(&mut self, count: usize) -> bool {
-        let room = |ring: &mut IoUring| {
+    fn reserve(&mut self, count: usize) -> bool {
+        let free = |ring: &mut IoUring| {
             let queue = ring.submission();
             queue.capacity() - queue.len()
         };
-        if room(&mut self.ring) >= count {
+        if free(&mut self.ring) >= count {
             return true;
         }
         self.system_calls += 1;
         // An error shows again at the next enter, which reports it.
         let _ = self.ring.submit();
-        if room(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
+        if free(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
             self.system_calls += 1;
             let _ = self.ring.submitter().squeue_wait();
         }
-        room(&mut self.ring) >= count
+        free(&mut self.ring) >= count
     }
 
     /// Puts an entry into the submission queue; the caller has made room.
-    fn put(&mut self, entry: &squeue::Entry) {
-        self.unseen.0 += 1;
+    fn push_entry(&mut self, entry: &squeue::Entry) {
+        self.unsubmitted.0 += 1;
         // SAFETY: what the entry points at is kept valid until its completion: for a job by the
         // contract of `carry`, for entries of this backend's own because they point at nothing or
-        // at `sides`.
-        let put = unsafe { self.ring.submission().push(entry) };
-        debug_assert!(put.is_ok(), "there was room");
+        // at `sqe_data`.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        debug_assert!(pushed.is_ok(), "there was room");
     }
 
     /// Puts linked entries in all together: a kernel thread that polls the queue would take a chain
     /// for ended where it sees no more of it. The caller has made room for the whole.
     #[inline]
-    fn put_linked(&mut self, entry: squeue::Entry, more: bool) {
+    fn push_linked(&mut self, entry: squeue::Entry, more: bool) {
         if self.linked.is_empty() && !more {
-            return self.put(&entry);
+            return self.push_entry(&entry);
         }
         self.linked.push(entry);
         if !more {
-            self.unseen.0 += self.linked.len();
+            self.unsubmitted.0 += self.linked.len();
             // SAFETY: as for one entry.
-            let put = unsafe { self.ring.submission().push_multiple(&self.linked) };
-            debug_assert!(put.is_ok(), "there was room");
+            let pushed = unsafe { self.ring.submission().push_multiple(&self.linked) };
+            debug_assert!(pushed.is_ok(), "there was room");
             self.linked.clear();
         }
     }
 
     /// An entry of this backend's own, if there is room.
-    fn put_own(&mut self, entry: squeue::Entry, token: Token) -> bool {
-        let room = self.make_room(1);
-        if room {
-            self.put(&entry.user_data(token.0));
+    fn push_internal(&mut self, entry: squeue::Entry, token: Token) -> bool {
+        let free = self.reserve(1);
+        if free {
+            self.push_entry(&entry.user_data(token.0));
         }
-        room
+        free
     }
 
     fn arm(&mut self) {
         while let Some(token) = self.cancels.pop() {
-            if !self.put_own(Cancel { user_data: token.0 }.sqe(), CANCEL) {
+            if !self.push_internal(Cancel { user_data: token.0 }.sqe(), CANCEL) {
                 self.cancels.push(token);
                 break;
             }
@@ -381,7 +381,7 @@ impl Uring {
             self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll())
         {
             let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
-            self.watch_armed = self.put_own(poll, WATCH);
+            self.watch_armed = self.push_internal(poll, WATCH);
         }
         if std::mem::take(&mut self.ticked)
             && let Some(limit) = self.workers.tick()
@@ -389,19 +389,23 @@ impl Uring {
             self.system_calls += 1;
             match self.ring.submitter().register_iowq_max_workers(&mut [limit, 0]) {
                 // The kernel starts one only when there is something new to do.
-                Ok(()) => _ = self.put_own(opcode::Nop::new().build().flags(Flags::ASYNC), NUDGE),
-                Err(_) => self.workers.cannot_be_told(),
+                Ok(()) => {
+                    _ = self
+                        .push_internal(opcode::Nop::new().build().flags(Flags::ASYNC), START_WORKER)
+                }
+                Err(_) => self.workers.disable(),
             }
         }
-        if !self.ticking && self.workers.are_few() {
-            self.ticking = self.put_own(opcode::Timeout::new(&raw const TICK_LENGTH).build(), TICK);
+        if !self.ticking && self.workers.may_be_exhausted() {
+            self.ticking =
+                self.push_internal(opcode::Timeout::new(&raw const TICK_LENGTH).build(), TICK);
         }
     }
 
     /// Takes what is in the completion queue; how many events that were.
-    fn harvest(&mut self, events: &mut Vec<Event>) -> usize {
+    fn reap(&mut self, events: &mut Vec<Event>) -> usize {
         let before = events.len();
-        events.append(&mut self.refused);
+        events.append(&mut self.unsupported);
         let mut woken = false;
         let mut expired = 0;
         for entry in self.ring.completion() {
@@ -416,24 +420,24 @@ impl Uring {
                 {
                     // Mostly what it limited is over. But the timer of a thread that has ended
                     // leaves that as it is.
-                    let side = self.sides.get((token.0 >> 32) as usize).and_then(Option::as_ref);
+                    let data = self.sqe_data.get((token.0 >> 32) as usize).and_then(Option::as_ref);
                     // SAFETY: the kernel does not write to side structures, and nobody else refers
                     // to this one.
-                    let limited = side.and_then(|side| unsafe { (*side.get()).limited });
+                    let limited = data.and_then(|data| unsafe { (*data.get()).limited });
                     if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until)
                     {
-                        events.push(Event { token, answer: Answer::Expired });
+                        events.push(Event { token, kind: EventKind::TimerExpired });
                         expired += 1;
                     }
                 }
                 continue;
             }
             self.workers.end(token.index());
-            events.push(Event { token, answer: Answer::Result(i64::from(entry.result())) });
+            events.push(Event { token, kind: EventKind::Result(i64::from(entry.result())) });
         }
         if woken {
             self.watch_armed = false;
-            self.bell = true;
+            self.fallback_ready = true;
         }
         let taken = events.len() - before;
         debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
@@ -445,12 +449,16 @@ impl Uring {
     /// flight.
     fn check(&mut self) {
         let waiting = self.ring.submission().len();
-        assert!(waiting <= self.unseen.0, "{waiting} entries wait, of {} put in", self.unseen.0);
-        assert!(self.linked.is_empty(), "a chain has no end");
-        let (work, refused) = (self.workers.jobs() as usize, self.refused.len());
         assert!(
-            work + refused <= self.in_flight,
-            "{work} for workers, {refused} refused, {} in flight",
+            waiting <= self.unsubmitted.0,
+            "{waiting} entries wait, of {} put in",
+            self.unsubmitted.0
+        );
+        assert!(self.linked.is_empty(), "a chain has no end");
+        let (work, unsupported) = (self.workers.jobs() as usize, self.unsupported.len());
+        assert!(
+            work + unsupported <= self.in_flight,
+            "{work} for workers, {unsupported} refused, {} in flight",
             self.in_flight
         );
     }
@@ -498,25 +506,26 @@ impl Uring {
 }
 
 impl Backend for Uring {
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
-        if !self.make_room(1 + usize::from(job.deadline.is_some())) {
-            return Err(NoRoom);
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
+        if !self.reserve(1 + usize::from(job.deadline.is_some())) {
+            return Err(BackendFull);
         }
-        let side = match job.raw {
-            Raw::Open(_) | Raw::Timeout(_) => self.side(job.token.index()),
-            _ if job.deadline.is_some() => self.side(job.token.index()),
+        let data = match job.raw {
+            Raw::Open(_) | Raw::Timeout(_) => self.sqe_data(job.token.index()),
+            _ if job.deadline.is_some() => self.sqe_data(job.token.index()),
             _ => std::ptr::null_mut(),
         };
-        let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side };
+        let context =
+            SqeContext { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, data };
         self.in_flight += 1;
-        let entry = job.raw.sqe(&place).filter(|entry| self.knows(entry));
+        let entry = job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry));
         let Some(entry) = entry else {
-            self.refused.push(Event { token: job.token, answer: Answer::CannotCarry });
+            self.unsupported.push(Event { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
         // (A transfer of a pipe would keep the worker.)
         let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
-        self.unseen.1 += 1;
+        self.unsubmitted.1 += 1;
         self.workers.begin(job.token.index(), &job.raw, by_worker);
         let mut entry = entry.user_data(job.token.0);
         if job.link || job.deadline.is_some() {
@@ -526,23 +535,23 @@ impl Backend for Uring {
             entry = entry.flags(Flags::ASYNC);
         }
         let linked = job.link || job.deadline.is_some();
-        self.put_linked(entry, linked);
+        self.push_linked(entry, linked);
         if let Some(deadline) = job.deadline {
             // SAFETY: the side structure is this job's slot's; the kernel reads the time when it
             // takes the entry. Later pieces of one operation share the time that the first of them
             // wrote.
             let timespec = unsafe {
                 if job.token.piece() == 0 {
-                    (*side).link_timespec = on_monotonic_clock(deadline);
-                    (*side).limited = Some((job.token, deadline));
+                    (*data).link_timespec = to_monotonic(deadline);
+                    (*data).limited = Some((job.token, deadline));
                 }
-                &raw const (*side).link_timespec
+                &raw const (*data).link_timespec
             };
             let timeout =
                 opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
             // With the slot's index, so that a timer that came to nothing is known for whose it
             // was.
-            self.put_linked(
+            self.push_linked(
                 timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0),
                 false,
             );
@@ -558,7 +567,7 @@ impl Backend for Uring {
     ) -> io::Result<()> {
         self.drain_eventfd();
         self.arm();
-        let mut taken = self.harvest(events);
+        let mut taken = self.reap(events);
         loop {
             if self.ticked {
                 self.arm();
@@ -570,15 +579,15 @@ impl Backend for Uring {
             let waiting = queue.len();
             drop(queue);
             if waiting == 0 {
-                self.unseen = (0, 0);
+                self.unsubmitted = (0, 0);
             }
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
-            let missing = if self.bell { 0 } else { want.saturating_sub(taken) };
+            let missing = if self.fallback_ready { 0 } else { want.saturating_sub(taken) };
             if waiting == 0 && missing == 0 && !owed && !polled {
                 break;
             }
             let entered = self.enter_once(missing, until);
-            let come = self.harvest(events);
+            let come = self.reap(events);
             taken += come;
             match entered {
                 // (The flag that something is owed stays set for what was to be done by a thread
@@ -612,7 +621,7 @@ impl Backend for Uring {
                 break;
             }
         }
-        if std::mem::take(&mut self.bell)
+        if std::mem::take(&mut self.fallback_ready)
             && let Some(eventfd) = self.watch
         {
             // Armed again at once: whoever polls the ring's descriptor may not come back before it
@@ -655,7 +664,7 @@ impl Backend for Uring {
             // Not by a completion: one that does not fit into the completion queue signals nothing.
             return eventfd.signal();
         }
-        if self.put_own(opcode::Nop::new().build(), WAKE) {
+        if self.push_internal(opcode::Nop::new().build(), WAKE) {
             self.system_calls += 1;
             // If the kernel has no memory for it now, the entry stays for the next enter.
             let _ = self.ring.submit();
@@ -670,7 +679,7 @@ impl Backend for Uring {
         debug_assert!(false, "a ring keeps deadlines itself");
     }
 
-    fn can_carry(&self, job: &Job) -> bool {
+    fn supports(&self, job: &Job) -> bool {
         // A ring that polls for completions takes nothing but direct transfers. No ring moves the
         // file's position when a direct transfer completes later on. A write to a terminal that
         // takes a part of it waits for the rest in the submitter, and a buffered one may stand
@@ -678,26 +687,26 @@ impl Backend for Uring {
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
-                && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
+                && (job.file == FileKind::Device || !job.direct && self.workers.has_hung_jobs()))
     }
 
-    fn chain_room(&self) -> usize {
+    fn chain_capacity(&self) -> usize {
         // SAFETY: only the length is read, and no other view of the submission queue is alive.
         let queue = unsafe { self.ring.submission_shared() };
         queue.capacity() - queue.len()
     }
 
     fn can_link(&self, job: &Job) -> bool {
-        let mut side = Side::default();
-        let place = Place {
+        let mut data = SqeData::default();
+        let context = SqeContext {
             fixed_file: job.fixed_file,
             fixed_buffer: job.fixed_buffer,
-            side: &raw mut side,
+            data: &raw mut data,
         };
         job.deadline.is_none()
             && (!job.link || ends_chains(&job.raw))
-            && self.can_carry(job)
-            && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
+            && self.supports(job)
+            && job.raw.sqe(&context).is_some_and(|entry| self.kernel_supports(&entry))
     }
 
     fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
@@ -716,12 +725,12 @@ impl Backend for Uring {
         let first = match self.buffers {
             Some(next) => next,
             None => {
-                submitter.register_buffers_sparse(FIXED).map_err(errno)?;
+                submitter.register_buffers_sparse(MAX_FIXED).map_err(errno)?;
                 self.buffers = Some(0);
                 0
             }
         };
-        if first as usize + memory.len() > FIXED as usize {
+        if first as usize + memory.len() > MAX_FIXED as usize {
             return Err(libc::ENOSPC);
         }
         // SAFETY: the caller keeps the memory valid until this backend has been dropped.
@@ -734,8 +743,8 @@ impl Backend for Uring {
     fn register_file(&mut self, fd: RawFd) -> Result<u32, i32> {
         let errno = |error: io::Error| errno_of(&error);
         if self.files.is_none() {
-            self.ring.submitter().register_files_sparse(FIXED).map_err(errno)?;
-            self.files = Some((0..FIXED).rev().collect());
+            self.ring.submitter().register_files_sparse(MAX_FIXED).map_err(errno)?;
+            self.files = Some((0..MAX_FIXED).rev().collect());
         }
         let index = self.files.as_mut().and_then(Vec::pop).ok_or(libc::ENOSPC)?;
         let registered = self.ring.submitter().register_files_update(index, &[fd]);
@@ -755,16 +764,16 @@ impl Backend for Uring {
     }
 
     fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
-        if self.is_done_without_entering(until, events) {
+        if self.cancel_without_entering(until, events) {
             return true;
         }
-        let hang_up = self.hang_up.take();
-        let sides = std::mem::take(&mut self.sides);
+        let release_pipe = self.release_pipe.take();
+        let sqe_data = std::mem::take(&mut self.sqe_data);
         // The kernel cancels what is in flight on a ring that nobody has any more.
         drop(self);
-        let over = hang_up.is_some_and(|hang_up| {
+        let over = release_pipe.is_some_and(|release_pipe| {
             loop {
-                match wait_readable([hang_up.as_raw_fd()], Some(until)) {
+                match wait_readable([release_pipe.as_raw_fd()], Some(until)) {
                     Ok([true]) => return true,
                     Ok([false]) if Instant::now() < until => {}
                     _ => return false,
@@ -772,7 +781,7 @@ impl Backend for Uring {
             }
         });
         if !over {
-            std::mem::forget(sides);
+            std::mem::forget(sqe_data);
         }
         over
     }
@@ -788,10 +797,10 @@ impl Uring {
     ///
     /// The ring's descriptor may have been duplicated, and then the ring lives on when it is
     /// dropped here.
-    fn is_done_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
-        self.harvest(events);
+    fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
+        self.reap(events);
         let waiting = self.ring.submission().len();
-        let (entries, jobs) = self.unseen;
+        let (entries, jobs) = self.unsubmitted;
         // What the kernel has not taken has not begun: none, or all since the queue was empty. Of a
         // part it is not known what it is.
         let not_begun = match waiting {
@@ -799,7 +808,7 @@ impl Uring {
             _ if waiting == entries && !self.ring.params().is_setup_sqpoll() => jobs,
             _ => return false,
         };
-        let soon = until.min(Instant::now() + CANCELS);
+        let soon = until.min(Instant::now() + CANCEL_WAIT);
         loop {
             if self.in_flight <= not_begun {
                 return true;
@@ -814,11 +823,11 @@ impl Uring {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
-            self.harvest(events);
+            self.reap(events);
         }
     }
 
-    fn knows(&self, entry: &squeue::Entry) -> bool {
+    fn kernel_supports(&self, entry: &squeue::Entry) -> bool {
         self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
     }
 }
@@ -828,20 +837,20 @@ impl Drop for Uring {
         if self.in_flight > 0 {
             // Closing the ring does not wait for what is in flight, and a polling kernel thread may
             // still read entries.
-            std::mem::forget(std::mem::take(&mut self.sides));
+            std::mem::forget(std::mem::take(&mut self.sqe_data));
         }
     }
 }
 
 /// For so long what cannot be entered is cancelled and harvested before the ring is dropped.
-const CANCELS: Duration = Duration::from_millis(500);
+const CANCEL_WAIT: Duration = Duration::from_millis(500);
 
 /// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when
 /// the kernel has let go of the ring, which it does when nothing is in flight on it any more. A
 /// closed ring tells of that in no other way.
 ///
 /// Errors: EMFILE, and those of a kernel that cannot register files one by one (before 5.5).
-fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
+fn release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
     let mut ends = [-1; 2];
     // SAFETY: the kernel writes two descriptors, for which there is room.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
@@ -849,7 +858,7 @@ fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just given us these descriptors.
     let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let mut files = [-1; FIXED as usize + 1];
+    let mut files = [-1; MAX_FIXED as usize + 1];
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
@@ -874,7 +883,7 @@ fn opcodes(ring: &IoUring) -> Box<[bool]> {
 }
 
 /// A time of the monotonic clock, as the kernel counts it.
-fn on_monotonic_clock(at: Instant) -> types::Timespec {
+fn to_monotonic(at: Instant) -> types::Timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writes for the length of the call, which cannot fail for this
     // clock.

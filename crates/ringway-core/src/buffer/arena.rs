@@ -68,7 +68,7 @@ impl Arena {
             block_size > 0 && blocks > 0,
             "an arena has at least one block of at least one byte"
         );
-        Self::of(AlignedBuffer::new(bytes, ALIGN), block_size, blocks)
+        Self::over(AlignedBuffer::new(bytes, ALIGN), block_size, blocks)
     }
 
     /// As [`new`](Self::new), where the numbers may be any.
@@ -82,10 +82,10 @@ impl Arena {
         let (Ok(blocks), Some(bytes)) = (blocks, bytes) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        Ok(Self::of(AlignedBuffer::try_new(bytes, ALIGN)?, block_size, blocks))
+        Ok(Self::over(AlignedBuffer::try_new(bytes, ALIGN)?, block_size, blocks))
     }
 
-    fn of(mut owner: AlignedBuffer, block_size: usize, blocks: u32) -> Self {
+    fn over(mut owner: AlignedBuffer, block_size: usize, blocks: u32) -> Self {
         let memory = NonNull::from(&mut *owner).cast();
         let free = Mutex::new(Free { returned: Vec::new(), next: 0 });
         Self { inner: Arc::new(Inner { memory, block_size, count: blocks as usize, free, owner }) }

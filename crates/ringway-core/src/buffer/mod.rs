@@ -37,6 +37,34 @@ pub unsafe trait CustomBuffer: Send + Sync + 'static {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync>;
 }
 
+/// A custom buffer without bytes.
+impl Default for Box<dyn CustomBuffer> {
+    fn default() -> Self {
+        struct Empty;
+
+        // SAFETY: the pointer is not null and aligned, and no byte behind it is used.
+        unsafe impl CustomBuffer for Empty {
+            fn as_ptr(&self) -> *const u8 {
+                std::ptr::NonNull::dangling().as_ptr()
+            }
+
+            fn len(&self) -> usize {
+                0
+            }
+
+            fn writable(&self) -> bool {
+                true
+            }
+
+            fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
+                self
+            }
+        }
+
+        Box::new(Empty)
+    }
+}
+
 /// A buffer of one of the kinds that operations take, with the part of it that they use.
 ///
 /// It is made with `From`, and taken apart with `TryFrom`, which gives the whole buffer back

@@ -38,12 +38,12 @@ impl SpareCapacity {
 
     /// Bytes that may be read into.
     pub fn len(&self) -> usize {
-        let room = match &self.storage {
+        let free = match &self.storage {
             Storage::Vec(vec) => vec.capacity() - vec.len(),
             #[cfg(feature = "bytes")]
             Storage::BytesMut(bytes) => bytes.capacity() - bytes.len(),
         };
-        room.min(self.limit)
+        free.min(self.limit)
     }
 
     /// True when there is no room.
@@ -68,7 +68,7 @@ impl SpareCapacity {
     }
 
     /// Takes the last bytes of the buffer out again: they are spare capacity once more.
-    pub fn take_back(&mut self, bytes: usize) {
+    pub fn truncate_by(&mut self, bytes: usize) {
         match &mut self.storage {
             Storage::Vec(vec) => vec.truncate(vec.len().saturating_sub(bytes)),
             #[cfg(feature = "bytes")]
@@ -100,7 +100,7 @@ impl SpareCapacity {
     ///
     /// `bytes` must be at most [`len`](Self::len), and so many must have been initialised from the
     /// first on.
-    pub(crate) unsafe fn filled(&mut self, bytes: usize) {
+    pub(crate) unsafe fn commit(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.len());
         self.limit -= bytes;
         match &mut self.storage {
@@ -180,8 +180,8 @@ mod tests {
             prop_assert!(spare.len() <= limit && spare.len() >= capacity.min(limit));
             let mut expected = before;
             for (copied, bytes) in steps {
-                let room = spare.len();
-                let taken = bytes.len().min(room);
+                let free = spare.len();
+                let taken = bytes.len().min(free);
                 if copied {
                     spare.append(&bytes);
                 } else {
@@ -189,14 +189,14 @@ mod tests {
                         to.write(*from);
                     }
                     // SAFETY: so many bytes were written just now.
-                    unsafe { spare.filled(taken) };
+                    unsafe { spare.commit(taken) };
                 }
-                prop_assert_eq!(spare.len(), room - taken);
+                prop_assert_eq!(spare.len(), free - taken);
                 expected.extend_from_slice(&bytes[..taken]);
                 if taken == 3 {
-                    spare.take_back(2);
+                    spare.truncate_by(2);
                     expected.truncate(expected.len() - 2);
-                    prop_assert_eq!(spare.len(), room - 1);
+                    prop_assert_eq!(spare.len(), free - 1);
                 }
             }
             prop_assert_eq!(Vec::try_from(spare).unwrap(), expected);

@@ -14,6 +14,7 @@ const BY_NUMBER: &str = "/sys/dev/block";
 /// A block device and its request queue. A partition shows the queue of its disk; a stacked device
 /// (dm, md) shows its own. `None` in a field: this kernel or kind of device does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DeviceFacts {
     /// `vda`, `nvme0n1p2`, `dm-0`.
     pub name: String,
@@ -40,10 +41,10 @@ pub struct DeviceFacts {
 impl DeviceFacts {
     /// Facts about a device by its number; `None` where sysfs does not know it.
     pub fn of_number(major: u32, minor: u32) -> Option<Self> {
-        Self::below(Path::new(BY_NUMBER), major, minor)
+        Self::from_sysfs(Path::new(BY_NUMBER), major, minor)
     }
 
-    fn below(by_number: &Path, major: u32, minor: u32) -> Option<Self> {
+    fn from_sysfs(by_number: &Path, major: u32, minor: u32) -> Option<Self> {
         let device = by_number.join(format!("{major}:{minor}"));
         let queue = queue_of(&device)?;
         let flag = |name| read_number::<u32>(&queue.join(name)).map(|flag| flag != 0);
@@ -53,7 +54,7 @@ impl DeviceFacts {
             minor,
             scheduler: fs::read_to_string(queue.join("scheduler"))
                 .ok()
-                .and_then(|text| chosen(&text)),
+                .and_then(|text| bracketed(&text)),
             nr_requests: read_number(&queue.join("nr_requests")),
             io_poll: flag("io_poll"),
             max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
@@ -126,10 +127,10 @@ fn name_of(device: &Path) -> Option<String> {
 
 /// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it
 /// stands.
-fn chosen(list: &str) -> Option<String> {
+fn bracketed(list: &str) -> Option<String> {
     let list = list.trim();
     match list.split_once('[') {
-        Some((_, rest)) => rest.split_once(']').map(|(chosen, _)| chosen.to_owned()),
+        Some((_, rest)) => rest.split_once(']').map(|(bracketed, _)| bracketed.to_owned()),
         None => (!list.is_empty()).then(|| list.to_owned()),
     }
 }
@@ -159,12 +160,12 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
         ));
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
-    let parts = Part::all(Path::new(BY_NUMBER), number);
-    let told = held(&parts)
-        .or_else(|| mounted(&parts, &Mounts::of_this_process()))
-        .or_else(|| swapped(&parts, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
-    if told.is_some() {
-        return Ok(told);
+    let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
+    let statx = find_holder(&nodes)
+        .or_else(|| find_mount(&nodes, &Mounts::of_this_process()))
+        .or_else(|| find_swap(&nodes, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
+    if statx.is_some() {
+        return Ok(statx);
     }
     // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap
     // and stacked devices hold.
@@ -180,14 +181,14 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// A device or one of its partitions.
-struct Part {
+struct DeviceNode {
     name: String,
     number: (u32, u32),
     /// Its folder in sysfs.
     folder: PathBuf,
 }
 
-impl Part {
+impl DeviceNode {
     /// The device itself and its partitions; the device alone where sysfs cannot be read.
     fn all(by_number: &Path, (major, minor): (u32, u32)) -> Vec<Self> {
         let folder = by_number.join(format!("{major}:{minor}"));
@@ -227,34 +228,34 @@ fn entries(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn held(parts: &[Part]) -> Option<String> {
-    parts.iter().find_map(|part| {
-        let holder = entries(&part.folder.join("holders")).into_iter().next()?;
-        Some(format!("{} is part of {holder}", part.name))
+fn find_holder(nodes: &[DeviceNode]) -> Option<String> {
+    nodes.iter().find_map(|node| {
+        let holder = entries(&node.folder.join("holders")).into_iter().next()?;
+        Some(format!("{} is part of {holder}", node.name))
     })
 }
 
-fn mounted(parts: &[Part], mounts: &Mounts) -> Option<String> {
+fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
     mounts.iter().find_map(|mount| {
-        let part = parts.iter().find(|part| {
+        let node = nodes.iter().find(|node| {
             // A file system over several devices has an anonymous number, but names one of its
             // devices.
-            part.number == mount.device
+            node.number == mount.device
                 || (mount.source.starts_with("/dev/")
-                    && number_of_path(Path::new(&mount.source)) == Some(part.number))
+                    && number_of_path(Path::new(&mount.source)) == Some(node.number))
         })?;
-        Some(format!("{} is mounted on {}", part.name, mount.mount_point))
+        Some(format!("{} is mounted on {}", node.name, mount.mount_point))
     })
 }
 
 /// `swaps` is the text of `/proc/swaps`: a line of headings, then one line for each with the path
 /// first.
-fn swapped(parts: &[Part], swaps: &str) -> Option<String> {
+fn find_swap(nodes: &[DeviceNode], swaps: &str) -> Option<String> {
     swaps.lines().skip(1).find_map(|line| {
         let path = unescape(line.split_whitespace().next()?);
         let number = number_of_path(Path::new(&path))?;
-        let part = parts.iter().find(|part| part.number == number)?;
-        Some(format!("{} is used as swap", part.name))
+        let node = nodes.iter().find(|node| node.number == number)?;
+        Some(format!("{} is used as swap", node.name))
     })
 }
 
@@ -298,8 +299,8 @@ mod tests {
     fn a_partition_has_its_own_name_and_its_disks_queue() {
         let root = sysfs();
         let block = root.path().join("block");
-        let disk = DeviceFacts::below(&block, 8, 0).unwrap();
-        let partition = DeviceFacts::below(&block, 8, 1).unwrap();
+        let disk = DeviceFacts::from_sysfs(&block, 8, 0).unwrap();
+        let partition = DeviceFacts::from_sysfs(&block, 8, 1).unwrap();
         assert_eq!(
             disk,
             DeviceFacts {
@@ -321,7 +322,7 @@ mod tests {
     #[test]
     fn a_stacked_device_has_its_own_queue_and_may_say_less() {
         let root = sysfs();
-        let stacked = DeviceFacts::below(&root.path().join("block"), 253, 0).unwrap();
+        let stacked = DeviceFacts::from_sysfs(&root.path().join("block"), 253, 0).unwrap();
         assert_eq!(stacked.max_sectors_kb, Some(512));
         assert_eq!(stacked.scheduler.as_deref(), Some("none"));
         assert_eq!(stacked.nr_requests, None);
@@ -331,34 +332,34 @@ mod tests {
     #[test]
     fn an_unknown_number_is_no_device() {
         let root = sysfs();
-        assert_eq!(DeviceFacts::below(&root.path().join("block"), 9, 9), None);
+        assert_eq!(DeviceFacts::from_sysfs(&root.path().join("block"), 9, 9), None);
     }
 
     #[test]
     fn a_disk_is_held_when_its_partition_is() {
         let root = sysfs();
-        let parts = Part::all(&root.path().join("block"), (8, 0));
-        assert_eq!(parts.len(), 2);
-        assert_eq!(held(&parts).as_deref(), Some("sda1 is part of dm-0"));
-        let stacked = Part::all(&root.path().join("block"), (253, 0));
-        assert_eq!(held(&stacked), None);
+        let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
+        assert_eq!(nodes.len(), 2);
+        assert_eq!(find_holder(&nodes).as_deref(), Some("sda1 is part of dm-0"));
+        let stacked = DeviceNode::all(&root.path().join("block"), (253, 0));
+        assert_eq!(find_holder(&stacked), None);
     }
 
     #[test]
     fn a_disk_is_mounted_when_its_partition_is() {
         let root = sysfs();
-        let parts = Part::all(&root.path().join("block"), (8, 0));
+        let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
         let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");
-        assert_eq!(mounted(&parts, &mounts).as_deref(), Some("sda1 is mounted on /home"));
+        assert_eq!(find_mount(&nodes, &mounts).as_deref(), Some("sda1 is mounted on /home"));
         let mounts = Mounts::parse("27 1 8:2 / /home rw - ext4 /dev/none rw");
-        assert_eq!(mounted(&parts, &mounts), None);
+        assert_eq!(find_mount(&nodes, &mounts), None);
     }
 
     #[test]
     fn the_chosen_scheduler_is_the_one_in_brackets() {
-        assert_eq!(chosen("[none] mq-deadline kyber \n").as_deref(), Some("none"));
-        assert_eq!(chosen("none\n").as_deref(), Some("none"));
-        assert_eq!(chosen("\n"), None);
+        assert_eq!(bracketed("[none] mq-deadline kyber \n").as_deref(), Some("none"));
+        assert_eq!(bracketed("none\n").as_deref(), Some("none"));
+        assert_eq!(bracketed("\n"), None);
     }
 
     #[test]

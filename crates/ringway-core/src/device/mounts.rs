@@ -61,17 +61,17 @@ fn parse_line(line: &str) -> Option<Mount> {
 
 /// Blanks, tabs, newlines, backslashes and hashes are written as `\` and three octal digits.
 pub(super) fn unescape(field: &str) -> String {
-    let mut parts = field.split('\\');
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+    let mut nodes = field.split('\\');
+    let mut plain = nodes.next().unwrap_or_default().to_owned();
+    for node in nodes {
+        match node.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 plain.push(char::from(byte));
-                plain.push_str(&part[3..]);
+                plain.push_str(&node[3..]);
             }
             None => {
                 plain.push('\\');
-                plain.push_str(part);
+                plain.push_str(node);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Run a closure on a thread: for what neither io_uring nor Linux AIO has an operation for.
 
-use super::{Form, Held, Operation, Place};
+use super::{Operation, Resources, SqeContext, SubmissionForms};
 use crate::sys::kaio::Iocb;
 use io_uring::squeue;
 use std::fmt;
@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 pub fn blocking(work: impl FnOnce() + Send + 'static) -> Operation {
     let work = Arc::new(Work(Mutex::new(Some(Box::new(work)))));
-    let form = Blocking { work: Arc::as_ptr(&work) };
-    Operation::make(form.into(), Held::Work { _work: work }, None, None)
+    let raw = Blocking { work: Arc::as_ptr(&work) };
+    Operation::make(raw.into(), Resources::Work { _work: work }, None, None)
 }
 
 /// The closure, until it is called.
@@ -49,8 +49,8 @@ pub struct Blocking {
     work: *const Work,
 }
 
-impl Form for Blocking {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Blocking {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         None
     }
 

@@ -1,6 +1,6 @@
 //! Close a file: `close(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
@@ -38,11 +38,11 @@ pub struct Close {
     pub fd: RawFd,
 }
 
-impl Form for Close {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Close {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         // A registered file is closed by its descriptor all the same: the registration is the
         // queue's.
-        let by_descriptor = Place { fixed_file: None, fixed_buffer: None, side: place.side };
+        let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, data: context.data };
         Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
     }
 
@@ -53,6 +53,6 @@ impl Form for Close {
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation gave the descriptor away with it; the safe push
         // makes sure that it was the last holder.
-        answer(i64::from(unsafe { libc::close(self.fd) }))
+        syscall_result(i64::from(unsafe { libc::close(self.fd) }))
     }
 }

@@ -1,6 +1,6 @@
 //! Tell the page cache what will be read: `posix_fadvise(2)`.
 
-use super::{Form, Operation, Place, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// What is said of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
+#[non_exhaustive]
 pub enum Advice {
     /// Nothing special.
     Normal = libc::POSIX_FADV_NORMAL,
@@ -53,10 +54,10 @@ pub struct Fadvise {
     pub advice: i32,
 }
 
-impl Form for Fadvise {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Fadvise {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let len = i64::from(u32::try_from(self.len).ok()?); // The SQE has 32 bits for it.
-        Some(on_file!(place, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
+        Some(on_file!(context, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
             .offset(self.offset)
             .build()))
     }

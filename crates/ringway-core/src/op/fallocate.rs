@@ -1,6 +1,6 @@
 //! Reserve, punch or zero a part of a file: `fallocate(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
@@ -38,9 +38,9 @@ pub struct Fallocate {
     pub len: u64,
 }
 
-impl Form for Fallocate {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        Some(on_file!(place, self.fd, |file| opcode::Fallocate::new(file, self.len)
+impl SubmissionForms for Fallocate {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        Some(on_file!(context, self.fd, |file| opcode::Fallocate::new(file, self.len)
             .offset(self.offset)
             .mode(self.mode)
             .build()))
@@ -52,7 +52,7 @@ impl Form for Fallocate {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             libc::fallocate64(self.fd, self.mode, self.offset as i64, self.len as i64)
         }))
     }

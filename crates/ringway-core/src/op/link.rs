@@ -1,6 +1,6 @@
 //! Give a file another name: `linkat(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -68,8 +68,8 @@ pub struct Link {
     pub flags: i32,
 }
 
-impl Form for Link {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Link {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(
             opcode::LinkAt::new(
                 types::Fd(self.old_dir),
@@ -89,7 +89,7 @@ impl Form for Link {
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
         // completion.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags)
         }))
     }

@@ -1,6 +1,6 @@
 //! Make a directory: `mkdirat(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -44,8 +44,8 @@ pub struct Mkdir {
     pub mode: u32,
 }
 
-impl Form for Mkdir {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Mkdir {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(opcode::MkDirAt::new(types::Fd(self.dir), self.path).mode(self.mode).build())
     }
 
@@ -55,6 +55,6 @@ impl Form for Mkdir {
 
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
-        answer(i64::from(unsafe { libc::mkdirat(self.dir, self.path, self.mode) }))
+        syscall_result(i64::from(unsafe { libc::mkdirat(self.dir, self.path, self.mode) }))
     }
 }

@@ -59,7 +59,7 @@ pub use write_dsync::{WriteDsync, write_dsync};
 pub use writev::{Writev, writev};
 
 pub(crate) use cancel::Cancel;
-pub(crate) use operation::{Fault, Held, bind, fill};
+pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addresses};
 
 use crate::sys::kaio::Iocb;
 use io_uring::squeue;
@@ -97,7 +97,7 @@ impl Position {
 pub const CURRENT_POSITION: u64 = u64::MAX;
 
 /// A transfer longer than this is looked at more closely; no device takes less in one request.
-pub(crate) const SURELY_ONE_REQUEST: u64 = 64 << 10;
+pub(crate) const MIN_DEVICE_REQUEST: u64 = 64 << 10;
 
 /// The answer of a positional call on what has no position.
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
@@ -120,18 +120,18 @@ fn call_at(
 
 /// What an SQE may use besides the operation's own numbers: registrations of this ring, and memory
 /// that stays where it is for as long as the operation is in flight.
-pub(crate) struct Place {
+pub(crate) struct SqeContext {
     /// The file's index among the registered files.
     pub fixed_file: Option<u32>,
     /// The buffer's index among the registered buffers.
     pub fixed_buffer: Option<u16>,
     /// This operation's own side structures.
-    pub side: *mut Side,
+    pub data: *mut SqeData,
 }
 
 /// Side structures that the kernel reads when it takes an SQE.
 #[derive(Default)]
-pub(crate) struct Side {
+pub(crate) struct SqeData {
     pub timespec: io_uring::types::Timespec,
     pub link_timespec: io_uring::types::Timespec,
     /// Whose time is limited, and until when.
@@ -141,9 +141,9 @@ pub(crate) struct Side {
 
 /// The submission forms of an operation. It holds numbers and addresses only; who owns what they
 /// point at, and for how long, is the business of [`Operation`] and the queue.
-pub(crate) trait Form: Copy {
+pub(crate) trait SubmissionForms: Copy {
     /// For io_uring; `None`: io_uring cannot carry it as it stands.
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry>;
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry>;
 
     /// For Linux AIO; `None`: Linux AIO cannot carry it.
     fn iocb(&self) -> Option<Iocb>;
@@ -161,8 +161,8 @@ pub(crate) trait Form: Copy {
 
 /// Builds an SQE on a registered file where there is one, else on the descriptor.
 macro_rules! on_file {
-    ($place:expr, $fd:expr, |$target:ident| $build:expr) => {
-        match $place.fixed_file {
+    ($context:expr, $fd:expr, |$target:ident| $build:expr) => {
+        match $context.fixed_file {
             Some(index) => {
                 let $target = io_uring::types::Fixed(index);
                 $build
@@ -177,7 +177,7 @@ macro_rules! on_file {
 pub(crate) use on_file;
 
 /// What a libc call returned, with errno folded in.
-pub(crate) fn answer(returned: i64) -> i64 {
+pub(crate) fn syscall_result(returned: i64) -> i64 {
     if returned >= 0 { returned } else { -i64::from(last_errno()) }
 }
 
@@ -223,27 +223,27 @@ macro_rules! operations {
             }
 
             #[inline]
-            pub(crate) fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-                match self { $(Self::$name(form) => form.sqe(place),)* }
+            pub(crate) fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+                match self { $(Self::$name(raw) => raw.sqe(context),)* }
             }
 
             #[inline]
             pub(crate) fn iocb(&self) -> Option<Iocb> {
-                match self { $(Self::$name(form) => form.iocb(),)* }
+                match self { $(Self::$name(raw) => raw.iocb(),)* }
             }
 
             pub(crate) fn call(&self) -> i64 {
-                match self { $(Self::$name(form) => form.call(),)* }
+                match self { $(Self::$name(raw) => raw.call(),)* }
             }
 
             pub(crate) fn try_call(&self) -> Option<i64> {
-                match self { $(Self::$name(form) => form.try_call(),)* }
+                match self { $(Self::$name(raw) => raw.try_call(),)* }
             }
         }
 
         $(impl From<$name> for Raw {
-            fn from(form: $name) -> Self {
-                Self::$name(form)
+            fn from(raw: $name) -> Self {
+                Self::$name(raw)
             }
         })*
     };
@@ -282,9 +282,9 @@ impl std::fmt::Display for Opcode {
 
 /// What the queue has to know of an operation to carry it in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Transfer {
     /// It has one answer and no length.
-    Whole,
+    None,
     /// A transfer of this many bytes that may be cut anywhere.
     Bytes(u64),
     /// A transfer of this many bytes from one position on that each piece moves: one piece at a
@@ -298,14 +298,14 @@ pub(crate) enum Shape {
 impl Raw {
     /// How it can be cut.
     #[inline]
-    pub(crate) fn shape(&self) -> Shape {
+    pub(crate) fn transfer(&self) -> Transfer {
         match self {
-            Self::Read(r) => r.shape(),
-            Self::Write(w) => w.shape(),
-            Self::WriteDsync(w) => w.shape(),
-            Self::Readv(r) => r.shape(),
-            Self::Writev(w) => w.shape(),
-            _ => Shape::Whole,
+            Self::Read(r) => r.transfer(),
+            Self::Write(w) => w.transfer(),
+            Self::WriteDsync(w) => w.transfer(),
+            Self::Readv(r) => r.transfer(),
+            Self::Writev(w) => w.transfer(),
+            _ => Transfer::None,
         }
     }
 
@@ -386,7 +386,7 @@ impl Raw {
 }
 
 /// Buffered transfers from so many bytes on are left to the kernel's workers.
-const BY_WORKER: u64 = 64 << 10;
+const WORKER_MIN_BYTES: u64 = 64 << 10;
 
 /// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage.
 /// Through the page cache whoever enters would copy what is there, and start the device for the
@@ -394,5 +394,5 @@ const BY_WORKER: u64 = 64 << 10;
 /// millisecond; and for as long as the device takes where the write is to be durable. Any other
 /// short transfer costs less than a worker does.
 pub(crate) fn is_for_worker(raw: &Raw) -> bool {
-    raw.bytes() >= BY_WORKER || matches!(raw, Raw::WriteDsync(_))
+    raw.bytes() >= WORKER_MIN_BYTES || matches!(raw, Raw::WriteDsync(_))
 }

@@ -1,6 +1,6 @@
 //! Nothing at all: what the way through the queue costs, and a test of it.
 
-use super::{Form, Operation, Place};
+use super::{Operation, SqeContext, SubmissionForms};
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 
@@ -23,8 +23,8 @@ pub fn nop() -> Operation {
 #[derive(Clone, Copy, Debug)]
 pub struct Nop;
 
-impl Form for Nop {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Nop {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(opcode::Nop::new().build())
     }
 

@@ -1,6 +1,6 @@
 //! Open a file: `openat2(2)`.
 
-use super::{Fault, Form, Operation, Place, answer};
+use super::{InvalidOperation, Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -142,20 +142,20 @@ impl OpenOptions {
     }
 
     /// Flags and mode for `openat2`, or what is contradictory.
-    fn bits(&self) -> Result<(u64, u64), Fault> {
+    fn bits(&self) -> Result<(u64, u64), InvalidOperation> {
         let access = match (self.read, self.write || self.append) {
             (true, false) => libc::O_RDONLY,
             (false, true) => libc::O_WRONLY,
             (true, true) => libc::O_RDWR,
             (false, false) if self.flags & libc::O_PATH != 0 => 0,
-            (false, false) => return Err(Fault::NoAccess),
+            (false, false) => return Err(InvalidOperation::NoAccess),
         };
         let writes = self.write || self.append;
         if (self.truncate || self.create || self.create_new) && !writes {
-            return Err(Fault::NothingToMake);
+            return Err(InvalidOperation::CreateWithoutWrite);
         }
         if self.truncate && self.append && !self.create_new {
-            return Err(Fault::TruncateAndAppend);
+            return Err(InvalidOperation::TruncateAndAppend);
         }
         let mut flags = access | self.flags & !libc::O_ACCMODE | libc::O_CLOEXEC;
         if self.append {
@@ -172,8 +172,8 @@ impl OpenOptions {
         }
         // openat2 refuses a mode where nothing can be made, and the type's bits, which open
         // ignores.
-        let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
-        let mode = if makes { u64::from(self.mode.unwrap_or(0o666) & 0o7777) } else { 0 };
+        let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        let mode = if creates { u64::from(self.mode.unwrap_or(0o666) & 0o7777) } else { 0 };
         Ok((flags as u32 as u64, mode))
     }
 }
@@ -216,9 +216,9 @@ pub fn open_at(dir: &File, path: impl AsRef<Path>, options: &OpenOptions) -> Ope
 
 fn make(dir: Option<&File>, path: &Path, options: &OpenOptions) -> Operation {
     let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
-    let (bits, fault) = match options.bits() {
+    let (bits, invalid) = match options.bits() {
         Ok(bits) => (bits, None),
-        Err(fault) => ((0, 0), Some(fault)),
+        Err(invalid) => ((0, 0), Some(invalid)),
     };
     let operation = Operation::with_path(path, dir, |path| Open {
         dir: dir_fd,
@@ -227,8 +227,8 @@ fn make(dir: Option<&File>, path: &Path, options: &OpenOptions) -> Operation {
         mode: bits.1,
         resolve: options.resolve,
     });
-    match fault {
-        Some(fault) => operation.fault(fault),
+    match invalid {
+        Some(invalid) => operation.mark_invalid(invalid),
         None => operation,
     }
 }
@@ -266,15 +266,15 @@ impl Open {
         {
             return false;
         }
-        let mut look = libc::AT_NO_AUTOMOUNT;
+        let mut stat_flags = libc::AT_NO_AUTOMOUNT;
         if flags & libc::O_NOFOLLOW != 0 {
-            look |= libc::AT_SYMLINK_NOFOLLOW;
+            stat_flags |= libc::AT_SYMLINK_NOFOLLOW;
         }
         // SAFETY: `stat` is plain numbers, and all zeroes are valid.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion;
         // `stat` lives on this stack for the call.
-        let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, look) } == 0;
+        let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, stat_flags) } == 0;
         match stat.st_mode & libc::S_IFMT {
             libc::S_IFIFO => found && flags & libc::O_ACCMODE != libc::O_RDWR,
             libc::S_IFCHR => found,
@@ -318,12 +318,12 @@ impl DetachedOpen {
     }
 }
 
-impl Form for Open {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Open {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let how = types::OpenHow::new().flags(self.flags).mode(self.mode).resolve(self.resolve);
-        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's
+        // SAFETY: `context.data` is this operation's own and lives as long as its slot (the ring's
         // backend sees to both); nothing refers to it while the SQE is being made.
-        let how = unsafe { (*place.side).open_how.insert(how) };
+        let how = unsafe { (*context.data).open_how.insert(how) };
         Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
     }
 
@@ -339,7 +339,7 @@ impl Form for Open {
         how.resolve = self.resolve;
         // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion;
         // `how` lives on this stack for the call.
-        let opened = answer(unsafe {
+        let opened = syscall_result(unsafe {
             libc::syscall(
                 libc::SYS_openat2,
                 self.dir,
@@ -354,7 +354,7 @@ impl Form for Open {
             && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened)
         {
             // SAFETY: as above.
-            return answer(i64::from(unsafe {
+            return syscall_result(i64::from(unsafe {
                 libc::openat(self.dir, self.path, self.flags as i32, self.mode as u32)
             }));
         }

@@ -1,7 +1,7 @@
 //! An operation with everything that it owns: what the safe push takes and a completion hands back.
 
 use super::blocking::Work;
-use super::{Form, Metadata, Raw, WriteDsync, is_for_worker};
+use super::{Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
 use crate::file::FileKind;
 use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
@@ -21,40 +21,40 @@ use std::time::Duration;
 #[must_use = "an operation does nothing until it is pushed"]
 pub struct Operation {
     pub(crate) raw: Raw,
-    pub(crate) held: Held,
+    pub(crate) resources: Resources,
     pub(crate) file: Option<File>,
     pub(crate) user_data: u64,
     /// Nanoseconds.
     pub(crate) timeout: Option<NonZeroU64>,
     pub(crate) exact: bool,
     pub(crate) drain: bool,
-    pub(crate) always: bool,
+    pub(crate) continue_on_error: bool,
     /// What is wrong with it, found when it was made and told when it is pushed.
-    pub(crate) fault: Option<Fault>,
+    pub(crate) invalid: Option<InvalidOperation>,
 }
 
 // SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to,
-// and they point into what the operation owns (`held`, `file`), which is `Send`; whoever made one
+// and they point into what the operation owns (`resources`, `file`), which is `Send`; whoever made one
 // with `from_raw` has promised that any thread may use them.
 unsafe impl Send for Operation {}
 
 /// What can be wrong with an operation before anybody has been asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InvalidOperation {
     NulInPath,
     ReadOnlyBuffer,
     NoAccess,
-    NothingToMake,
+    CreateWithoutWrite,
     TruncateAndAppend,
 }
 
-impl Fault {
+impl InvalidOperation {
     pub fn text(self) -> &'static str {
         match self {
             Self::NulInPath => "a path holds a NUL byte",
             Self::ReadOnlyBuffer => "a read needs a buffer that can be written to",
             Self::NoAccess => "open needs read, write or append",
-            Self::NothingToMake => "create and truncate need write or append",
+            Self::CreateWithoutWrite => "create and truncate need write or append",
             Self::TruncateAndAppend => "truncate and append exclude each other",
         }
     }
@@ -62,8 +62,8 @@ impl Fault {
 
 /// What an operation owns besides its file, for as long as the kernel may touch it.
 #[derive(Debug)]
-pub(crate) enum Held {
-    Nothing,
+pub(crate) enum Resources {
+    None,
     Buffer(Buffer),
     Vectored(Vectored),
     Spare(SpareCapacity),
@@ -77,12 +77,12 @@ pub(crate) enum Held {
         _work: Arc<Work>,
     },
     /// What a borrowed operation's addresses point at, as far as nobody else keeps it.
-    Kept {
+    Memory {
         _memory: Box<dyn Any + Send + Sync>,
     },
 }
 
-impl Held {
+impl Resources {
     #[inline]
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
@@ -121,17 +121,17 @@ impl Operation {
 
     /// The buffer of a read or a write that was not taken.
     pub fn into_buffer(self) -> Option<Buffer> {
-        self.held.into_buffer()
+        self.resources.into_buffer()
     }
 
     /// The buffer of a read into spare capacity that was not taken.
     pub fn into_spare(self) -> Option<SpareCapacity> {
-        self.held.into_spare()
+        self.resources.into_spare()
     }
 
     /// The buffers of a vectored read or write that was not taken.
     pub fn into_vectored(self) -> Option<Vectored> {
-        self.held.into_vectored()
+        self.resources.into_vectored()
     }
 
     /// Bytes of a transfer through the page cache that the thread which submits it to io_uring
@@ -144,26 +144,31 @@ impl Operation {
     }
 
     #[inline]
-    pub(crate) fn make(raw: Raw, held: Held, file: Option<File>, fault: Option<Fault>) -> Self {
+    pub(crate) fn make(
+        raw: Raw,
+        resources: Resources,
+        file: Option<File>,
+        invalid: Option<InvalidOperation>,
+    ) -> Self {
         Self {
             raw,
-            held,
+            resources,
             file,
             user_data: 0,
             timeout: None,
             exact: false,
             drain: false,
-            always: false,
-            fault,
+            continue_on_error: false,
+            invalid,
         }
     }
 
-    pub(crate) fn new<F: Form + Into<Raw>>(form: F) -> Self {
-        Self::make(form.into(), Held::Nothing, None, None)
+    pub(crate) fn new<F: SubmissionForms + Into<Raw>>(raw: F) -> Self {
+        Self::make(raw.into(), Resources::None, None, None)
     }
 
-    pub(crate) fn on<F: Form + Into<Raw>>(form: F, file: &File) -> Self {
-        Self::make(form.into(), Held::Nothing, Some(file.clone()), None)
+    pub(crate) fn on<F: SubmissionForms + Into<Raw>>(raw: F, file: &File) -> Self {
+        Self::make(raw.into(), Resources::None, Some(file.clone()), None)
     }
 
     /// An operation by its numbers and addresses: for interfaces to other languages. It holds
@@ -184,36 +189,37 @@ impl Operation {
         file: Option<File>,
         memory: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
-        let held = memory.map_or(Held::Nothing, |memory| Held::Kept { _memory: memory });
-        Self::make(raw, held, file, None)
+        let resources =
+            memory.map_or(Resources::None, |memory| Resources::Memory { _memory: memory });
+        Self::make(raw, resources, file, None)
     }
 
-    pub(crate) fn with_path<F: Form + Into<Raw>>(
+    pub(crate) fn with_path<F: SubmissionForms + Into<Raw>>(
         path: &Path,
         dir: Option<&File>,
-        form: impl FnOnce(*const libc::c_char) -> F,
+        make_raw: impl FnOnce(*const libc::c_char) -> F,
     ) -> Self {
-        Self::with_paths((dir, path), (None, Path::new("")), |path, _| form(path))
+        Self::with_paths((dir, path), (None, Path::new("")), |path, _| make_raw(path))
     }
 
-    pub(crate) fn with_paths<F: Form + Into<Raw>>(
+    pub(crate) fn with_paths<F: SubmissionForms + Into<Raw>>(
         first: (Option<&File>, &Path),
         second: (Option<&File>, &Path),
-        form: impl FnOnce(*const libc::c_char, *const libc::c_char) -> F,
+        make_raw: impl FnOnce(*const libc::c_char, *const libc::c_char) -> F,
     ) -> Self {
         let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let (strings, fault) = match (c_string(first.1), c_string(second.1)) {
+        let (strings, invalid) = match (c_string(first.1), c_string(second.1)) {
             (Ok(first), Ok(second)) => ([first, second], None),
-            _ => (Default::default(), Some(Fault::NulInPath)),
+            _ => (Default::default(), Some(InvalidOperation::NulInPath)),
         };
         // The strings' bytes stay where they are when the strings move into the slot.
-        let form = form(strings[0].as_ptr(), strings[1].as_ptr());
+        let raw = make_raw(strings[0].as_ptr(), strings[1].as_ptr());
         let paths = Paths { _strings: strings, _second_dir: second.0.cloned() };
-        Self::make(form.into(), Held::Paths(Box::new(paths)), first.0.cloned(), fault)
+        Self::make(raw.into(), Resources::Paths(Box::new(paths)), first.0.cloned(), invalid)
     }
 
-    pub(crate) fn fault(mut self, fault: Fault) -> Self {
-        self.fault = Some(fault);
+    pub(crate) fn mark_invalid(mut self, invalid: InvalidOperation) -> Self {
+        self.invalid = Some(invalid);
         self
     }
 
@@ -255,7 +261,7 @@ impl Operation {
     /// error or a short transfer ends the chain, and the rest answers ECANCELED.
     #[inline]
     pub fn continue_on_error(mut self) -> Self {
-        self.always = true;
+        self.continue_on_error = true;
         self
     }
 }
@@ -263,28 +269,32 @@ impl Operation {
 /// Fills in the addresses of what the operation owns, once it is in its slot and does not move any
 /// more.
 #[inline]
-pub(crate) fn bind(operation: &mut Operation) {
-    if let Held::Buffer(buffer) = &mut operation.held {
+pub(crate) fn set_addresses(operation: &mut Operation) {
+    if let Resources::Buffer(buffer) = &mut operation.resources {
         match &mut operation.raw {
-            Raw::Read(read) => read.addr = buffer.as_mut_ptr().unwrap_or(std::ptr::null_mut()),
-            Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.addr = buffer.as_ptr(),
+            Raw::Read(read) => read.buf = buffer.as_mut_ptr().unwrap_or(std::ptr::null_mut()),
+            Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.buf = buffer.as_ptr(),
             _ => {}
         }
     }
-    if let (Held::Spare(spare), Raw::Read(read)) = (&mut operation.held, &mut operation.raw) {
-        read.addr = spare.uninit().as_mut_ptr().cast();
+    if let (Resources::Spare(spare), Raw::Read(read)) =
+        (&mut operation.resources, &mut operation.raw)
+    {
+        read.buf = spare.uninit().as_mut_ptr().cast();
     }
 }
 
 /// The result of an operation is known: what was read into spare capacity becomes a part of its
 /// buffer.
 #[inline]
-pub(crate) fn fill(operation: &mut Operation, result: i64) {
-    if let (Held::Spare(spare), Ok(bytes @ 1..)) = (&mut operation.held, usize::try_from(result)) {
+pub(crate) fn commit_spare(operation: &mut Operation, result: i64) {
+    if let (Resources::Spare(spare), Ok(bytes @ 1..)) =
+        (&mut operation.resources, usize::try_from(result))
+    {
         // SAFETY: the result of a read is how many bytes the kernel has written from the first on;
         // of several pieces, those that follow one another without a gap. `read_spare` gave it the
-        // length, and `bind` the address.
-        unsafe { spare.filled(bytes) }
+        // length, and `set_addresses` the address.
+        unsafe { spare.commit(bytes) }
     }
 }
 
@@ -373,34 +383,37 @@ const IOV_MAX: usize = 1024;
 
 /// What one system call takes of these buffers: no more than it may have, and none that are empty
 /// at the front, since a transfer of nothing would be taken for the end of the file.
-pub(super) fn taken_at_once(iov: *const libc::iovec, count: usize) -> (*const libc::iovec, usize) {
+pub(super) fn clamp_iovecs(iov: *const libc::iovec, count: usize) -> (*const libc::iovec, usize) {
     let empty = iovecs(iov, count).iter().take_while(|one| one.iov_len == 0).count();
     let skip = if empty < count { empty } else { 0 };
     (iov.wrapping_add(skip), (count - skip).min(IOV_MAX))
 }
 
 /// What is left of a vectored operation.
-pub(super) enum Rest {
+pub(super) enum Remaining {
     /// So many whole buffers.
     Buffers(*const libc::iovec, usize),
     /// The rest of one buffer.
-    Within(*mut u8, usize),
+    Partial(*mut u8, usize),
 }
 
 /// What is left, `start` bytes in: the rest of the buffer that this byte falls into, or all from
 /// there on where it is a buffer's first.
-pub(super) fn rest(iov: *const libc::iovec, count: usize, start: u64) -> Rest {
+pub(super) fn remaining(iov: *const libc::iovec, count: usize, start: u64) -> Remaining {
     let mut before = 0;
     for (index, one) in iovecs(iov, count).iter().enumerate() {
         let len = one.iov_len as u64;
         if start == before && len > 0 {
-            return Rest::Buffers(iov.wrapping_add(index), count - index);
+            return Remaining::Buffers(iov.wrapping_add(index), count - index);
         }
         if start < before + len {
             let skip = (start - before) as usize;
-            return Rest::Within(one.iov_base.cast::<u8>().wrapping_add(skip), one.iov_len - skip);
+            return Remaining::Partial(
+                one.iov_base.cast::<u8>().wrapping_add(skip),
+                one.iov_len - skip,
+            );
         }
         before += len;
     }
-    Rest::Buffers(iov, 0)
+    Remaining::Buffers(iov, 0)
 }

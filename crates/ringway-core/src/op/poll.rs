@@ -1,6 +1,6 @@
 //! Wait until a descriptor is ready: `poll(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
@@ -48,7 +48,7 @@ pub struct Poll {
 
 impl Poll {
     /// One look without waiting: what it is ready for, 0, or minus errno.
-    pub(crate) fn look(&self) -> i64 {
+    pub(crate) fn poll_now(&self) -> i64 {
         self.wait(0)
     }
 
@@ -58,7 +58,8 @@ impl Poll {
         }
         let mut poll = libc::pollfd { fd: self.fd, events: self.events as i16, revents: 0 };
         // SAFETY: one entry, on this stack, for the length of the call.
-        let returned = answer(i64::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }));
+        let returned =
+            syscall_result(i64::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }));
         if returned <= 0 {
             return returned;
         }
@@ -70,9 +71,9 @@ impl Poll {
     }
 }
 
-impl Form for Poll {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        Some(on_file!(place, self.fd, |file| opcode::PollAdd::new(file, u32::from(self.events))
+impl SubmissionForms for Poll {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        Some(on_file!(context, self.fd, |file| opcode::PollAdd::new(file, u32::from(self.events))
             .build()))
     }
 

@@ -1,8 +1,8 @@
 //! Read into one buffer: `pread(2)`, `read(2)`.
 
 use super::{
-    CURRENT_POSITION, Fault, Form, Held, Operation, Place, Position, SURELY_ONE_REQUEST, Shape,
-    answer, call_at, on_file,
+    CURRENT_POSITION, InvalidOperation, MIN_DEVICE_REQUEST, Operation, Position, Resources,
+    SqeContext, SubmissionForms, Transfer, call_at, on_file, syscall_result,
 };
 use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File, SpareCapacity};
@@ -35,21 +35,22 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 #[inline]
-pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
+pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let mut buffer = buffer.into();
-    let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
-    if buffer.len() as u64 > SURELY_ONE_REQUEST && file.is_direct() {
+    let invalid =
+        if buffer.as_mut_ptr().is_some() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
+    if buffer.len() as u64 > MIN_DEVICE_REQUEST && file.is_direct() {
         // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it
         // is made under.
         file.largest_request();
     }
-    let form = Read {
+    let raw = Read {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null_mut(),
+        buf: std::ptr::null_mut(),
         len: buffer.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
+    Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), invalid)
 }
 
 /// As [`read`](read()), into the spare capacity of a buffer, which grows by what was read
@@ -71,16 +72,16 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> 
 pub fn read_spare(
     file: &File,
     spare: impl Into<SpareCapacity>,
-    at: impl Into<Position>,
+    position: impl Into<Position>,
 ) -> Operation {
     let spare = spare.into();
-    let form = Read {
+    let raw = Read {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null_mut(),
+        buf: std::ptr::null_mut(),
         len: spare.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Spare(spare), Some(file.clone()), None)
+    Operation::make(raw.into(), Resources::Spare(spare), Some(file.clone()), None)
 }
 
 impl File {
@@ -117,7 +118,7 @@ impl File {
         let len = memory.len().min(most);
         let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
         // SAFETY: so many bytes, at most `len`, were read into it from the first on.
-        unsafe { spare.filled(read) };
+        unsafe { spare.commit(read) };
         Some(read)
     }
 
@@ -129,13 +130,13 @@ impl File {
         while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
             // The read is over before this call returns, and until then the bytes are its alone.
-            let form = Read {
+            let raw = Read {
                 fd: self.as_raw_fd(),
-                addr: first.wrapping_add(read),
+                buf: first.wrapping_add(read),
                 len: len - read,
                 offset: at,
             };
-            match form.try_call()? {
+            match raw.try_call()? {
                 0 => break,
                 INTERRUPTED => {}
                 more => read += usize::try_from(more).ok()?,
@@ -148,13 +149,13 @@ impl File {
 /// A signal came first.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// `len` bytes at `addr` from `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// `len` bytes at `buf` from `offset` on ([`CURRENT_POSITION`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.
     pub fd: RawFd,
     /// Where the bytes go.
-    pub addr: *mut u8,
+    pub buf: *mut u8,
     /// Bytes.
     pub len: usize,
     /// Bytes from the beginning of the file.
@@ -163,11 +164,11 @@ pub struct Read {
 
 impl Read {
     #[inline]
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn transfer(&self) -> Transfer {
         if self.offset == CURRENT_POSITION {
-            Shape::Stream(self.len as u64)
+            Transfer::Stream(self.len as u64)
         } else {
-            Shape::Bytes(self.len as u64)
+            Transfer::Bytes(self.len as u64)
         }
     }
 
@@ -175,24 +176,19 @@ impl Read {
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
         let offset =
             if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        Self {
-            fd: self.fd,
-            addr: self.addr.wrapping_add(start as usize),
-            len: len as usize,
-            offset,
-        }
+        Self { fd: self.fd, buf: self.buf.wrapping_add(start as usize), len: len as usize, offset }
     }
 }
 
-impl Form for Read {
+impl SubmissionForms for Read {
     #[inline]
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         // A read of nothing is an error on some files (EISDIR), which a ring does not notice.
         let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
-        Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
+        Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
             Some(index) =>
-                opcode::ReadFixed::new(file, self.addr, len, index).offset(self.offset).build(),
-            None => opcode::Read::new(file, self.addr, len).offset(self.offset).build(),
+                opcode::ReadFixed::new(file, self.buf, len, index).offset(self.offset).build(),
+            None => opcode::Read::new(file, self.buf, len).offset(self.offset).build(),
         }))
     }
 
@@ -204,7 +200,7 @@ impl Form for Read {
         Some(Iocb::new(
             kaio::IOCB_CMD_PREAD,
             self.fd,
-            self.addr as u64,
+            self.buf as u64,
             self.len as u64,
             self.offset,
         ))
@@ -212,23 +208,27 @@ impl Form for Read {
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for writes of `len` bytes
+            // SAFETY: whoever pushed the operation keeps `buf` valid for writes of `len` bytes
             // until its completion; the safe push does so by owning the buffer in the operation's
             // slot.
-            answer(unsafe { libc::read(self.fd, self.addr.cast(), self.len) as i64 })
+            syscall_result(unsafe { libc::read(self.fd, self.buf.cast(), self.len) as i64 })
         };
         let at_offset = |offset| {
             // SAFETY: as above.
-            answer(unsafe { libc::pread64(self.fd, self.addr.cast(), self.len, offset) as i64 })
+            syscall_result(unsafe {
+                libc::pread64(self.fd, self.buf.cast(), self.len, offset) as i64
+            })
         };
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
-        let iov = libc::iovec { iov_base: self.addr.cast(), iov_len: self.len };
+        let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
         let read = |at| {
             // SAFETY: as in `call`; the one iovec is on this stack.
-            answer(unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64)
+            syscall_result(unsafe {
+                libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
+            } as i64)
         };
         Some(call_at(self.offset, read, || read(-1)))
     }

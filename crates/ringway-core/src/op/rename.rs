@@ -1,6 +1,6 @@
 //! Change a file's name or place: `renameat2(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -70,8 +70,8 @@ pub struct Rename {
     pub flags: u32,
 }
 
-impl Form for Rename {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Rename {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(
             opcode::RenameAt::new(
                 types::Fd(self.from_dir),
@@ -91,7 +91,7 @@ impl Form for Rename {
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
         // completion.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             libc::renameat2(self.from_dir, self.from, self.to_dir, self.to, self.flags)
         }))
     }

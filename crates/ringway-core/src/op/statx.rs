@@ -1,6 +1,6 @@
 //! Ask for a file's metadata: `statx(2)`.
 
-use super::{Form, Held, Operation, Place, answer};
+use super::{Operation, Resources, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -54,8 +54,8 @@ fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
         mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
         buffer: statx,
     });
-    operation.held = match operation.held {
-        Held::Paths(paths) => Held::Statx { _paths: paths, metadata: buffer },
+    operation.resources = match operation.resources {
+        Resources::Paths(paths) => Resources::Statx { _paths: paths, metadata: buffer },
         other => other,
     };
     operation
@@ -76,8 +76,8 @@ pub struct Statx {
     pub buffer: *mut libc::statx,
 }
 
-impl Form for Statx {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Statx {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         let buffer = self.buffer.cast::<types::statx>();
         Some(
             opcode::Statx::new(types::Fd(self.dir), self.path, buffer)
@@ -94,7 +94,7 @@ impl Form for Statx {
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation keeps `path` a valid C string and `buffer` valid for
         // writes until its completion.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             libc::statx(self.dir, self.path, self.flags, self.mask, self.buffer)
         }))
     }
@@ -175,20 +175,20 @@ impl Metadata {
     }
 
     /// Everything `statx(2)` reported.
-    pub fn as_raw(&self) -> &libc::statx {
+    pub fn as_raw_statx(&self) -> &libc::statx {
         &self.0
     }
 }
 
 /// A time of the kernel's. Before 1970 the seconds are negative and the nanoseconds are not.
-fn time(at: &libc::statx_timestamp) -> io::Result<SystemTime> {
-    let seconds = Duration::from_secs(at.tv_sec.unsigned_abs());
-    let whole = match at.tv_sec {
+fn time(timestamp: &libc::statx_timestamp) -> io::Result<SystemTime> {
+    let seconds = Duration::from_secs(timestamp.tv_sec.unsigned_abs());
+    let whole = match timestamp.tv_sec {
         0.. => SystemTime::UNIX_EPOCH.checked_add(seconds),
         _ => SystemTime::UNIX_EPOCH.checked_sub(seconds),
     };
     whole
-        .and_then(|whole| whole.checked_add(Duration::from_nanos(u64::from(at.tv_nsec))))
+        .and_then(|whole| whole.checked_add(Duration::from_nanos(u64::from(timestamp.tv_nsec))))
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

@@ -1,6 +1,6 @@
 //! Make a symbolic link: `symlinkat(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -48,8 +48,8 @@ pub struct Symlink {
     pub path: *const libc::c_char,
 }
 
-impl Form for Symlink {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Symlink {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
     }
 
@@ -60,6 +60,6 @@ impl Form for Symlink {
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
         // completion.
-        answer(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
+        syscall_result(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
     }
 }

@@ -1,6 +1,6 @@
 //! Make a file's data durable: `fsync(2)`, `fdatasync(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue, types::FsyncFlags};
@@ -43,10 +43,10 @@ pub struct Fsync {
     pub data_only: bool,
 }
 
-impl Form for Fsync {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Fsync {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let flags = if self.data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
-        Some(on_file!(place, self.fd, |file| opcode::Fsync::new(file).flags(flags).build()))
+        Some(on_file!(context, self.fd, |file| opcode::Fsync::new(file).flags(flags).build()))
     }
 
     fn iocb(&self) -> Option<Iocb> {
@@ -56,7 +56,7 @@ impl Form for Fsync {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes a number; a descriptor that is not open is answered with EBADF.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             if self.data_only { libc::fdatasync(self.fd) } else { libc::fsync(self.fd) }
         }))
     }

@@ -1,6 +1,6 @@
 //! Let time pass.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::time::Duration;
@@ -29,16 +29,16 @@ pub struct Timeout {
     pub duration: Duration,
 }
 
-impl Form for Timeout {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        // SAFETY: `place.side` is this operation's own and lives as long as its slot (the ring's
+impl SubmissionForms for Timeout {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        // SAFETY: `context.data` is this operation's own and lives as long as its slot (the ring's
         // backend sees to both); nothing refers to it while the SQE is being made.
         let timespec = unsafe {
             // The kernel takes seconds that do not fit an i64 for negative ones, which are invalid.
             let seconds = self.duration.as_secs().min(i64::MAX as u64);
-            (*place.side).timespec =
+            (*context.data).timespec =
                 types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
-            &raw const (*place.side).timespec
+            &raw const (*context.data).timespec
         };
         Some(opcode::Timeout::new(timespec).build())
     }
@@ -53,6 +53,6 @@ impl Form for Timeout {
             libc::timespec { tv_sec: seconds, tv_nsec: i64::from(self.duration.subsec_nanos()) };
         // SAFETY: `time` lives on this stack for the call; a null pointer for the remainder is
         // allowed.
-        answer(i64::from(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) }))
+        syscall_result(i64::from(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) }))
     }
 }

@@ -1,6 +1,6 @@
 //! Remove a name: `unlinkat(2)`, `rmdir(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
@@ -52,8 +52,8 @@ pub struct Unlink {
     pub flags: i32,
 }
 
-impl Form for Unlink {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Unlink {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
     }
 
@@ -63,6 +63,6 @@ impl Form for Unlink {
 
     fn call(&self) -> i64 {
         // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
-        answer(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
+        syscall_result(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
     }
 }

@@ -1,7 +1,8 @@
 //! Write from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
-    CURRENT_POSITION, Form, Held, Operation, Place, Position, Shape, answer, call_at, on_file,
+    CURRENT_POSITION, Operation, Position, Resources, SqeContext, SubmissionForms, Transfer,
+    call_at, on_file, syscall_result,
 };
 use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File};
@@ -34,24 +35,24 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 #[inline]
-pub fn write(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
+pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let buffer = buffer.into();
-    let form = Write {
+    let raw = Write {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null(),
+        buf: std::ptr::null(),
         len: buffer.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), None)
+    Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
-/// `len` bytes from `addr` to `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// `len` bytes from `buf` to `offset` on ([`CURRENT_POSITION`]: the file's own position).
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
     /// The file.
     pub fd: RawFd,
     /// Where the bytes come from.
-    pub addr: *const u8,
+    pub buf: *const u8,
     /// Bytes.
     pub len: usize,
     /// Bytes from the beginning of the file.
@@ -60,11 +61,11 @@ pub struct Write {
 
 impl Write {
     #[inline]
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn transfer(&self) -> Transfer {
         if self.offset == CURRENT_POSITION {
-            Shape::Stream(self.len as u64)
+            Transfer::Stream(self.len as u64)
         } else {
-            Shape::Bytes(self.len as u64)
+            Transfer::Bytes(self.len as u64)
         }
     }
 
@@ -72,23 +73,18 @@ impl Write {
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
         let offset =
             if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        Self {
-            fd: self.fd,
-            addr: self.addr.wrapping_add(start as usize),
-            len: len as usize,
-            offset,
-        }
+        Self { fd: self.fd, buf: self.buf.wrapping_add(start as usize), len: len as usize, offset }
     }
 }
 
-impl Form for Write {
+impl SubmissionForms for Write {
     #[inline]
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let len = u32::try_from(self.len).ok()?;
-        Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
+        Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
             Some(index) =>
-                opcode::WriteFixed::new(file, self.addr, len, index).offset(self.offset).build(),
-            None => opcode::Write::new(file, self.addr, len).offset(self.offset).build(),
+                opcode::WriteFixed::new(file, self.buf, len, index).offset(self.offset).build(),
+            None => opcode::Write::new(file, self.buf, len).offset(self.offset).build(),
         }))
     }
 
@@ -100,7 +96,7 @@ impl Form for Write {
         Some(Iocb::new(
             kaio::IOCB_CMD_PWRITE,
             self.fd,
-            self.addr as u64,
+            self.buf as u64,
             self.len as u64,
             self.offset,
         ))
@@ -108,25 +104,27 @@ impl Form for Write {
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes
+            // SAFETY: whoever pushed the operation keeps `buf` valid for reads of `len` bytes
             // until its completion; the safe push does so by owning the buffer in the operation's
             // slot.
-            answer(unsafe { libc::write(self.fd, self.addr.cast(), self.len) as i64 })
+            syscall_result(unsafe { libc::write(self.fd, self.buf.cast(), self.len) as i64 })
         };
         let at_offset = |offset| {
             // SAFETY: as above.
-            answer(unsafe { libc::pwrite64(self.fd, self.addr.cast(), self.len, offset) as i64 })
+            syscall_result(unsafe {
+                libc::pwrite64(self.fd, self.buf.cast(), self.len, offset) as i64
+            })
         };
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
-        let iov = libc::iovec { iov_base: self.addr.cast_mut().cast(), iov_len: self.len };
+        let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
         let write = |at| {
             // SAFETY: as in `call`; the one iovec is on this stack.
-            answer(
-                unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64
-            )
+            syscall_result(unsafe {
+                libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
+            } as i64)
         };
         Some(call_at(self.offset, write, || write(-1)))
     }

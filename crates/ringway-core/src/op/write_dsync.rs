@@ -1,6 +1,9 @@
 //! Write from one buffer, durably: `pwritev2(2)` with `RWF_DSYNC`.
 
-use super::{Form, Held, Operation, Place, Position, Shape, Write, answer, call_at, on_file};
+use super::{
+    Operation, Position, Resources, SqeContext, SubmissionForms, Transfer, Write, call_at, on_file,
+    syscall_result,
+};
 use crate::sys::kaio::Iocb;
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
@@ -28,15 +31,19 @@ use std::os::fd::AsRawFd;
 /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(6));
 /// # Ok(()) }
 /// ```
-pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
+pub fn write_dsync(
+    file: &File,
+    buffer: impl Into<Buffer>,
+    position: impl Into<Position>,
+) -> Operation {
     let buffer = buffer.into();
     let write = Write {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null(),
+        buf: std::ptr::null(),
         len: buffer.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(WriteDsync(write).into(), Held::Buffer(buffer), Some(file.clone()), None)
+    Operation::make(WriteDsync(write).into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
 /// A write whose bytes are durable when it completes.
@@ -44,8 +51,8 @@ pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<Positio
 pub struct WriteDsync(pub Write);
 
 impl WriteDsync {
-    pub(super) fn shape(&self) -> Shape {
-        self.0.shape()
+    pub(super) fn transfer(&self) -> Transfer {
+        self.0.transfer()
     }
 
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
@@ -53,12 +60,12 @@ impl WriteDsync {
     }
 }
 
-impl Form for WriteDsync {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        let Write { fd, addr, len, offset } = self.0;
+impl SubmissionForms for WriteDsync {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        let Write { fd, buf, len, offset } = self.0;
         let len = u32::try_from(len).ok()?;
-        Some(on_file!(place, fd, |file| {
-            opcode::Write::new(file, addr, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
+        Some(on_file!(context, fd, |file| {
+            opcode::Write::new(file, buf, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
         }))
     }
 
@@ -67,13 +74,15 @@ impl Form for WriteDsync {
     }
 
     fn call(&self) -> i64 {
-        let Write { fd, addr, len, offset } = self.0;
-        let iov = libc::iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
+        let Write { fd, buf, len, offset } = self.0;
+        let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };
         let write = |at| {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes until
+            // SAFETY: whoever pushed the operation keeps `buf` valid for reads of `len` bytes until
             // its completion; the safe push does so by owning the buffer in the operation's slot. The
             // call reads one iovec.
-            answer(unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64)
+            syscall_result(
+                unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64
+            )
         };
         call_at(offset, write, || write(-1))
     }

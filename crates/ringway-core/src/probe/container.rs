@@ -15,7 +15,7 @@ struct Clues {
     /// `KUBERNETES_SERVICE_HOST` is set.
     kubernetes: bool,
     /// The variable `container`, or the text of `/run/systemd/container`.
-    told: Option<String>,
+    found: Option<String>,
     /// The text of `/proc/self/cgroup`.
     cgroup: String,
     /// The text of `/proc/version`.
@@ -29,7 +29,7 @@ pub(super) fn guess() -> Option<String> {
         docker_file: Path::new("/.dockerenv").exists(),
         podman_file: Path::new("/run/.containerenv").exists(),
         kubernetes: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-        told: env::var("container")
+        found: env::var("container")
             .ok()
             .or_else(|| fs::read_to_string("/run/systemd/container").ok()),
         cgroup: read("/proc/self/cgroup"),
@@ -52,10 +52,10 @@ fn from_clues(clues: &Clues) -> Option<String> {
     if clues.podman_file || clues.cgroup.contains("libpod") {
         return Some("podman".to_owned());
     }
-    if let Some(told) = clues.told.as_deref().map(str::trim)
-        && !told.is_empty()
+    if let Some(found) = clues.found.as_deref().map(str::trim)
+        && !found.is_empty()
     {
-        return Some(told.to_owned());
+        return Some(found.to_owned());
     }
     ["containerd", "lxc"].into_iter().find(|name| clues.cgroup.contains(name)).map(str::to_owned)
 }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_the_manager_tells_is_repeated() {
-        let clues = Clues { told: Some("systemd-nspawn\n".to_owned()), ..Clues::default() };
+        let clues = Clues { found: Some("systemd-nspawn\n".to_owned()), ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("systemd-nspawn"));
     }
 }

@@ -1,7 +1,7 @@
 //! The trial of io_uring: a read through a plain ring, then one through a ring with each option.
 
 use super::sample::{self, PAGE, Sample};
-use super::{PATIENCE, refused, wait_for};
+use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::AlignedBuffer;
 use crate::refusal::limits::{Capability, Limits};
 use crate::refusal::{Feature, Refusal};
@@ -27,7 +27,8 @@ const BUFFER_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 
 /// What io_uring grants beyond a plain ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uring {
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
+pub struct UringSupport {
     /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is
     /// the exception: whether its reads work depends on the device, which [`path`](super::path)
     /// tries.
@@ -44,6 +45,7 @@ pub struct Uring {
 
 /// What a ring costs of `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct RingMemory {
     /// Entries of the submission queue; the completion queue has twice as many.
     pub entries: u32,
@@ -77,36 +79,36 @@ pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory 
 }
 
 /// Reads the sample through a plain ring, then tries every option.
-pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Uring, Refusal> {
-    let lab = Lab { sample, limits, memory_patience: Cell::new(Duration::from_secs(1)) };
-    let features = lab.plain()?;
-    Ok(Uring {
-        flags: lab.flags(),
-        options: lab.options(),
-        fixed_buffers: BUFFER_SIZES.map(|size| (size as u64, lab.fixed_buffer(size))).to_vec(),
+pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<UringSupport, Refusal> {
+    let trials = Trials { sample, limits, memory_wait_left: Cell::new(Duration::from_secs(1)) };
+    let features = trials.plain()?;
+    Ok(UringSupport {
+        flags: trials.flags(),
+        options: trials.options(),
+        fixed_buffers: BUFFER_SIZES.map(|size| (size as u64, trials.fixed_buffer(size))).to_vec(),
         features,
-        opcodes: lab.opcodes(),
+        opcodes: trials.opcodes(),
     })
 }
 
-/// A read of `length` bytes at the start of `file`, which is open for direct I/O, through a ring
+/// A read of `len` bytes at the start of `file`, which is open for direct I/O, through a ring
 /// with IOPOLL.
-pub(super) fn trial_of_polling(file: &File, length: usize, limits: &Limits) -> Result<(), Refusal> {
+pub(super) fn trial_of_polling(file: &File, len: usize, limits: &Limits) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
-    let pages = sample::pages(length);
+    let pages = sample::pages(len);
     read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
 }
 
 /// What all trials need.
-struct Lab<'a> {
+struct Trials<'a> {
     sample: &'a Sample,
     limits: &'a Limits,
     /// How long all trials together may still wait for memory.
-    memory_patience: Cell<Duration>,
+    memory_wait_left: Cell<Duration>,
 }
 
-impl Lab<'_> {
+impl Trials<'_> {
     fn refuse(&self, feature: Feature) -> impl Fn(io::Error) -> Refusal {
         move |error| refused(feature, &error, self.limits)
     }
@@ -122,19 +124,19 @@ impl Lab<'_> {
     fn ring(&self, configure: impl Fn(&mut Builder)) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         configure(&mut builder);
-        self.patiently(|| builder.build(ENTRIES))
+        self.retry_on_enomem(|| builder.build(ENTRIES))
     }
 
     /// Does what takes lockable memory. A closed ring gives its memory back only after a while, so
     /// where the limit is tight ENOMEM may mean the rings of the trials before; then it waits, up
     /// to a second in all.
-    fn patiently<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    fn retry_on_enomem<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
         const STEP: Duration = Duration::from_millis(20);
         loop {
-            let left = self.memory_patience.get();
+            let left = self.memory_wait_left.get();
             match take() {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && left >= STEP => {
-                    self.memory_patience.set(left - STEP);
+                    self.memory_wait_left.set(left - STEP);
                     thread::sleep(STEP);
                 }
                 other => return other,
@@ -154,8 +156,8 @@ impl Lab<'_> {
 
     fn flags(&self) -> Vec<(Feature, Result<(), Refusal>)> {
         let tried = |feature, configure: fn(&mut Builder)| {
-            let answer = self.ring(configure).and_then(|mut ring| self.read_sample(&mut ring));
-            (feature, answer.map_err(self.refuse(feature)))
+            let result = self.ring(configure).and_then(|mut ring| self.read_sample(&mut ring));
+            (feature, result.map_err(self.refuse(feature)))
         };
         vec![
             tried(Feature::CqSize, |ring| {
@@ -219,22 +221,22 @@ impl Lab<'_> {
     }
 
     fn options(&self) -> Vec<(Feature, Result<(), Refusal>)> {
-        type Trial<'a> = fn(&Lab<'a>, &mut IoUring) -> io::Result<()>;
+        type Trial<'a> = fn(&Trials<'a>, &mut IoUring) -> io::Result<()>;
         let trials: [(Feature, Trial); 5] = [
             (Feature::ExtArg, |_, ring| waits_with_timeout(ring)),
             (Feature::FixedFiles, Self::fixed_file),
-            (Feature::EventFd, Self::told_by_event_fd),
+            (Feature::EventFd, Self::signals_event_fd),
             (Feature::IoWqWorkers, |_, ring| {
                 // Zeroes only ask: the cap belongs to the thread and would outlive this ring.
                 ring.submitter().register_iowq_max_workers(&mut [0, 0])
             }),
-            (Feature::RingFd, |lab, ring| lab.registered_ring(ring)),
+            (Feature::RingFd, |trials, ring| trials.registered_ring(ring)),
         ];
         trials
             .into_iter()
             .map(|(feature, trial)| {
-                let answer = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
-                (feature, answer.map_err(self.refuse(feature)))
+                let result = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
+                (feature, result.map_err(self.refuse(feature)))
             })
             .collect()
     }
@@ -244,11 +246,11 @@ impl Lab<'_> {
         self.read_sample_from(ring, From::FixedFile(0))
     }
 
-    fn told_by_event_fd(&self, ring: &mut IoUring) -> io::Result<()> {
+    fn signals_event_fd(&self, ring: &mut IoUring) -> io::Result<()> {
         let event = EventFd::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         self.read_sample(ring)?;
-        wait_for(PATIENCE, || event.drain().then_some(()))
+        wait_for(TRIAL_TIMEOUT, || event.drain().then_some(()))
             .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
     }
 
@@ -260,13 +262,13 @@ impl Lab<'_> {
         pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
         submissions.sync();
         submit(&submitter)?;
-        let result = wait_for(PATIENCE, || {
+        let result = wait_for(TRIAL_TIMEOUT, || {
             completions.sync();
             completions.next().map(|completion| completion.result())
         });
         // The registration belongs to the thread, so it must go before the ring does.
         submitter.unregister_ring_fd()?;
-        answer_of(result).map(drop)
+        completion_result(result).map(drop)
     }
 
     /// Registers one buffer of `size` bytes and reads into it.
@@ -282,7 +284,7 @@ impl Lab<'_> {
             // There is no point in waiting for what can never fit beside the ring.
             match self.limits.memlock.soft {
                 Some(limit) if size as u64 >= limit => register(),
-                _ => self.patiently(register),
+                _ => self.retry_on_enomem(register),
             }?;
             let from = From::DescriptorIntoFixedBuffer(self.sample.file().as_raw_fd());
             let pages = read(&mut ring, from, pages)?;
@@ -328,20 +330,20 @@ const OPCODES: [(&str, u8); 24] = [
     ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
 ];
 
-fn features(told: &Parameters) -> Vec<(&'static str, bool)> {
+fn features(found: &Parameters) -> Vec<(&'static str, bool)> {
     vec![
-        ("SINGLE_MMAP", told.is_feature_single_mmap()),
-        ("NODROP", told.is_feature_nodrop()),
-        ("SUBMIT_STABLE", told.is_feature_submit_stable()),
-        ("FAST_POLL", told.is_feature_fast_poll()),
-        ("SQPOLL_NONFIXED", told.is_feature_sqpoll_nonfixed()),
-        ("EXT_ARG", told.is_feature_ext_arg()),
-        ("NATIVE_WORKERS", told.is_feature_native_workers()),
-        ("RSRC_TAGS", told.is_feature_resource_tagging()),
-        ("CQE_SKIP", told.is_feature_skip_cqe_on_success()),
-        ("LINKED_FILE", told.is_feature_linked_file()),
-        ("MIN_TIMEOUT", told.is_feature_min_timeout()),
-        ("NO_IOWAIT", told.is_feature_no_iowait()),
+        ("SINGLE_MMAP", found.is_feature_single_mmap()),
+        ("NODROP", found.is_feature_nodrop()),
+        ("SUBMIT_STABLE", found.is_feature_submit_stable()),
+        ("FAST_POLL", found.is_feature_fast_poll()),
+        ("SQPOLL_NONFIXED", found.is_feature_sqpoll_nonfixed()),
+        ("EXT_ARG", found.is_feature_ext_arg()),
+        ("NATIVE_WORKERS", found.is_feature_native_workers()),
+        ("RSRC_TAGS", found.is_feature_resource_tagging()),
+        ("CQE_SKIP", found.is_feature_skip_cqe_on_success()),
+        ("LINKED_FILE", found.is_feature_linked_file()),
+        ("MIN_TIMEOUT", found.is_feature_min_timeout()),
+        ("NO_IOWAIT", found.is_feature_no_iowait()),
     ]
 }
 
@@ -375,17 +377,17 @@ enum From {
 /// does not wait for it.
 fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<AlignedBuffer> {
     let bytes = &mut *pages;
-    let address = bytes.as_mut_ptr();
-    let length = bytes.len() as u32;
+    let buf = bytes.as_mut_ptr();
+    let len = bytes.len() as u32;
     let entry = match from {
-        From::Descriptor(fd) => opcode::Read::new(Fd(fd), address, length).build(),
-        From::FixedFile(index) => opcode::Read::new(Fixed(index), address, length).build(),
+        From::Descriptor(fd) => opcode::Read::new(Fd(fd), buf, len).build(),
+        From::FixedFile(index) => opcode::Read::new(Fixed(index), buf, len).build(),
         From::DescriptorIntoFixedBuffer(fd) => {
-            opcode::ReadFixed::new(Fd(fd), address, PAGE as u32, 0).build()
+            opcode::ReadFixed::new(Fd(fd), buf, PAGE as u32, 0).build()
         }
     };
-    match carry(ring, &entry) {
-        Err(NotReturned) => {
+    match submit_and_wait(ring, &entry) {
+        Err(StillInFlight) => {
             mem::forget(pages);
             Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
         }
@@ -394,10 +396,13 @@ fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<
 }
 
 /// The kernel has, or may have, a request and has not completed it.
-struct NotReturned;
+struct StillInFlight;
 
 /// Submits one entry and waits for its completion.
-fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, NotReturned> {
+fn submit_and_wait(
+    ring: &mut IoUring,
+    entry: &squeue::Entry,
+) -> Result<io::Result<u32>, StillInFlight> {
     // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and
     // leaks it should none come.
     if unsafe { ring.submission().push(entry) }.is_err() {
@@ -406,9 +411,9 @@ fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, N
     let submitted = submit(&ring.submitter());
     if let Err(error) = submitted {
         // With a polling thread the entry may be taken all the same.
-        return if ring.params().is_setup_sqpoll() { Err(NotReturned) } else { Ok(Err(error)) };
+        return if ring.params().is_setup_sqpoll() { Err(StillInFlight) } else { Ok(Err(error)) };
     }
-    let result = wait_for(PATIENCE, || {
+    let result = wait_for(TRIAL_TIMEOUT, || {
         if let Some(completion) = ring.completion().next() {
             return Some(completion.result());
         }
@@ -420,13 +425,13 @@ fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, N
         None
     });
     match result {
-        None => Err(NotReturned),
-        some => Ok(answer_of(some)),
+        None => Err(StillInFlight),
+        some => Ok(completion_result(some)),
     }
 }
 
 /// A completion's result as a result.
-fn answer_of(completion: Option<i32>) -> io::Result<u32> {
+fn completion_result(completion: Option<i32>) -> io::Result<u32> {
     let result = completion.unwrap_or(-libc::ETIMEDOUT);
     u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
 }
@@ -475,9 +480,12 @@ mod tests {
 
     #[test]
     fn a_negative_result_is_an_error() {
-        assert_eq!(answer_of(Some(5)).unwrap(), 5);
-        assert_eq!(answer_of(Some(-libc::EINVAL)).unwrap_err().raw_os_error(), Some(libc::EINVAL));
-        assert_eq!(answer_of(None).unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
-        assert!(answer_of(Some(i32::MIN)).is_err());
+        assert_eq!(completion_result(Some(5)).unwrap(), 5);
+        assert_eq!(
+            completion_result(Some(-libc::EINVAL)).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
+        assert_eq!(completion_result(None).unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
+        assert!(completion_result(Some(i32::MIN)).is_err());
     }
 }

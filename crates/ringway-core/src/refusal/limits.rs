@@ -55,6 +55,7 @@ impl fmt::Display for Limit {
 
 /// The capabilities that change what is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Capability {
     /// `CAP_IPC_LOCK`: memory is not counted against `RLIMIT_MEMLOCK`.
     IpcLock,
@@ -78,6 +79,7 @@ impl Capability {
 /// The limits of this process and the switches of this machine. `None` in a field: it could not be
 /// read, or this kernel does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Limits {
     /// `RLIMIT_MEMLOCK`, bytes: rings and registered buffers count against it.
     pub memlock: Limit,

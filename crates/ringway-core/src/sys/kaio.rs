@@ -69,7 +69,7 @@ impl Iocb {
     }
 
     /// No eventfd is told of it; the empty one counts as told.
-    pub fn is_silent(&self) -> bool {
+    pub fn lacks_eventfd(&self) -> bool {
         self.flags & IOCB_FLAG_RESFD == 0 && self.data != 0
     }
 
@@ -151,24 +151,24 @@ pub(crate) struct Context {
 impl Context {
     /// `io_setup(2)`, for at least this many requests in flight. Errors: its errno; EAGAIN means
     /// that the machine's `fs.aio-max-nr` is used up.
-    pub fn new(in_flight: u32) -> Result<Self, i32> {
+    pub fn new(requests: u32) -> Result<Self, i32> {
         let mut id: libc::c_ulong = 0;
         // SAFETY: the kernel writes one word into `id`, which is live and has to be zero before.
         returned(unsafe {
-            libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(in_flight), &raw mut id)
+            libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(requests), &raw mut id)
         })?;
         Ok(Self { id, user_ring: user_ring(id), abandoned: false })
     }
 
     /// As [`new`](Self::new), but completions come through io_getevents only.
     #[cfg(test)]
-    pub fn without_user_ring(in_flight: u32) -> Result<Self, i32> {
-        let mut context = Self::new(in_flight)?;
+    pub fn without_user_ring(requests: u32) -> Result<Self, i32> {
+        let mut context = Self::new(requests)?;
         context.user_ring = None;
         Ok(context)
     }
 
-    /// Whether [`pick_up`](Self::pick_up) gives anything.
+    /// Whether [`reap`](Self::reap) gives anything.
     pub fn has_user_ring(&self) -> bool {
         self.user_ring.is_some()
     }
@@ -190,17 +190,17 @@ impl Context {
 
     /// `io_getevents(2)`: waits until `min` completions are there or `timeout` is over, and hands
     /// over as many as there are and fit. EINTR means that none is lost.
-    pub fn events<'a>(
+    pub fn get_events<'a>(
         &mut self,
         min: usize,
-        room: &'a mut [MaybeUninit<IoEvent>],
+        buffer: &'a mut [MaybeUninit<IoEvent>],
         timeout: Option<Duration>,
     ) -> Result<&'a [IoEvent], i32> {
-        let min = min.min(room.len()) as libc::c_long;
+        let min = min.min(buffer.len()) as libc::c_long;
         let mut timespec = timeout.map(timespec);
         let timeout = timespec.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-        let (len, events) = (room.len() as libc::c_long, room.as_mut_ptr());
-        // SAFETY: the kernel writes at most `len` events into `room` and reads the timespec; both
+        let (len, events) = (buffer.len() as libc::c_long, buffer.as_mut_ptr());
+        // SAFETY: the kernel writes at most `len` events into `buffer` and reads the timespec; both
         // are live for the call.
         let got = returned(unsafe {
             libc::syscall(libc::SYS_io_getevents, self.id, min, len, events, timeout)
@@ -211,7 +211,7 @@ impl Context {
     }
 
     /// Hands over what is in the completion ring, without a system call.
-    pub fn pick_up(&mut self, mut each: impl FnMut(IoEvent)) {
+    pub fn reap(&mut self, mut each: impl FnMut(IoEvent)) {
         let Some(nr) = self.user_ring else { return };
         let ring: *mut Ring = ptr::with_exposed_provenance_mut(self.id as usize);
         // SAFETY: `user_ring` is only set when the header at this address has been recognized, and

@@ -1,48 +1,48 @@
-//! What an engine is to be.
+//! The settings of an engine, and how it is built from them and from the environment.
 
-use super::reactor::manual::Alarm;
+use super::reactor::notifier::Notifier;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
-use super::{Engine, GLOBAL, Inner, Manual, Padded};
+use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
-use ringway_core::{Arena, BackendKind, Home, Options, SqPoll};
+use ringway_core::{Arena, BackendKind, Options, OwnerProcess, SqPoll};
 use rustix::event::epoll;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who picks up completions.
+/// Which reactor picks up completions. From [`EngineBuilder::reaping`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reaping {
-    /// In a tokio runtime its I/O driver (feature `tokio`); elsewhere, in a runtime without I/O,
-    /// and where a runtime is late, a thread of the engine's own.
+    /// In a tokio runtime, its I/O driver (feature `tokio`). A thread of the engine does it on
+    /// other executors, in a runtime without I/O, and when a runtime is late.
     ///
-    /// Tokio panics when a runtime without I/O is asked for it, and has no way to find out before.
-    /// ringway catches that panic, once for each runtime, and keeps it from the panic hook. A
-    /// program built with `panic = "abort"` is never asked: there the thread does it, unless
-    /// [`Runtime`](Self::Runtime) is chosen.
+    /// Tokio panics when a runtime without I/O is asked for its I/O driver, and offers no way to
+    /// check first. ringway catches that panic, once per runtime, and hides it from the panic hook.
+    /// A program built with `panic = "abort"` cannot catch it, so there the thread always does the
+    /// work unless [`Runtime`](Self::Runtime) is chosen.
     #[default]
     Automatic,
-    /// As [`Automatic`](Self::Automatic), in a program of which every tokio runtime that polls a
-    /// future of ringway's has I/O enabled (`enable_io` or `enable_all`). In one that has not, the
-    /// first operation panics. For programs built with `panic = "abort"`.
+    /// As [`Automatic`](Self::Automatic), for programs in which every tokio runtime that polls a
+    /// ringway future has I/O enabled (`enable_io` or `enable_all`). In a runtime without I/O the
+    /// first operation panics. This is for programs built with `panic = "abort"`.
     Runtime,
-    /// The thread, everywhere.
+    /// The engine's thread, on every executor.
     Thread,
-    /// The program: it polls [`Engine::readable`] in its own loop, and calls [`Engine::reap`].
-    /// There is no thread.
+    /// The program itself: it polls [`Engine::readable`] in its own event loop and calls
+    /// [`Engine::reap`]. The engine has no thread.
     Manual,
 }
 
-/// What an engine is to be. From [`Engine::builder`].
+/// Settings of an engine. From [`Engine::builder`].
 ///
-/// What the program does not choose the environment may: `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` and
-/// `RINGWAY_POOL` stand for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and
-/// [`pool`](Self::pool), for every engine of the program, the global one included. Empty is as not
-/// set; a value that cannot be used is an error of [`build`](Self::build) that names the variable.
-/// What the program does choose stands, and its variable is not looked at.
+/// The environment supplies settings that the program does not choose, for every engine of the
+/// program including the global one: `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` and `RINGWAY_POOL`
+/// stand for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and [`pool`](Self::pool).
+/// An empty variable counts as not set. An invalid value makes [`build`](Self::build) fail with an
+/// error that names the variable. If the program chooses a setting, its variable is ignored.
 ///
 /// ```
 /// use ringway::{BackendKind, Engine};
@@ -69,17 +69,17 @@ pub struct EngineBuilder {
     close_wait: Duration,
 }
 
-/// Kernel threads that one ring may have for files: enough for syncs, and some for opens and what
-/// the device refuses to take at once.
+/// Most io-wq workers of one ring for files: enough for syncs, and some for opens and for requests
+/// that the device does not take at once.
 const IO_WQ_WORKERS: u32 = SYNCS + 8;
-/// Transfers of storage in flight where nobody has chosen: as many as most devices queue.
+/// Default limit of storage transfers in flight: the usual queue length of a device.
 const IN_FLIGHT: u32 = 256;
-/// Bytes of lent memory that are kept where nobody has chosen.
+/// Default capacity of the buffer pool, in bytes.
 const POOL: usize = 32 << 20;
-/// The most shards that are made unasked.
-const MOST_SHARDS: usize = 16;
-/// Processors for which one shard is enough.
-const PROCESSORS_A_SHARD: usize = 4;
+/// The most shards that are created by default.
+const MAX_SHARDS: usize = 16;
+/// Processors per shard, by default.
+const PROCESSORS_PER_SHARD: usize = 4;
 
 impl EngineBuilder {
     pub(super) fn new() -> Self {
@@ -96,121 +96,122 @@ impl EngineBuilder {
         }
     }
 
-    /// How many queues the engine has; threads take them in turn. Default: one for four processors,
-    /// at most 16.
+    /// The number of shards: queues that the threads of the program share. Default: one per four
+    /// processors, at most 16.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// Entries of each shard's submission queue, which count as locked memory on uring. Default
-    /// 128.
+    /// Entries of each shard's submission queue; they count as locked memory on uring. Default 128.
     pub fn entries(mut self, entries: u32) -> Self {
         self.options = self.options.entries(entries);
         self
     }
 
-    /// The most transfers of storage that each shard has with the kernel at a time; further ones
-    /// wait in order. More than the device can queue (`nr_requests`, usually 256) costs: the kernel
-    /// hands them to threads. Transfers that hang do not count, up to 1024 of them. Without it
-    /// `RINGWAY_IN_FLIGHT` decides, and without that it is 256.
+    /// The most storage transfers that each shard has in the kernel at a time; further ones wait in
+    /// order. More than the device can queue (`nr_requests`, usually 256) is slower, because the
+    /// kernel hands the excess to worker threads. Transfers that hang do not count, up to 1024 of
+    /// them. Default: `RINGWAY_IN_FLIGHT`, or 256.
     pub fn in_flight(mut self, transfers: u32) -> Self {
         self.in_flight = Some(transfers);
         self
     }
 
-    /// The most operations that may wait for ever (reads and writes of pipes, sockets, terminals)
-    /// that each shard has with the kernel at a time; further ones wait in order. Opens, syncs, and
-    /// what is done with names have room of their own. Default 1024.
+    /// The most reads and writes of pipes, sockets and terminals that each shard has in the kernel
+    /// at a time; further ones wait in order. Such operations may wait forever, so they have a
+    /// limit of their own. Default 1024.
     pub fn waiting(mut self, operations: u32) -> Self {
         self.waiting = operations;
         self
     }
 
-    /// This backend or an error; without it `RINGWAY_BACKEND` decides, and without that the best
-    /// that is granted.
+    /// Uses this backend; [`build`](Self::build) fails if it is not available. Default:
+    /// `RINGWAY_BACKEND`, or the best available backend.
     pub fn backend(mut self, backend: BackendKind) -> Self {
         self.options = self.options.backend(backend);
         self
     }
 
-    /// A kernel thread polls each shard's submission queue (uring). It keeps a processor busy.
+    /// Lets a kernel thread poll each shard's submission queue (uring). It keeps a processor busy.
     pub fn sqpoll(mut self, sqpoll: SqPoll) -> Self {
         self.options = self.options.sqpoll(sqpoll);
         self
     }
 
-    /// The most io-wq workers of each shard's ring, for files and for the rest; 0 leaves the
-    /// kernel's limit. Default 24 and 24.
-    pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
-        self.options = self.options.io_wq_workers(files, rest);
+    /// The most io-wq workers of each shard's ring, bounded (files) and unbounded (everything
+    /// else); 0 keeps the kernel's limit. Default 24 and 24.
+    pub fn io_wq_workers(mut self, bounded: u32, unbounded: u32) -> Self {
+        self.options = self.options.io_wq_workers(bounded, unbounded);
         self
     }
 
-    /// The most threads of each shard on the threads backend, and beside the others. Default 64.
+    /// The most threads of each shard, on the threads backend and in the fallback pool of the
+    /// others. Default 64.
     pub fn threads(mut self, threads: u32) -> Self {
         self.options = self.options.threads(threads);
         self
     }
 
-    /// The most threads of each shard for syncs, which have a lane of their own. Default 4.
+    /// The most threads of each shard for syncs, which do not use the other threads. Default 4.
     pub fn sync_threads(mut self, threads: u32) -> Self {
         self.options = self.options.sync_threads(threads);
         self
     }
 
-    /// Blocks of `size` bytes, `count` of them, that reads into lent memory use first, registered
-    /// with each shard's ring (fixed buffers). Where the registration is refused they are blocks
-    /// like any other, and `explain` says why.
+    /// Registers `count` buffers of `size` bytes with each shard's ring (fixed buffers). Pooled
+    /// reads use them first. If the registration is refused, they are used like any other buffer,
+    /// and [`explain`](Engine::explain) gives the reason.
     pub fn fixed_buffers(mut self, size: usize, count: usize) -> Self {
         self.fixed_buffers = Some((size, count));
         self
     }
 
-    /// Bytes of lent memory that are kept for the next read when they come back. Without it
-    /// `RINGWAY_POOL` decides, a number of bytes, or of KiB, MiB or GiB with `k`, `m` or `g` behind
-    /// it; and without that it is 32 MiB.
+    /// Bytes of free buffers that the pool keeps for later reads. Default: `RINGWAY_POOL`, or 32
+    /// MiB. The variable is a number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or
+    /// `g`.
     pub fn pool(mut self, bytes: usize) -> Self {
         self.pool = Some(bytes);
         self
     }
 
-    /// Whether a buffered read is tried in the page cache first, where an answer needs no ring and
-    /// no other thread. Default yes.
+    /// Whether a buffered read tries the page cache first. A read that finds all its data there
+    /// uses neither the ring nor another thread. Default true.
     pub fn try_cached(mut self, yes: bool) -> Self {
         self.try_cached = yes;
         self
     }
 
-    /// Who picks up completions.
+    /// Which reactor picks up completions. Default [`Reaping::Automatic`].
     pub fn reaping(mut self, reaping: Reaping) -> Self {
         self.reaping = reaping;
         self
     }
 
-    /// Anything refused is an error, instead of being done without.
+    /// Makes [`build`](Self::build) fail if any feature is refused, instead of continuing without
+    /// it.
     pub fn strict(mut self, yes: bool) -> Self {
         self.options = self.options.strict(yes);
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    /// Injects faults, for tests of programs that must handle them. With the feature `testing`.
     #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.options = self.options.faults(plan);
         self
     }
 
-    /// How long closing the engine waits, in the background, for operations that will not be
-    /// cancelled. What is in flight after that is leaked. Default five seconds.
+    /// How long closing the engine waits, in the background, for operations that cannot be
+    /// cancelled. Those still in flight after that are leaked. Default five seconds.
     pub fn close_wait(mut self, wait: Duration) -> Self {
         self.close_wait = wait;
         self
     }
 
-    /// Makes the engine, as [`build`](Self::build) does, to be the [`global`](Engine::global) one:
-    /// that which every function and every file uses that names none. It must not be there yet, so
-    /// this belongs to the beginning of `main`.
+    /// Builds the engine, as [`build`](Self::build) does, and makes it the
+    /// [`global`](Engine::global) one, which every function and file uses unless it names another
+    /// one. Call it at the beginning of `main`, before anything uses the global engine.
     ///
     /// ```
     /// use ringway::Engine;
@@ -222,40 +223,44 @@ impl EngineBuilder {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `build`, after which there is no global engine still; AlreadyExists where
-    /// there is one already, be it installed or made at the first need; ECHILD where it is that of
-    /// the process this one was forked from.
+    /// Errors: those of `build`, after which there is still no global engine; AlreadyExists if the
+    /// global engine exists, whether installed or built on first use; ECHILD in a forked child
+    /// whose parent has it.
     pub fn install_global(&self) -> io::Result<&'static Engine> {
         let taken = || {
-            let text = "the global engine is there already: install one before anything uses it";
+            let text =
+                "the global engine already exists: call install_global before anything uses it";
             io::Error::new(io::ErrorKind::AlreadyExists, text)
         };
         if let Some(known) = Engine::existing() {
             return known.and_then(|_| Err(taken()));
         }
-        // (Somebody else may have been quicker meanwhile.)
+        // Another thread may have set it in the meantime.
         GLOBAL.set(self.build()?).map_err(|_| taken())?;
         Engine::global()
     }
 
-    /// Makes the engine. Blocks for some system calls, a real read for each shard among them.
+    /// Builds the engine. Blocks for several system calls, including a real read for each shard.
     ///
-    /// Errors: EINVAL for numbers out of range, or a value that `RINGWAY_BACKEND`,
-    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL` cannot have; the errno of a refusal when a backend was
-    /// forced; EMFILE, and EAGAIN for a thread that cannot be started.
+    /// Errors: InvalidInput for a number out of range or an invalid value of `RINGWAY_BACKEND`,
+    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL`; the errno of the refusal when the chosen backend is
+    /// not available; EMFILE; EAGAIN when a thread cannot be started.
     pub fn build(&self) -> io::Result<Engine> {
         let count = self.shards.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            processors.div_ceil(PROCESSORS_A_SHARD).min(MOST_SHARDS)
+            processors.div_ceil(PROCESSORS_PER_SHARD).min(MAX_SHARDS)
         });
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if count == 0 || count > 1024 {
-            return invalid("shards: 1 to 1024");
+            return invalid("shards must be 1 to 1024");
         }
-        let in_flight =
-            chosen(self.in_flight, "RINGWAY_IN_FLIGHT", IN_FLIGHT, "a number from 1 on", |text| {
-                text.parse().ok().filter(|transfers| *transfers > 0)
-            })?;
+        let in_flight = chosen(
+            self.in_flight,
+            "RINGWAY_IN_FLIGHT",
+            IN_FLIGHT,
+            "a number, at least 1",
+            |text| text.parse().ok().filter(|transfers| *transfers > 0),
+        )?;
         let pool = chosen(
             self.pool,
             "RINGWAY_POOL",
@@ -264,11 +269,11 @@ impl EngineBuilder {
             bytes,
         )?;
         if in_flight == 0 || self.waiting == 0 {
-            return invalid("in_flight and waiting: at least 1");
+            return invalid("in_flight and waiting must be at least 1");
         }
-        let alarm = Alarm::new(self.reaping == Reaping::Manual)?;
+        let notifier = Notifier::new(self.reaping == Reaping::Manual)?;
         let shards: io::Result<Arc<[Shard]>> = (0..count)
-            .map(|_| Shard::new(&self.options, in_flight, self.waiting, alarm.clone()))
+            .map(|_| Shard::new(&self.options, in_flight, self.waiting, notifier.clone()))
             .collect();
         let shards = shards?;
         let mut pool = Pool::new(pool);
@@ -276,35 +281,36 @@ impl EngineBuilder {
             let arena = match Arena::try_new(size, count) {
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     return invalid(
-                        "fixed_buffers: at least one of at least a byte, and no more than memory can hold",
+                        "fixed_buffers: size and count must be at least 1, and fit in memory",
                     );
                 }
                 arena => arena?,
             };
             for shard in shards.iter() {
-                // Where it is refused, the blocks are buffers like any other.
+                // If the registration is refused, the arena's buffers are ordinary buffers.
                 shard.register(&arena);
             }
             pool = pool.with_arena(arena);
         }
-        let by_hand = match self.reaping {
-            Reaping::Manual => {
-                Some(Manual { readable: one_for_all(&shards, &alarm)?, alarm: alarm.clone() })
-            }
+        let manual = match self.reaping {
+            Reaping::Manual => Some(Manual {
+                readable: one_for_all(&shards, &notifier)?,
+                notifier: notifier.clone(),
+            }),
             _ => None,
         };
         let reaper = match self.reaping {
             Reaping::Manual => None,
-            _ => Some(Reaper::start(shards.clone(), alarm, self.close_wait)?),
+            _ => Some(Reaper::start(shards.clone(), notifier, self.close_wait)?),
         };
         Ok(Engine {
             inner: Arc::new(Inner {
-                cached: (0..count).map(|_| Padded::default()).collect(),
+                cached: (0..count).map(|_| PaddedCounter::default()).collect(),
                 explained: shards[0].explain(),
                 shards,
                 reaper,
-                by_hand,
-                home: Home::here(),
+                manual,
+                home: OwnerProcess::current(),
                 pool,
                 try_cached: self.try_cached,
                 close_wait: self.close_wait,
@@ -314,7 +320,7 @@ impl EngineBuilder {
     }
 }
 
-/// What the program has chosen, or else the environment; or else the default.
+/// The program's value, else the environment's, else the default.
 fn chosen<T>(
     by_program: Option<T>,
     variable: &str,
@@ -327,14 +333,14 @@ fn chosen<T>(
     }
     match std::env::var_os(variable) {
         Some(text) if !text.is_empty() => text.to_str().and_then(parse).ok_or_else(|| {
-            let text = format!("{variable}: give {wanted}, not {text:?}");
+            let text = format!("{variable}: expected {wanted}, got {text:?}");
             io::Error::new(io::ErrorKind::InvalidInput, text)
         }),
         _ => Ok(default),
     }
 }
 
-/// A number of bytes, or of KiB, MiB, GiB.
+/// Parses a number of bytes, or of KiB, MiB or GiB.
 fn bytes(text: &str) -> Option<usize> {
     let (number, unit) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -345,10 +351,10 @@ fn bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// A descriptor that is readable when that of any shard is, or the alarm's.
-fn one_for_all(shards: &[Shard], alarm: &Alarm) -> io::Result<std::os::fd::OwnedFd> {
+/// A descriptor that is readable when any shard's descriptor or the notifier's is.
+fn one_for_all(shards: &[Shard], notifier: &Notifier) -> io::Result<std::os::fd::OwnedFd> {
     let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in shards.iter().map(Shard::readable).chain([alarm.fd()]).chain(alarm.timer()) {
+    for fd in shards.iter().map(Shard::readable).chain([notifier.fd()]).chain(notifier.timer()) {
         epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(all)

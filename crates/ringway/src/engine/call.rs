@@ -1,19 +1,19 @@
-//! Blocking calls, on the engine's threads: for what the kernel has no asynchronous operation for.
+//! Blocking calls on the engine's threads, for what the kernel has no asynchronous operation for.
 
 use super::shard::lock;
 use super::sync::Mutex;
-use super::{Engine, Lane, OpFuture, Turn};
-use crate::fs::outcome::nothing;
+use super::{Engine, Lane, OpFuture, Schedule};
+use crate::fs::op_result::nothing;
 use ringway_core::op;
 use std::io;
 use std::sync::Arc;
 
 impl Engine {
-    /// Runs `work` on a thread and gives its result.
+    /// Runs `work` on a thread and returns its result.
     ///
-    /// Dropped before `work` has begun, `work` is dropped; after that it runs to its end, and its
-    /// result is dropped by the thread. So what is to be cleaned up belongs to `work` or its
-    /// result.
+    /// If the future is dropped before `work` has started, `work` is dropped without running.
+    /// Otherwise it runs to its end, and the thread drops its result. So `work` or its result must
+    /// own what needs cleaning up.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -21,8 +21,8 @@ impl Engine {
         let slot = Arc::new(Mutex::new(None));
         let result = Arc::clone(&slot);
         let operation = op::blocking(move || *lock(&slot) = Some(work()));
-        nothing(OpFuture::new(&self.inner, Turn::Now(Lane::Closure), operation).await)?;
-        // (A backend for tests that carries nothing out has no result.)
+        nothing(OpFuture::new(&self.inner, Schedule::Immediate(Lane::Closure), operation).await)?;
+        // The null backend does not run the closure, so there is no result.
         let result = lock(&result).take();
         result.unwrap_or_else(|| Err(io::Error::other("the call was not made")))
     }

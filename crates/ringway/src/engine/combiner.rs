@@ -1,137 +1,142 @@
-//! The combining lock: one thread at a time, the combiner, submits and reaps for all. Nobody waits
-//! for it: a thread that finds it taken sets a flag, and the combiner goes round again, up to a
-//! bound. Then it leaves the next round to the engine's thread or the program.
+//! The combining lock: one thread at a time, the combiner, submits and reaps for all threads. No
+//! thread waits for the lock: a thread that finds it taken sets a flag, and the combiner makes
+//! another round, up to a bound. Then it delegates the next round to the engine's thread or to the
+//! program.
 
-use super::reactor::Place;
-use super::shard::{Own, Round, Shard, State, wake_all};
+use super::reactor::Executor;
+use super::shard::{Own, RoundOutput, Shard, State, wake_all};
 use super::sync::{AtomicBool, AtomicU8, MutexGuard, Ordering};
 
-const FREE: u8 = 0;
-const TAKEN: u8 = 1;
-/// Somebody came while it was taken.
-const AGAIN: u8 = 2;
+const UNLOCKED: u8 = 0;
+const LOCKED: u8 = 1;
+/// Locked, and another thread has requested a round.
+const REQUESTED: u8 = 2;
 
 /// The most rounds that one thread makes in a row, and the most operations that it submits in them.
-const MOST_ROUNDS: usize = if cfg!(ringway_loom) { 2 } else { 16 };
-const MOST_OPERATIONS: usize = if cfg!(ringway_loom) { 2 } else { 256 };
+const MAX_ROUNDS: usize = if cfg!(ringway_loom) { 2 } else { 16 };
+const MAX_OPERATIONS: usize = if cfg!(ringway_loom) { 2 } else { 256 };
 
-/// Lets one thread at a time do some work that all ask for, so that no request is lost: work asked
-/// for while it is being done is done again.
+/// Lets one thread at a time do work that many request. No request is lost: work requested while it
+/// is being done is done again.
 #[derive(Debug)]
 pub(crate) struct Combiner {
     state: AtomicU8,
-    /// A thread has made the most rounds, and left the next to whoever hears the alarm.
-    left_over: AtomicBool,
+    /// A thread has reached its bound and delegated the next round to whoever waits on the
+    /// notifier.
+    delegated: AtomicBool,
 }
 
-/// The right to do the work. Dropped rather than left, as by a panic, it lets the next thread in; a
-/// flag that was set is lost then.
+/// The right to make rounds. Dropping it without `unlock`, as a panic does, lets the next thread in
+/// and loses a flag that was set.
 #[derive(Debug)]
-pub(crate) struct Passage<'a>(Option<&'a Combiner>);
+pub(crate) struct CombinerGuard<'a>(Option<&'a Combiner>);
 
 impl Shard {
-    /// Makes rounds for all, until nobody asks for another or this thread has made the most.
-    /// `state`: the lock, if it is held already. `by_task`: a future is being polled, which leaves
-    /// it to others to wake many. How many futures were woken.
+    /// Makes rounds until no other is requested, or until this thread reaches its bound. `state` is
+    /// the state's guard if the caller already has it. With `by_task` a future is being polled,
+    /// which leaves it to others to wake many futures. Returns the number of futures woken.
     pub(super) fn combine<'a>(
         &'a self,
-        mut passage: Passage<'a>,
+        mut guard: CombinerGuard<'a>,
         mut state: Option<MutexGuard<'a, State>>,
-        place: Place,
+        executor: Executor,
         mut own: Option<Own<'_>>,
         by_task: bool,
     ) -> usize {
-        let mut round = Round::default();
+        let mut round = RoundOutput::default();
         let mut woken = 0;
         for number in 1.. {
-            self.round(state.take(), place, &mut own, by_task, &mut round);
-            let left = passage.leave();
+            self.round(state.take(), executor, &mut own, by_task, &mut round);
+            let left = guard.unlock();
             woken += round.wakers.len();
             wake_all(&mut round.wakers);
             let again = match left {
                 Ok(()) if !round.more => break,
-                // What completed made room, or a group.
-                Ok(()) => self.combiner.enter(),
-                // A thread has found it taken.
-                Err(passage) => Some(passage),
+                // Completions have freed capacity or filled a batch.
+                Ok(()) => self.combiner.try_lock(),
+                // Another thread has requested a round.
+                Err(guard) => Some(guard),
             };
             let goes_on =
-                number < MOST_ROUNDS && round.submitted < MOST_OPERATIONS && !round.enough;
+                number < MAX_ROUNDS && round.submitted < MAX_OPERATIONS && !round.hand_over;
             match again {
                 None => break,
-                Some(again) if goes_on => passage = again,
+                Some(again) if goes_on => guard = again,
                 Some(again) => {
-                    // In this order: a flag set by somebody who takes the rounds over before the
-                    // lock is free would be lost.
+                    // Unlock first: otherwise a flag set by a thread that runs the delegated round
+                    // before the lock is free would be lost.
                     drop(again);
-                    self.leave_over(round.enough);
+                    self.delegate(round.hand_over);
                     break;
                 }
             }
         }
-        // What nobody waits for is dropped where nobody waits for it, while others may combine: it
-        // may free memory, run code of the program's, or close a file.
-        round.drop_rest();
+        // Orphans are dropped last, while other threads may combine: dropping them may free memory,
+        // run the program's code or close a file.
+        round.drop_orphans();
         woken
     }
 
-    /// The others go on without this thread: the futures that it has woken, if these are all that
-    /// is waited for; else, and at the latest, the engine's thread or the program. Called with the
-    /// combining lock free, so that whoever comes from here on goes on by itself.
-    fn leave_over(&self, enough: bool) {
-        if !enough && self.state().is_up_to_woken() {
-            return self.alarm.watch();
+    /// Leaves the next round to others: to the futures that this thread has woken, if nothing else
+    /// is pending; otherwise, and at the latest, to the engine's thread or the program. Call it
+    /// with the combining lock free, so that any thread that comes later can take it.
+    fn delegate(&self, hand_over: bool) {
+        if !hand_over && self.state().woken_will_submit() {
+            return self.notifier.notify_if_asleep();
         }
-        // (Not a store: loom knows no order between that and the swap of who takes over.)
-        self.combiner.left_over.swap(true, Ordering::AcqRel);
-        self.alarm.ring();
+        // A swap instead of a store: loom does not order a store and the swap in `run_delegated`.
+        self.combiner.delegated.swap(true, Ordering::AcqRel);
+        self.notifier.notify();
     }
 
-    /// Makes the rounds that another thread has left over, if any.
-    pub(crate) fn take_over(&self) {
-        if self.combiner.left_over.swap(false, Ordering::AcqRel) {
-            self.turn(Place::Elsewhere);
+    /// Makes the rounds that another thread has delegated, if any.
+    pub(crate) fn run_delegated(&self) {
+        if self.combiner.delegated.swap(false, Ordering::AcqRel) {
+            self.drive(Executor::Other);
         }
     }
 }
 
 impl Combiner {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU8::new(FREE), left_over: AtomicBool::new(false) }
+        Self { state: AtomicU8::new(UNLOCKED), delegated: AtomicBool::new(false) }
     }
 
-    /// The work is the caller's, who has to [`leave`](Passage::leave). `None`: whoever has it does
-    /// it again.
-    pub(crate) fn enter(&self) -> Option<Passage<'_>> {
-        // What the caller did before is seen by the one who goes round again, and the other way
-        // about.
+    /// Takes the lock; the caller must [`unlock`](CombinerGuard::unlock) it. If it is taken,
+    /// requests another round of its holder and returns `None`.
+    pub(crate) fn try_lock(&self) -> Option<CombinerGuard<'_>> {
+        // Acquire and release: the holder sees what a requester did before, and the other way
+        // round.
         let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            Some(if state == FREE { TAKEN } else { AGAIN })
+            Some(if state == UNLOCKED { LOCKED } else { REQUESTED })
         });
-        // (Not `then_some`: a passage that is made and not given away would be dropped, and let a
-        // second one in.)
-        (before == Ok(FREE)).then(|| Passage(Some(self)))
+        // Not `then_some`: a guard that is built and not returned would be dropped, and would let a
+        // second thread in.
+        (before == Ok(UNLOCKED)).then(|| CombinerGuard(Some(self)))
     }
 }
 
-impl Passage<'_> {
-    /// Over; or, if somebody has asked meanwhile, the work is to be done again.
-    pub(crate) fn leave(mut self) -> Result<(), Self> {
+impl CombinerGuard<'_> {
+    /// Unlocks; or returns the guard, if another round was requested meanwhile.
+    pub(crate) fn unlock(mut self) -> Result<(), Self> {
         let Some(combiner) = self.0.take() else { return Ok(()) };
-        if combiner.state.compare_exchange(TAKEN, FREE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        if combiner
+            .state
+            .compare_exchange(LOCKED, UNLOCKED, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
         {
             return Ok(());
         }
-        // Of those who come from here on, word is left anew.
-        combiner.state.swap(TAKEN, Ordering::AcqRel);
+        // Requests from here on set the flag again.
+        combiner.state.swap(LOCKED, Ordering::AcqRel);
         Err(Self(Some(combiner)))
     }
 }
 
-impl Drop for Passage<'_> {
+impl Drop for CombinerGuard<'_> {
     fn drop(&mut self) {
         if let Some(combiner) = self.0 {
-            combiner.state.swap(FREE, Ordering::AcqRel);
+            combiner.state.swap(UNLOCKED, Ordering::AcqRel);
         }
     }
 }
@@ -141,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_that_was_left_is_heard() {
+    fn a_request_while_locked_is_seen_at_unlock() {
         let combiner = Combiner::new();
-        let passage = combiner.enter().expect("nobody has it");
-        assert!(combiner.enter().is_none());
-        assert!(combiner.enter().is_none(), "who is turned away lets nobody in");
-        let passage = passage.leave().expect_err("somebody has asked");
-        assert!(passage.leave().is_ok());
-        assert!(combiner.enter().is_some(), "a passage that is dropped is over too");
-        assert!(combiner.enter().is_some());
+        let guard = combiner.try_lock().expect("the lock is free");
+        assert!(combiner.try_lock().is_none());
+        assert!(combiner.try_lock().is_none(), "a refused thread must not unlock");
+        let guard = guard.unlock().expect_err("another round was requested");
+        assert!(guard.unlock().is_ok());
+        assert!(combiner.try_lock().is_some(), "a dropped guard unlocks");
+        assert!(combiner.try_lock().is_some());
     }
 }

@@ -1,31 +1,32 @@
-//! The future of operations on their way: pushed when first polled, given up when dropped.
+//! The future of one or more operations: it pushes them when first polled and gives them up when
+//! dropped.
 
-use super::shard::{Group, Outcome, Outcomes, Refused};
-use super::submission::Turn;
+use super::shard::{Group, OpResult, OpResults, Refused};
+use super::submission::Schedule;
 use super::trace::Trace;
 use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What is pushed together and waited for together: an operation, or any number of them.
-pub(crate) trait Load: Unpin {
-    /// What became of it.
-    type Outcome;
+/// Operations that are pushed and awaited together: one, or any number of them.
+pub(crate) trait Operations: Unpin {
+    /// The result of all of them.
+    type Output;
 
     fn operations(self) -> impl Iterator<Item = Operation>;
 
-    /// What became of it, from what became of its one operation.
-    fn one(outcome: Outcome) -> Self::Outcome;
+    /// The result, from that of a single operation.
+    fn one(result: OpResult) -> Self::Output;
 
-    /// The same, of each of its operations.
-    fn all(outcomes: Outcomes) -> Self::Outcome;
+    /// The result, from those of each operation.
+    fn all(results: OpResults) -> Self::Output;
 
     fn trace(&self) -> Trace;
 }
 
-impl Load for Operation {
-    type Outcome = Outcome;
+impl Operations for Operation {
+    type Output = OpResult;
 
     #[inline]
     fn operations(self) -> impl Iterator<Item = Operation> {
@@ -33,13 +34,13 @@ impl Load for Operation {
     }
 
     #[inline]
-    fn one(outcome: Outcome) -> Outcome {
-        outcome
+    fn one(result: OpResult) -> OpResult {
+        result
     }
 
     #[inline]
-    fn all(mut outcomes: Outcomes) -> Outcome {
-        outcomes.pop().unwrap_or_else(|| forked(op::nop()))
+    fn all(mut results: OpResults) -> OpResult {
+        results.pop().unwrap_or_else(|| forked(op::nop()))
     }
 
     fn trace(&self) -> Trace {
@@ -47,19 +48,19 @@ impl Load for Operation {
     }
 }
 
-impl Load for Vec<Operation> {
-    type Outcome = Vec<Outcome>;
+impl Operations for Vec<Operation> {
+    type Output = Vec<OpResult>;
 
     fn operations(self) -> impl Iterator<Item = Operation> {
         self.into_iter()
     }
 
-    fn one(outcome: Outcome) -> Vec<Outcome> {
-        vec![outcome]
+    fn one(result: OpResult) -> Vec<OpResult> {
+        vec![result]
     }
 
-    fn all(outcomes: Outcomes) -> Vec<Outcome> {
-        outcomes.into_vec()
+    fn all(results: OpResults) -> Vec<OpResult> {
+        results.into_vec()
     }
 
     fn trace(&self) -> Trace {
@@ -67,44 +68,43 @@ impl Load for Vec<Operation> {
     }
 }
 
-/// What a forked child is told: its parent has the queue.
-fn forked(operation: Operation) -> Outcome {
+/// The result in a forked child, whose parent owns the queue.
+fn forked(operation: Operation) -> OpResult {
     Err(Box::new(Refused { reason: Reason::Forked, operation }))
 }
 
-/// Operations on their way, each with its own result.
+/// Operations in flight, each with its own result.
 ///
-/// Dropped at any point they are cancelled; what they own is kept until the kernel has let go of
-/// it.
+/// Dropping the future cancels them. What they own is kept until the kernel no longer uses it.
 #[must_use = "futures do nothing unless polled"]
-pub(crate) struct OpFuture<'a, L: Load> {
+pub(crate) struct OpFuture<'a, L: Operations> {
     engine: &'a Inner,
-    turn: Turn,
-    /// Bytes that may be copied while it is submitted.
+    schedule: Schedule,
+    /// Bytes that the submission may copy.
     copies: usize,
     stage: Stage<L>,
     trace: Trace,
 }
 
-/// Where a flight is.
+/// The stage of the future.
 enum Stage<L> {
-    /// Nothing has been asked of the kernel.
+    /// Nothing has been submitted.
     New(L),
-    /// Its operations are in this shard.
+    /// The operations are in this shard.
     Pushed {
         shard: usize,
         group: Group,
     },
-    Over,
+    Done,
 }
 
-impl<'a, L: Load> OpFuture<'a, L> {
-    pub(crate) fn new(engine: &'a Inner, turn: Turn, load: L) -> Self {
-        let trace = load.trace();
-        Self { engine, turn, copies: 0, stage: Stage::New(load), trace }
+impl<'a, L: Operations> OpFuture<'a, L> {
+    pub(crate) fn new(engine: &'a Inner, schedule: Schedule, operations: L) -> Self {
+        let trace = operations.trace();
+        Self { engine, schedule, copies: 0, stage: Stage::New(operations), trace }
     }
 
-    /// So many bytes may be copied while it is submitted: it gives way to other tasks now and then.
+    /// Sets how many bytes the submission may copy, so that the task yields now and then.
     #[inline]
     pub(crate) fn copies(mut self, copies: usize) -> Self {
         self.copies = copies;
@@ -112,69 +112,71 @@ impl<'a, L: Load> OpFuture<'a, L> {
     }
 
     #[inline]
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Outcome> {
-        if !self.engine.is_here() {
-            return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::New(load) => L::all(load.operations().map(forked).collect()),
-                // What it pushed is its parent's.
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Output> {
+        if !self.engine.is_current() {
+            return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Done) {
+                Stage::New(operations) => L::all(operations.operations().map(forked).collect()),
+                // The parent owns what it pushed.
                 Stage::Pushed { group, .. } => {
                     std::mem::forget(group);
-                    L::all(Outcomes::new())
+                    L::all(OpResults::new())
                 }
-                Stage::Over => panic!("a future was polled after it was ready"),
+                Stage::Done => panic!("a future was polled after it was ready"),
             });
         }
         let is_new = matches!(self.stage, Stage::New(_));
         if is_new {
-            // A file system in memory answers at once, and others are to run too.
+            // Operations may complete at once (on a file system in memory), so the task must yield
+            // sometimes.
             std::task::ready!(if self.copies > 0 {
-                coop::go_on(cx, self.copies)
+                coop::poll_proceed(cx, self.copies)
             } else {
-                coop::may_go_on(cx)
+                coop::poll_may_proceed(cx)
             });
-            let Stage::New(load) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            let Stage::New(operations) = std::mem::replace(&mut self.stage, Stage::Done) else {
                 unreachable!()
             };
             let mut own = None;
-            let (shard, pushed) = self.engine.push(self.turn, cx, load.operations(), &mut own);
+            let (shard, pushed) =
+                self.engine.push(self.schedule, cx, operations.operations(), &mut own);
             if let Some(own) = own {
-                coop::went_on(cx);
+                coop::charge_call(cx);
                 return Poll::Ready(L::one(Ok(own)));
             }
             self.stage = Stage::Pushed { shard, group: pushed.group };
-            if !pushed.look {
+            if !pushed.may_be_done {
                 return Poll::Pending;
             }
         }
         let Stage::Pushed { shard, group } = &mut self.stage else {
             panic!("a future was polled after it was ready");
         };
-        match self.engine.shards[*shard].take(group, self.engine.place(), cx.waker()) {
-            Some(outcomes) => {
+        match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
+            Some(results) => {
                 if is_new {
-                    coop::went_on(cx);
+                    coop::charge_call(cx);
                 }
-                self.stage = Stage::Over;
-                Poll::Ready(L::all(outcomes))
+                self.stage = Stage::Done;
+                Poll::Ready(L::all(results))
             }
             None => Poll::Pending,
         }
     }
 }
 
-impl<L: Load> Future for OpFuture<'_, L> {
-    type Output = L::Outcome;
+impl<L: Operations> Future for OpFuture<'_, L> {
+    type Output = L::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::Outcome> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::Output> {
         let _entered = self.trace.enter();
         self.advance(cx)
     }
 }
 
-impl<L: Load> Drop for OpFuture<'_, L> {
+impl<L: Operations> Drop for OpFuture<'_, L> {
     fn drop(&mut self) {
         if let Stage::Pushed { shard, group } = &self.stage
-            && self.engine.is_here()
+            && self.engine.is_current()
         {
             self.engine.shards[*shard].give_up(group);
         }
@@ -188,20 +190,20 @@ mod tests {
     use ringway_core::BackendKind;
     use std::task::Waker;
 
-    /// Where everything is done at once, groups give way now and then as single operations do.
+    /// Where all operations complete at once, groups yield as single operations do.
     #[test]
-    fn a_task_whose_operations_are_done_at_once_gives_way() {
+    fn a_task_whose_operations_complete_at_once_yields() {
         let engine = Engine::builder().backend(BackendKind::Null).build().unwrap();
         let mut cx = Context::from_waker(Waker::noop());
         let group = || vec![op::nop(), op::nop()];
         let mut one = || {
-            Pin::new(&mut OpFuture::new(&engine.inner, Turn::Paced, op::nop()))
+            Pin::new(&mut OpFuture::new(&engine.inner, Schedule::Paced, op::nop()))
                 .poll(&mut cx)
                 .is_ready()
         };
         assert!((0..10_000).take_while(|_| one()).count() < 10_000);
         let mut many = || {
-            Pin::new(&mut OpFuture::new(&engine.inner, Turn::Paced, group()))
+            Pin::new(&mut OpFuture::new(&engine.inner, Schedule::Paced, group()))
                 .poll(&mut cx)
                 .is_ready()
         };

@@ -1,94 +1,97 @@
-//! When operations that have gathered are entered together: the arithmetic, as pure data.
+//! Decides when pending transfers are submitted. Pure arithmetic, without I/O and locks.
 //!
-//! Entering each operation by itself costs a system call each; entering all that have completed at
-//! once makes a convoy: the device stands idle while they are prepared, and then has them all.
-//! Groups of an eighth of what is in flight have neither fault. A lone operation is a group. What
-//! is held back waits for completions, of which there are at least eight on their way, or for the
-//! reaper, who comes back after the tasks that it woke. When nothing has moved for a while the
-//! engine's thread enters it: what is on its way may hang.
+//! Submitting each operation alone costs one system call per operation. Submitting all of them
+//! whenever everything has completed forms convoys: the device is idle while the operations are
+//! prepared, and then receives them all at once. Batches of an eighth of the operations in flight
+//! avoid both. A lone operation is a batch. Pending operations wait for completions, of which at
+//! least eight are due, or for the reactor, which returns after the tasks that it woke. If nothing
+//! moves for a while, the engine's thread submits them, because the operations in flight may hang.
 
-use super::room::Room;
+use super::limiter::Limiter;
 use std::time::{Duration, Instant};
 
-/// The share of what is in flight that makes a group.
-const SHARE: usize = 8;
-/// The largest group: as many as a submission queue takes at once.
-const LARGEST: usize = 64;
+/// A batch is this share of the operations in flight.
+const BATCH_SHARE: usize = 8;
+/// The largest batch: as many operations as a submission queue takes at once.
+const MAX_BATCH: usize = 64;
 
-/// What one enter may take of transfers through the page cache. On io_uring the thread that enters
-/// copies what is cached, and asks the device for the rest, some microseconds for each: this keeps
-/// it for less than 100 us.
-const MOST_WORK: usize = 16;
-/// Of so many bytes, each.
+/// The most work that one submission may do for transfers through the page cache. On io_uring the
+/// submitting thread copies cached data, and sends requests for the rest at some microseconds each.
+/// The limit keeps that below 100 us.
+const MAX_WORK: usize = 16;
+/// Bytes that count as one unit of work.
 const WORK: u64 = 8 << 10;
 
-/// The work that one enter has done so far of transfers through the page cache.
+/// The work that one submission has done for transfers through the page cache.
 #[derive(Debug, Default)]
-pub(crate) struct Work(usize);
+pub(crate) struct CopyWork(usize);
 
-impl Work {
-    /// One more, of which the thread that enters copies so many bytes.
+impl CopyWork {
+    /// Adds a transfer, of which the submitting thread copies `bytes` bytes.
     pub(crate) fn add(&mut self, bytes: u64) {
-        self.0 += bytes.div_ceil(WORK).clamp(1, MOST_WORK as u64) as usize;
+        self.0 += bytes.div_ceil(WORK).clamp(1, MAX_WORK as u64) as usize;
     }
 
-    /// The others are for another enter.
+    /// Whether the rest must wait for another submission.
     pub(crate) fn is_enough(&self) -> bool {
-        self.0 >= MOST_WORK
+        self.0 >= MAX_WORK
     }
 }
 
-/// How many make a group, of so many in flight.
-fn group(in_flight: usize) -> usize {
-    (in_flight / SHARE).clamp(1, LARGEST)
+/// The number of operations in a batch, with `in_flight` operations in flight.
+fn batch_size(in_flight: usize) -> usize {
+    (in_flight / BATCH_SHARE).clamp(1, MAX_BATCH)
 }
 
-/// When no transfer has completed for so long, those that are older are stuck, and take no more
-/// room.
-const STALLED: Duration = Duration::from_millis(100);
+/// If no transfer completes for this long, older ones count as stuck and use no capacity.
+const STUCK_AFTER: Duration = Duration::from_millis(100);
 
-/// What decides whether it is time to enter.
+/// Decides whether to submit now.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    /// Of transfers that the queue has.
-    pub(crate) room: Room,
-    /// Completions since the last enter.
-    since: usize,
-    /// How often a transfer has been entered or has completed.
+pub(crate) struct Pacer {
+    /// Counts the transfers that the queue has.
+    pub(crate) limiter: Limiter,
+    /// Completions since the last submission.
+    completed_since: usize,
+    /// How often a transfer was submitted or completed.
     moves: u64,
 }
 
-impl Pace {
-    /// For at most `cap` transfers at a time, and `most_stuck` that hang.
-    pub(crate) fn new(cap: usize, most_stuck: usize) -> Self {
-        Self { room: Room::new(cap).write_off_after(STALLED, most_stuck), since: 0, moves: 0 }
+impl Pacer {
+    /// Allows at most `cap` transfers at a time, not counting up to `max_stuck` that hang.
+    pub(crate) fn new(cap: usize, max_stuck: usize) -> Self {
+        Self {
+            limiter: Limiter::new(cap).exclude_stuck_after(STUCK_AFTER, max_stuck),
+            completed_since: 0,
+            moves: 0,
+        }
     }
 
-    /// Whether to enter, with so many waiting. `expected`: tasks that the reaper has woken, and
-    /// after which it comes back; they will have more to enter.
+    /// Whether to submit, with `waiting` operations pending. `expected` is the number of tasks that
+    /// the reactor has woken; it returns after them, and they are likely to push more.
     pub(crate) fn is_due(&self, waiting: usize, expected: usize) -> bool {
-        let ready = waiting.min(self.room.left());
-        // Where nobody is to come back, nothing waits for more completions than a group has.
-        let overdue = expected == 0 && self.since >= group(self.room.taken());
-        ready > 0 && (overdue || ready >= group(self.room.taken() + expected))
+        let ready = waiting.min(self.limiter.available());
+        // If no task is expected, waiting longer than for one batch of completions gains nothing.
+        let overdue = expected == 0 && self.completed_since >= batch_size(self.limiter.in_use());
+        ready > 0 && (overdue || ready >= batch_size(self.limiter.in_use() + expected))
     }
 
-    /// How often a transfer has been entered or has completed: to compare with later.
+    /// How often a transfer was submitted or completed. The reaper compares two values.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// A transfer was given to the queue; its number.
-    pub(crate) fn entered(&mut self, now: Instant) -> u32 {
-        self.since = 0;
+    /// Records that a transfer was given to the queue. Returns its permit.
+    pub(crate) fn submitted(&mut self, now: Instant) -> u32 {
+        self.completed_since = 0;
         self.moves += 1;
-        self.room.enter(1, now)
+        self.limiter.acquire(1, now)
     }
 
-    /// The one with this number has completed.
-    pub(crate) fn completed(&mut self, number: u32, now: Instant) {
-        self.room.leave(number, now);
-        self.since += 1;
+    /// Records that the transfer with this permit has completed.
+    pub(crate) fn completed(&mut self, permit: u32, now: Instant) {
+        self.limiter.release(permit, now);
+        self.completed_since += 1;
         self.moves += 1;
     }
 }
@@ -98,69 +101,69 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A pace, and the numbers of the transfers that are in flight.
-    struct Fleet {
-        pace: Pace,
-        numbers: std::ops::Range<u32>,
+    /// A pacer, and the permits of the transfers in flight.
+    struct Model {
+        pace: Pacer,
+        permits: std::ops::Range<u32>,
         now: Instant,
     }
 
-    impl Fleet {
-        fn new(cap: usize, entered: u32) -> Self {
-            let mut pace = Pace::new(cap, 1024);
+    impl Model {
+        fn new(cap: usize, submitted: u32) -> Self {
+            let mut pace = Pacer::new(cap, 1024);
             let now = Instant::now();
-            (0..entered).for_each(|number| assert_eq!(pace.entered(now), number));
-            Self { pace, numbers: 0..entered, now }
+            (0..submitted).for_each(|permit| assert_eq!(pace.submitted(now), permit));
+            Self { pace, permits: 0..submitted, now }
         }
 
         fn completed(&mut self, count: usize) {
-            self.numbers
+            self.permits
                 .by_ref()
                 .take(count)
-                .for_each(|number| self.pace.completed(number, self.now));
+                .for_each(|permit| self.pace.completed(permit, self.now));
         }
     }
 
     #[test]
-    fn a_lone_operation_is_entered_at_once() {
-        assert!(Pace::new(256, 0).is_due(1, 0));
-        assert!(!Pace::new(256, 0).is_due(0, 0));
+    fn a_lone_operation_is_submitted_at_once() {
+        assert!(Pacer::new(256, 0).is_due(1, 0));
+        assert!(!Pacer::new(256, 0).is_due(0, 0));
     }
 
     #[test]
-    fn under_load_an_eighth_gathers() {
-        let mut fleet = Fleet::new(256, 128);
-        assert!(!fleet.pace.is_due(15, 0));
-        assert!(fleet.pace.is_due(16, 0));
-        // The reaper has woken the tasks of all that completed: what they ask for is entered in
-        // groups too.
-        fleet.completed(128);
-        assert!(!fleet.pace.is_due(15, 128));
-        assert!(fleet.pace.is_due(16, 128));
-        // And it is back.
-        assert!(fleet.pace.is_due(1, 0));
+    fn under_load_an_eighth_is_a_batch() {
+        let mut model = Model::new(256, 128);
+        assert!(!model.pace.is_due(15, 0));
+        assert!(model.pace.is_due(16, 0));
+        // The reactor has woken the tasks of all completions: what they push is submitted in
+        // batches too.
+        model.completed(128);
+        assert!(!model.pace.is_due(15, 128));
+        assert!(model.pace.is_due(16, 128));
+        // The reactor has returned.
+        assert!(model.pace.is_due(1, 0));
     }
 
     #[test]
-    fn no_more_than_there_is_room_for() {
-        let mut fleet = Fleet::new(8, 8);
-        assert!(!fleet.pace.is_due(1000, 0));
-        fleet.completed(1);
-        assert!(fleet.pace.is_due(1000, 0));
+    fn no_more_is_submitted_than_the_limiter_allows() {
+        let mut model = Model::new(8, 8);
+        assert!(!model.pace.is_due(1000, 0));
+        model.completed(1);
+        assert!(model.pace.is_due(1000, 0));
     }
 
     #[test]
-    fn nothing_waits_for_what_is_stuck() {
-        let mut fleet = Fleet::new(256, 128);
-        assert!(!fleet.pace.is_due(1, 0));
-        assert!(fleet.pace.room.write_off(fleet.now + STALLED));
-        assert!(fleet.pace.is_due(1, 0));
+    fn stuck_transfers_hold_up_nothing() {
+        let mut model = Model::new(256, 128);
+        assert!(!model.pace.is_due(1, 0));
+        assert!(model.pace.limiter.exclude_stuck(model.now + STUCK_AFTER));
+        assert!(model.pace.is_due(1, 0));
     }
 
     #[test]
-    fn an_enter_takes_a_bounded_number_of_copies() {
+    fn one_submission_copies_a_bounded_amount() {
         let taken = |bytes| {
-            let mut work = Work::default();
+            let mut work = CopyWork::default();
             (1..).find(|_| {
                 work.add(bytes);
                 work.is_enough()
@@ -170,20 +173,24 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is held back is entered, at the latest when all that it waits for has
+        /// Pending operations are submitted at the latest when all operations in flight have
         /// completed.
         #[test]
-        fn nothing_is_held_back_for_ever(cap in 1u32..300, first in 0u32..300, waiting in 1usize..300) {
-            let mut fleet = Fleet::new(cap as usize, first.min(cap));
+        fn nothing_is_held_back_forever(
+            cap in 1u32..300,
+            first in 0u32..300,
+            waiting in 1usize..300,
+        ) {
+            let mut model = Model::new(cap as usize, first.min(cap));
             let mut left = first.min(cap);
-            while !fleet.pace.is_due(waiting, 0) {
-                prop_assert!(left > 0, "held back with nothing in flight: {:?}", fleet.pace);
-                fleet.completed(1);
+            while !model.pace.is_due(waiting, 0) {
+                prop_assert!(left > 0, "held back with nothing in flight: {:?}", model.pace);
+                model.completed(1);
                 left -= 1;
             }
-            // Never for more than an eighth of what was in flight, where there was room.
+            // With free capacity, never for more than an eighth of what was in flight.
             if first < cap {
-                prop_assert!((first - left) as usize <= first as usize / SHARE + 1);
+                prop_assert!((first - left) as usize <= first as usize / BATCH_SHARE + 1);
             }
         }
     }

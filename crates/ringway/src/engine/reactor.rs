@@ -1,43 +1,43 @@
-//! Who picks up completions, besides those who submit: a runtime's I/O driver, the engine's own
-//! thread, or the program.
+//! Reactors: they pick up completions besides the threads that submit. A reactor is a tokio
+//! runtime's I/O driver, the engine's thread, or the program itself.
 
-pub(crate) mod manual;
+pub(crate) mod notifier;
 pub(crate) mod thread;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 
 use std::task::Waker;
 
-/// Where a future is polled.
+/// The executor that polls a future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In a tokio runtime.
+pub(crate) enum Executor {
+    /// A tokio runtime.
     #[cfg(feature = "tokio")]
     Runtime(::tokio::runtime::Id),
-    /// Anywhere else.
+    /// Any other executor.
     #[default]
-    Elsewhere,
-    /// In a program that reaps by itself.
+    Other,
+    /// Any executor, in an engine with [`Reaping::Manual`](crate::Reaping::Manual).
     Manual,
 }
 
-/// Who picks up completions, besides those who submit.
+/// The reactors of a shard.
 #[derive(Default)]
-pub(crate) struct Reapers {
-    /// Runtimes whose I/O driver does; false: that have none.
+pub(crate) struct Reactors {
+    /// Known tokio runtimes, and whether their I/O driver picks up completions.
     #[cfg(feature = "tokio")]
     pub(crate) runtimes: Vec<(::tokio::runtime::Id, bool)>,
-    /// Tasks that tell when their runtime ends; to be woken when the shard closes.
+    /// Tasks that notice when their runtime ends; they are woken when the shard closes.
     #[cfg(feature = "tokio")]
     pub(crate) drivers: Vec<(::tokio::runtime::Id, Waker)>,
-    /// The thread does.
+    /// The engine's thread picks up completions at once.
     pub(crate) thread: bool,
-    /// The engine has gone, or the backend has failed for good.
+    /// The engine was dropped, or the backend has failed for good.
     pub(crate) closed: bool,
 }
 
-impl Reapers {
-    /// Nobody need come any more; whom to wake to learn of it.
+impl Reactors {
+    /// Closes the shard to reactors. Returns the wakers of the tasks that must learn of it.
     pub(super) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
         #[cfg(feature = "tokio")]
@@ -46,30 +46,30 @@ impl Reapers {
         Vec::new()
     }
 
-    /// The runtime that somebody waits in, if it was not known.
+    /// Registers a runtime. Returns its ID if it was not known.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_new(&mut self, place: Place) -> Option<::tokio::runtime::Id> {
-        let Place::Runtime(id) = place else { return None };
+    pub(super) fn register(&mut self, executor: Executor) -> Option<::tokio::runtime::Id> {
+        let Executor::Runtime(id) = executor else { return None };
         let new = !self.closed && self.runtimes.iter().all(|(known, _)| *known != id);
         new.then(|| self.runtimes.push((id, true)));
         new.then_some(id)
     }
 
-    /// A runtime is not known any more.
+    /// Removes a runtime.
     #[cfg(feature = "tokio")]
     pub(super) fn forget(&mut self, id: ::tokio::runtime::Id) {
         self.runtimes.retain(|(known, _)| *known != id);
     }
 
-    /// Somebody waits at `place`: the thread is to be quick where no runtime is.
-    pub(super) fn attend(&mut self, place: Place) {
-        self.thread |= match place {
+    /// Notes that a future waits on `executor`: the thread must be quick where no runtime is.
+    pub(super) fn note_waiter(&mut self, executor: Executor) {
+        self.thread |= match executor {
             #[cfg(feature = "tokio")]
-            Place::Runtime(id) => {
+            Executor::Runtime(id) => {
                 self.runtimes.iter().any(|(known, has_driver)| *known == id && !has_driver)
             }
-            Place::Elsewhere => true,
-            Place::Manual => false,
+            Executor::Other => true,
+            Executor::Manual => false,
         };
     }
 }

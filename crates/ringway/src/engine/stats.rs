@@ -1,55 +1,59 @@
-//! What an engine has done, in figures.
+//! The statistics of an engine: the public types, and the recorder that each shard keeps.
 
 use hdrhistogram::Histogram;
 use ringway_core::Counts;
 use std::time::Duration;
 
-/// What an engine has done so far. From [`Engine::stats`](crate::Engine::stats).
+/// Statistics of an engine. From [`Engine::stats`](crate::Engine::stats).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Stats {
-    /// Operations that were pushed: pushed = delivered + orphaned + in flight, at every moment.
+    /// Operations pushed, delivered, orphaned and in flight. At every moment pushed = delivered +
+    /// orphaned + in flight.
     pub counts: Counts,
-    /// Of those in flight, the ones whose turn has not come: they wait for a group to gather, or
-    /// for room.
+    /// Operations in flight that have not been submitted yet: they wait for a batch to fill, or for
+    /// free capacity.
     pub queued: u64,
-    /// Reads that were answered from the page cache at once and never became an operation; they are
-    /// not in `counts`.
+    /// Reads served from the page cache. They never become an operation, so `counts` does not
+    /// include them.
     pub cached: u64,
-    /// System calls made for I/O, by ringway's threads too; those for cached reads not counted.
+    /// System calls made for I/O, including those of ringway's threads and excluding those of
+    /// cached reads.
     pub system_calls: u64,
     /// How often operations were submitted, and how many at a time.
     pub batches: Batches,
-    /// Answers that were not shown but led to another try (EINTR, EAGAIN, ECANCELED that nobody
-    /// asked for).
+    /// Results that were retried instead of delivered (EINTR, EAGAIN, and an ECANCELED that was not
+    /// requested).
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,
-    /// Operations that went to ringway's threads because the backend could not carry them.
+    /// Operations that fell back to ringway's threads because the backend does not support them.
     pub to_threads: u64,
-    /// Times that the kernel would not let the queue as a whole submit or reap; nothing is lost by
-    /// one, and it is tried again.
+    /// How often the kernel refused to submit or reap for the queue as a whole. The queue tries
+    /// again, and nothing is lost.
     pub failures: u64,
-    /// Features and backends that were refused; [`Engine::explain`](crate::Engine::explain) has the
-    /// reasons.
+    /// Features and backends that were refused. [`Engine::explain`](crate::Engine::explain) gives
+    /// the reasons.
     pub refusals: usize,
-    /// From the first poll of an operation's future to its completion being picked up, of every
-    /// eighth push. Cached reads are not in it.
+    /// Time from the first poll of an operation's future until its completion was picked up,
+    /// sampled for every eighth push. Cached reads are not included.
     pub latency: Latency,
 }
 
-/// How operations were submitted.
+/// How often operations were submitted, and how many at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Batches {
-    /// Times that operations were submitted.
+    /// The number of submissions.
     pub count: u64,
-    /// Operations that were submitted.
+    /// The number of operations submitted.
     pub operations: u64,
-    /// The most at a time.
+    /// The most operations in one submission.
     pub largest: u64,
 }
 
 impl Batches {
-    /// Operations at a time, on average; 0 with none.
+    /// The mean number of operations per submission; 0 if there was none.
     pub fn mean(&self) -> f64 {
         self.operations as f64 / self.count.max(1) as f64
     }
@@ -61,13 +65,13 @@ impl Batches {
     }
 }
 
-/// Times, as a histogram with a relative error of at most 1 %.
+/// A histogram of times with a relative error of at most 1 %.
 #[derive(Clone)]
 pub struct Latency(Histogram<u64>);
 
 impl Latency {
     pub(crate) fn new() -> Self {
-        // Nanoseconds up to an hour; two significant digits take 30 KiB.
+        // Nanoseconds, up to one hour; two significant digits take 30 KiB.
         let histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 2);
         Self(histogram.or_else(|_| Histogram::new(2)).expect("these bounds are valid"))
     }
@@ -77,27 +81,27 @@ impl Latency {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // All have the same bounds.
+        // All histograms have the same bounds, so adding cannot fail.
         let _ = self.0.add(&other.0);
     }
 
-    /// How many times were recorded.
+    /// The number of times recorded.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The time that this share of all stays below; `0.99` gives the 99th percentile. Zero with
-    /// none recorded.
+    /// The time that the fraction `share` of all recorded times does not exceed; `0.99` gives the
+    /// 99th percentile. Zero if none was recorded.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share.clamp(0.0, 1.0)))
     }
 
-    /// The mean. Zero with none recorded.
+    /// The mean. Zero if none was recorded.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }
 
-    /// The longest. Zero with none recorded.
+    /// The longest time. Zero if none was recorded.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }
@@ -115,7 +119,7 @@ impl std::fmt::Debug for Latency {
     }
 }
 
-/// Records what one shard does.
+/// The recorder of one shard.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) batches: Batches,
@@ -128,7 +132,7 @@ impl Recorder {
         Self { batches: Batches::default(), latency: Latency::new(), failures: 0 }
     }
 
-    /// So many operations are being submitted.
+    /// Records that `operations` operations are being submitted at once.
     pub(crate) fn batch(&mut self, operations: usize) {
         if operations > 0 {
             let operations = operations as u64;
@@ -136,7 +140,7 @@ impl Recorder {
         }
     }
 
-    /// An operation took this long.
+    /// Records the time that one operation took.
     pub(crate) fn latency(&mut self, time: Duration) {
         self.latency.record(time);
     }

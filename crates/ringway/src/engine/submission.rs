@@ -1,81 +1,82 @@
-//! Who waits for an operation, and the lists of operations whose turn has not come. Both are kept
-//! in the operations' slots. Whose turn comes when is the shard's business.
+//! What the engine attaches to each operation, and the lists of pending operations. Both live in
+//! the operations' slots. The shard decides when a pending operation is submitted.
 
-use super::reactor::Place;
+use super::reactor::Executor;
 use ringway_core::{OpId, Table};
 use std::task::Waker;
 use std::time::Instant;
 
-/// How an operation takes its turn.
+/// How an operation is scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// A transfer of storage: it may gather with others into a group, and no more are in flight
-    /// than the device can use.
+pub(crate) enum Schedule {
+    /// A storage transfer: it may wait for a batch to fill, and the number in flight is limited to
+    /// what the device can use.
     #[default]
     Paced,
-    /// Anything else: it is submitted at once, if its lane has room.
-    Now(Lane),
+    /// Any other operation: it is submitted at once if its lane has free capacity.
+    Immediate(Lane),
 }
 
-/// Operations that are submitted at once. Each kind has room of its own, so that those which wait
-/// (for the other end of a pipe, for a disk that hangs) do not delay operations of another kind.
+/// Operations that are submitted at once. Each lane has its own capacity, so that operations that
+/// wait (for the other end of a pipe, or for a disk that hangs) do not delay those of other lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Metadata, names, closing.
     Call,
-    /// Opens; that of a FIFO may wait for ever.
+    /// Opens. Opening a FIFO may wait forever.
     Open,
-    /// Syncs. Operations that are pushed together are a chain: writes, and the sync behind them.
+    /// Syncs. Operations pushed together form a chain: writes, then the sync that covers them.
     Sync,
-    /// What may wait for ever: reads and writes of pipes, sockets, terminals.
+    /// Reads and writes of pipes, sockets and terminals, which may wait forever.
     Wait,
-    /// Closures on threads: nobody knows how long they take.
+    /// Closures on threads, which take an unknown time.
     Closure,
 }
 
 pub(crate) const LANES: [Lane; 5] = [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait, Lane::Closure];
 
-/// What the engine attaches to an operation: the future that waits for it, and its place among
-/// those that are pending.
+/// What the engine attaches to an operation: the future that waits for it, and its links in the
+/// list of pending operations.
 ///
-/// The operations of one future are a group. Its first one, the lead, has the waker and the count
-/// for all of them; it stays in its slot until the future takes the results, or goes.
+/// The operations of one future form a group. The first one, the lead, holds the waker and the
+/// count for the whole group. It stays in its slot until the future takes the results or is
+/// dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
-    /// Of a lead: woken when all of the group is done.
+    /// In a lead: the waker to call when the whole group is done.
     pub(crate) waker: Option<Waker>,
-    /// The lead of its group; `None`: it is one itself.
+    /// The lead of the group; `None` in the lead itself.
     pub(crate) lead: Option<OpId>,
-    /// Of a lead: operations of its group that are not done.
-    pub(crate) missing: u32,
-    pub(crate) turn: Turn,
-    /// Where its future was polled.
-    pub(crate) place: Place,
-    /// Of a lead whose future was woken: [`Woken`](super::shard)'s number.
-    pub(crate) told: u32,
-    /// The number of its room, which the members of a chain have together.
-    pub(crate) room: u32,
-    /// It is done, and its room is free.
-    pub(crate) has_left: bool,
-    /// When it was pushed, if that is recorded.
-    pub(crate) begun: Option<Instant>,
-    before: Option<OpId>,
-    behind: Option<OpId>,
+    /// In a lead: the number of operations of the group that are not done.
+    pub(crate) remaining: u32,
+    pub(crate) schedule: Schedule,
+    /// The executor that polls the future.
+    pub(crate) executor: Executor,
+    /// In a lead whose future was woken: the epoch of [`WokenFutures`](super::shard).
+    pub(crate) wake_epoch: u32,
+    /// The limiter's permit, which the members of a chain share.
+    pub(crate) permit: u32,
+    /// The operation is done, and its permit is released.
+    pub(crate) released: bool,
+    /// When it was pushed, if its latency is sampled.
+    pub(crate) pushed_at: Option<Instant>,
+    prev: Option<OpId>,
+    next: Option<OpId>,
 }
 
 impl Waiter {
     pub(crate) fn new(
-        turn: Turn,
-        place: Place,
+        schedule: Schedule,
+        executor: Executor,
         lead: Option<OpId>,
-        begun: Option<Instant>,
+        pushed_at: Option<Instant>,
     ) -> Self {
-        Self { turn, place, lead, begun, ..Self::default() }
+        Self { schedule, executor, lead, pushed_at, ..Self::default() }
     }
 }
 
-/// Operations whose turn has not come, in order: a list through their slots, so any of them leaves
-/// it at once when its future goes.
+/// Pending operations in order. The list is linked through their slots, so that any operation can
+/// leave it in constant time when its future is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     first: Option<OpId>,
@@ -88,21 +89,21 @@ impl Pending {
         self.len
     }
 
-    /// Adds an operation that is in no list.
+    /// Appends an operation that is in no list.
     #[inline]
     pub(crate) fn push(&mut self, table: &mut Table<Waiter>, id: OpId) {
-        let before = self.last.replace(id);
-        match before.and_then(|before| table.attachment(before)) {
-            Some(before) => before.behind = Some(id),
+        let prev = self.last.replace(id);
+        match prev.and_then(|prev| table.attachment(prev)) {
+            Some(prev) => prev.next = Some(id),
             None => self.first = Some(id),
         }
         if let Some(waiter) = table.attachment(id) {
-            (waiter.before, waiter.behind) = (before, None);
+            (waiter.prev, waiter.next) = (prev, None);
         }
         self.len += 1;
     }
 
-    /// Takes the first one out.
+    /// Removes the first operation.
     #[inline]
     pub(crate) fn pop(&mut self, table: &mut Table<Waiter>) -> Option<OpId> {
         let first = self.first?;
@@ -110,21 +111,21 @@ impl Pending {
         Some(first)
     }
 
-    /// Takes out one that is in here.
+    /// Removes an operation that is in this list.
     #[inline]
     pub(crate) fn remove(&mut self, table: &mut Table<Waiter>, id: OpId) {
         let Some(waiter) = table.attachment(id) else {
             debug_assert!(false, "{id:?} is pending and not in its slot");
             return;
         };
-        let (before, behind) = (waiter.before.take(), waiter.behind.take());
-        match before.and_then(|before| table.attachment(before)) {
-            Some(waiter) => waiter.behind = behind,
-            None => self.first = behind,
+        let (prev, next) = (waiter.prev.take(), waiter.next.take());
+        match prev.and_then(|prev| table.attachment(prev)) {
+            Some(waiter) => waiter.next = next,
+            None => self.first = next,
         }
-        match behind.and_then(|behind| table.attachment(behind)) {
-            Some(waiter) => waiter.before = before,
-            None => self.last = before,
+        match next.and_then(|next| table.attachment(next)) {
+            Some(waiter) => waiter.prev = prev,
+            None => self.last = prev,
         }
         self.len -= 1;
     }
@@ -140,9 +141,11 @@ mod tests {
     proptest! {
         /// Whatever is pushed, popped and removed, against a plain list.
         #[test]
-        fn it_is_a_list(steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 0..100)) {
+        fn it_is_a_list(
+            steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 0..100),
+        ) {
             let options = Options::new().backend(BackendKind::Null);
-            let (mut table, mut backends) = options.build_halves::<Waiter>().unwrap();
+            let (mut table, mut backends) = options.build_parts::<Waiter>().unwrap();
             let (mut pending, mut model) = (Pending::default(), Vec::new());
             for (step, which) in steps {
                 match step {
@@ -159,7 +162,7 @@ mod tests {
                     _ => {
                         let id = model.remove(which.index(model.len()));
                         pending.remove(&mut table, id);
-                        table.give_up(id);
+                        table.abandon(id);
                     }
                 }
                 prop_assert_eq!(pending.len(), model.len());

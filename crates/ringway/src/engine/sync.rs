@@ -1,5 +1,5 @@
-//! The atomics and locks of what is handed over between threads: those of the standard library, or
-//! loom's when that checks them.
+//! The atomics and locks that threads share state with: those of the standard library, or loom's
+//! for the tests in `loom_tests.rs`.
 
 #[cfg(not(ringway_loom))]
 pub(crate) use std::sync::{

@@ -1,5 +1,5 @@
-//! What `tracing` is told of operations: a span for each, from the first poll to the result.
-//! Nothing without that feature.
+//! A `tracing` span for each operation, from the first poll of its future to its result. Without
+//! the feature `tracing` it does nothing.
 
 use ringway_core::op::Opcode;
 
@@ -9,15 +9,15 @@ pub(crate) struct Trace(tracing::Span);
 
 #[cfg(feature = "tracing")]
 impl Trace {
-    pub(crate) fn new(kind: Opcode, count: usize) -> Self {
-        Self(tracing::trace_span!("operation", %kind, count))
+    pub(crate) fn new(opcode: Opcode, count: usize) -> Self {
+        Self(tracing::trace_span!("operation", %opcode, count))
     }
 
     pub(crate) fn none() -> Self {
         Self(tracing::Span::none())
     }
 
-    /// Entered until what is returned is dropped: while the future is being polled.
+    /// Enters the span until the guard is dropped, at the end of a poll.
     pub(crate) fn enter(&self) -> tracing::span::EnteredSpan {
         self.0.clone().entered()
     }
@@ -42,6 +42,6 @@ impl Trace {
     }
 }
 
-/// Nothing is entered.
+/// The guard without the feature `tracing`.
 #[cfg(not(feature = "tracing"))]
 pub(crate) struct Entered;

@@ -6,11 +6,10 @@
 //! the same as a program that does not compile.)
 
 use bytes::{Bytes, BytesMut};
-use ringway::fs::{self, File, OpenOptions};
+use ringway::fs::{self, Advice, File, OpenOptions};
 use ringway::{
-    Advice, AlignedBuffer, Block, Buffer, Coalesce, CustomBuffer, Engine, EngineBuilder,
-    Explanation, IoBuffer, LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity,
-    Stats,
+    AlignedBuffer, Block, Buffer, Coalesce, CustomBuffer, Engine, EngineBuilder, Explanation,
+    IoBuffer, LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
 };
 use std::rc::Rc;
 use std::sync::Arc;

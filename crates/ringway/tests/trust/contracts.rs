@@ -491,7 +491,7 @@ async fn five_errors_are_the_kernels(world: World) {
     }
     let (reader, writer) = world.pipe();
     drop(reader);
-    let writer = File::with_engine(writer.into(), &world.engine);
+    let writer = File::from_fd(writer.into(), &world.engine);
     assert_eq!(errno(writer.write_at(vec![1], Position::Current).await.0), libc::EPIPE);
     let direct = world.file("direct", &pattern(0, 2 * PAGE), true).await;
     let misaligned = direct.write_at(filled(&[0; PAGE]), 1).await.0.unwrap_err();
@@ -611,7 +611,7 @@ async fn seven_tasks_wake_each_other(world: World) {
         .zip(writers)
         .enumerate()
         .map(|(number, (reader, writer))| {
-            let writer = File::with_engine(writer.into(), &world.engine);
+            let writer = File::from_fd(writer.into(), &world.engine);
             world.spawn(async move {
                 if number == 0 {
                     writer.write_all_at(vec![0], Position::Current).await.0.unwrap();

@@ -109,7 +109,7 @@ fn entered_together(builder: EngineBuilder) -> u64 {
     let engine = builder.reaping(Reaping::Manual).try_cached(false).build().unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(40 << 20).unwrap();
-    let file = File::with_engine(file.into(), &engine);
+    let file = File::from_fd(file.into(), &engine);
     let ranges: Vec<_> = (0..40).map(|at| at << 20..(at << 20) + 4096).collect();
     let mut reads = Box::pin(file.read_ranges(&ranges));
     // (The task gives way while it takes memory for them.)
@@ -141,7 +141,7 @@ fn the_environment_decides_on_the_pool() {
         file.as_file().set_len(LEN).unwrap();
         let kept = |builder: EngineBuilder| {
             let engine = builder.build().unwrap();
-            let file = File::with_engine(file.reopen().unwrap().into(), &engine);
+            let file = File::from_fd(file.reopen().unwrap().into(), &engine);
             let before = resident();
             let read = |at| block_on(file.read(at..at + BLOCK)).unwrap();
             let blocks: Vec<_> = (0..LEN).step_by(BLOCK as usize).map(read).collect();

@@ -361,7 +361,7 @@ fn nobody_works_for_others_without_a_bound() {
             .reaping(reaping)
             .build()
             .unwrap();
-        let file = File::with_engine(tempfile::tempfile().unwrap().into(), &engine);
+        let file = File::from_fd(tempfile::tempfile().unwrap().into(), &engine);
         let left = AtomicUsize::new(THREADS);
         let submitter = || {
             let mut most = 0;

@@ -47,6 +47,7 @@ pub struct FaultPlan {
 /// piece of a long transfer, for each retry and for the rest of a short transfer. All numbers count
 /// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FaultStep {
     /// The job with this number among all.
     Job(u64),
@@ -67,6 +68,7 @@ pub enum FaultStep {
 /// How long an answer is held back. Cancelling its operation or closing the queue ends each of
 /// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Late {
     /// While the backend is entered so many times, or until the caller would wait for nothing else.
     Enters(u32),
@@ -170,7 +172,7 @@ impl FaultPlan {
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     jobs: u64,
-    kinds: HashMap<Opcode, u64>,
+    opcodes: HashMap<Opcode, u64>,
     fdatasyncs: u64,
     /// Each operation's number, and its jobs so far.
     operations: HashMap<Key, (u64, u64)>,
@@ -190,7 +192,7 @@ impl Steps {
                 known.unwrap_or((self.operations.len() as u64, 0)) == (operation, number)
             }
             FaultStep::Opcode(kind, number) => {
-                job.raw.opcode() == kind && number == self.kinds.get(&kind).copied().unwrap_or(0)
+                job.raw.opcode() == kind && number == self.opcodes.get(&kind).copied().unwrap_or(0)
             }
             FaultStep::Fdatasync(number) => is_fdatasync(&job.raw) && number == self.fdatasyncs,
         };
@@ -209,7 +211,7 @@ impl Steps {
             return;
         }
         self.jobs += 1;
-        *self.kinds.entry(job.raw.opcode()).or_default() += 1;
+        *self.opcodes.entry(job.raw.opcode()).or_default() += 1;
         self.fdatasyncs += u64::from(is_fdatasync(&job.raw));
         if let Some(key) = job.token.key() {
             let next = self.operations.len() as u64;

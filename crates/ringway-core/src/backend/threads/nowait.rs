@@ -1,11 +1,11 @@
 //! Transfers that do not wait: what can be answered at once needs no thread.
 
 use crate::cache_hint::CacheHint;
-use crate::op::{Raw, Shape};
+use crate::op::{Raw, Transfer};
 
 /// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Try {
+pub(crate) enum TryResult {
     /// It is done: at least 0, or minus errno.
     Done(i64),
     /// It would have to wait.
@@ -15,15 +15,15 @@ pub(crate) enum Try {
 }
 
 /// Tries what has a call that does not wait, and counts the calls made.
-pub(crate) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
+pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
     loop {
-        let Some(result) = raw.try_call() else { return Try::Unsupported };
+        let Some(result) = raw.try_call() else { return TryResult::Unsupported };
         *calls += 1;
         match i32::try_from(-result) {
             Ok(libc::EINTR) => {}
-            Ok(libc::EAGAIN) => return Try::NotReady,
-            Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return Try::Unsupported,
-            _ => return Try::Done(result),
+            Ok(libc::EAGAIN) => return TryResult::NotReady,
+            Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return TryResult::Unsupported,
+            _ => return TryResult::Done(result),
         }
     }
 }
@@ -34,12 +34,12 @@ const BUDGET: u64 = 1 << 20;
 
 /// Reads of storage that are tried in the page cache, as long as that pays.
 #[derive(Debug, Default)]
-pub(super) struct Cached {
+pub(super) struct CachedReads {
     hint: CacheHint,
     budget: u64,
 }
 
-impl Cached {
+impl CachedReads {
     /// An `enter` begins.
     pub fn begin(&mut self) {
         self.budget = BUDGET;
@@ -47,23 +47,23 @@ impl Cached {
 
     /// The result, if all of it was there. Anything else has moved and decided nothing: it must be
     /// called again.
-    pub fn attempt(&mut self, raw: &Raw, calls: &mut u64) -> Option<i64> {
+    pub fn try_nowait(&mut self, raw: &Raw, calls: &mut u64) -> Option<i64> {
         // Only at an offset: a part that was read at the file's own position would be lost.
-        let len = match (raw, raw.shape()) {
-            (Raw::Read(_), Shape::Bytes(len)) => len,
-            (Raw::Readv(readv), Shape::Vector(len))
+        let len = match (raw, raw.transfer()) {
+            (Raw::Read(_), Transfer::Bytes(len)) => len,
+            (Raw::Readv(readv), Transfer::Vector(len))
                 if readv.offset != crate::op::CURRENT_POSITION =>
             {
                 len
             }
             _ => return None,
         };
-        if !self.hint.is_worth_a_try() {
+        if !self.hint.should_try() {
             return None;
         }
         self.budget = self.budget.checked_sub(len)?;
         // A short read may be the end of the file, or of what is cached.
-        if len > 0 && attempt(raw, calls) == Try::Done(len as i64) {
+        if len > 0 && try_nowait(raw, calls) == TryResult::Done(len as i64) {
             self.hint.hit();
             return Some(len as i64);
         }

@@ -2,12 +2,12 @@
 //! when.
 //!
 //! All of it stands under one mutex, and no system call is made while it is held but those on
-//! eventfds. What has to be done outside of it, waking and starting threads, is noted in [`Wakes`]
+//! eventfds. What has to be done outside of it, waking and starting threads, is noted in [`Deferred`]
 //! and carried out after.
 
-use super::nowait::{self, Try};
+use super::nowait::{self, TryResult};
 use super::watch::{self, Watch};
-use crate::backend::{Answer, Event, FileKind, Job};
+use crate::backend::{Event, EventKind, FileKind, Job};
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
@@ -28,7 +28,7 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// EAGAIN from storage: how often a call is made again, and the pause before the first time; it
 /// doubles.
-const RETRIES: u32 = 10;
+const MAX_RETRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
 /// How often a worker lets others run before it sleeps. Under load there is work again by then, and
@@ -37,8 +37,8 @@ const LINGER: u32 = 4;
 
 /// Letting others run took longer than this: they do not wait for I/O but compute, and whoever
 /// yields to them comes late for work. So nobody does for a while.
-const LATE: Duration = Duration::from_micros(500);
-const AFTER_LATE: Duration = Duration::from_millis(100);
+const SLOW_YIELD: Duration = Duration::from_micros(500);
+const NO_LINGER_AFTER_SLOW_YIELD: Duration = Duration::from_millis(100);
 
 /// How often a lane is looked at whose threads are all in calls while more work waits.
 pub(super) const TICK: Duration = Duration::from_millis(50);
@@ -55,17 +55,17 @@ const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
 
 /// The most threads of a lane that are stuck. What is more waits until one comes back.
-const MOST_STUCK: usize = 1024;
+const MAX_STUCK: usize = 1024;
 
 /// The most opens that wait, for the other end of a FIFO mostly; one more is answered EAGAIN. And
 /// the most streams that are called in the form that waits.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// A job on its way through the threads.
 #[derive(Clone, Copy)]
 pub(super) struct Task {
     pub job: Job,
-    pub way: Way,
+    pub route: Route,
 }
 
 // SAFETY: a job holds plain numbers and addresses. What is at the addresses may be used from any
@@ -75,18 +75,18 @@ unsafe impl Send for Task {}
 
 /// Where a task goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// To a worker. `blocks`: the call is likely to wait for a device, and so is worth a thread of
     /// its own.
-    Work { blocks: bool },
+    Worker { blocks: bool },
     /// To a worker, for the blocking call: its stream was ready just now.
-    Ready,
+    ReadyStream,
     /// To the watcher. `nowait`: the file has the form of a call that does not wait.
-    Watch { nowait: bool },
+    Watcher { nowait: bool },
 }
 
 /// What a worker, or the watcher, has made of a task.
-pub(super) enum Outcome {
+pub(super) enum TaskResult {
     Done(i64),
     Wait {
         nowait: bool,
@@ -125,8 +125,8 @@ impl Role {
     }
 
     fn of(task: &Task) -> Self {
-        match task.way {
-            Way::Ready => Self::Stream,
+        match task.route {
+            Route::ReadyStream => Self::Stream,
             _ if task.job.raw.is_sync() => Self::Sync,
             _ if matches!(task.job.raw, Raw::Blocking(_)) => Self::Closure,
             _ => Self::Io,
@@ -138,12 +138,12 @@ impl Role {
 struct Lane {
     queue: VecDeque<Task>,
     /// The most threads there may be.
-    most: usize,
+    max_threads: usize,
     /// Threads there are, those that are being started among them.
     threads: usize,
     /// Those of them that will look for work without being called: being started, woken, or letting
     /// others run.
-    coming: usize,
+    waking: usize,
     /// Those of them that sleep; the one that fell asleep last is woken first, so that the others
     /// may end.
     idle: Vec<(ThreadId, Thread)>,
@@ -200,7 +200,7 @@ impl Calls {
         let age = if self.tick.wrapping_sub(self.ended) >= stalled { stalled } else { STUCK };
         let before = self.stuck;
         for call in self.running.iter_mut().flatten() {
-            if !call.stuck && self.stuck < MOST_STUCK && self.tick.wrapping_sub(call.began) >= age {
+            if !call.stuck && self.stuck < MAX_STUCK && self.tick.wrapping_sub(call.began) >= age {
                 call.stuck = true;
                 self.stuck += 1;
             }
@@ -210,12 +210,12 @@ impl Calls {
 }
 
 impl Lane {
-    fn new(most: usize) -> Self {
+    fn new(max_threads: usize) -> Self {
         Self {
             queue: VecDeque::new(),
-            most: most.max(1),
+            max_threads: max_threads.max(1),
             threads: 0,
-            coming: 0,
+            waking: 0,
             idle: Vec::new(),
             no_linger_before: None,
             calls: Calls::default(),
@@ -224,19 +224,19 @@ impl Lane {
 
     /// The most threads there may be now: where many calls are stuck, many more may be about to.
     fn limit(&self) -> usize {
-        self.most.max(self.calls.stuck) + self.calls.stuck
+        self.max_threads.max(self.calls.stuck) + self.calls.stuck
     }
 
     /// True when work waits, for threads that are all in calls: there may be no more, or none could
     /// be started.
     fn is_behind(&self) -> bool {
-        !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads > 0
+        !self.queue.is_empty() && self.waking == 0 && self.idle.is_empty() && self.threads > 0
     }
 
     /// True when a worker without work had better look again before it sleeps: others are in calls,
     /// so that the reaper is likely to come back with more.
     fn may_linger(&self) -> bool {
-        let busy = self.threads.saturating_sub(self.idle.len() + self.coming + self.calls.stuck);
+        let busy = self.threads.saturating_sub(self.idle.len() + self.waking + self.calls.stuck);
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
@@ -248,7 +248,7 @@ impl Lane {
 
 /// What is to be done once the mutex has been let go.
 #[derive(Default)]
-pub(super) struct Wakes {
+pub(super) struct Deferred {
     reaper: bool,
     idle: Vec<Thread>,
     start: [usize; LANES.len()],
@@ -256,7 +256,7 @@ pub(super) struct Wakes {
     opens: Vec<(Token, DetachedOpen)>,
 }
 
-impl Wakes {
+impl Deferred {
     pub fn any(&self) -> bool {
         self.reaper
             || !self.idle.is_empty()
@@ -271,7 +271,7 @@ impl Wakes {
 struct Signal {
     fd: Option<EventFd>,
     /// That of a backend which these threads stand beside, where a program polls it.
-    echo: Option<Arc<EventFd>>,
+    forward_to: Option<Arc<EventFd>>,
     /// It is readable, or would be if it had been asked for.
     raised: bool,
 }
@@ -296,7 +296,7 @@ pub(super) struct State {
     signal: Signal,
     pub closed: bool,
     /// Tasks that a thread has taken and not put down.
-    in_hand: usize,
+    running_tasks: usize,
     /// System calls made by the threads.
     pub calls: u64,
     /// Why a thread could not be started; the owner has not seen it yet.
@@ -307,7 +307,7 @@ pub(super) struct State {
 impl Shared {
     pub fn new(workers: usize, sync_workers: usize, idle: Duration) -> Self {
         let state = State {
-            lanes: [workers, sync_workers, MOST_WAITING, CLOSURE_WORKERS].map(Lane::new),
+            lanes: [workers, sync_workers, MAX_WAITING, CLOSURE_WORKERS].map(Lane::new),
             opening: Vec::new(),
             open_threads: 0,
             watch: Watch::default(),
@@ -315,7 +315,7 @@ impl Shared {
             wanted: None,
             signal: Signal::default(),
             closed: false,
-            in_hand: 0,
+            running_tasks: 0,
             calls: 0,
             refused: None,
             no_start_before: None,
@@ -355,11 +355,11 @@ impl Shared {
 
 impl State {
     /// Puts an event down. The reaper is woken once, when there is as much as it waits for.
-    pub fn answer(&mut self, token: Token, answer: Answer, wakes: &mut Wakes) {
-        self.events.push(Event { token, answer });
+    pub fn push_event(&mut self, token: Token, kind: EventKind, deferred: &mut Deferred) {
+        self.events.push(Event { token, kind });
         match self.wanted {
             None => self.raise(),
-            Some(wanted) if self.events.len() == wanted => wakes.reaper = true,
+            Some(wanted) if self.events.len() == wanted => deferred.reaper = true,
             Some(_) => {}
         }
     }
@@ -369,7 +369,7 @@ impl State {
     pub fn raise(&mut self) {
         if !self.signal.raised {
             self.signal.raised = true;
-            for fd in self.signal.fd.iter().chain(self.signal.echo.as_deref()) {
+            for fd in self.signal.fd.iter().chain(self.signal.forward_to.as_deref()) {
                 fd.signal();
                 self.calls += 1;
             }
@@ -400,11 +400,11 @@ impl State {
     }
 
     /// Has this one be signalled too. Only its owner makes it unreadable.
-    pub fn echo(&mut self, eventfd: Arc<EventFd>) {
+    pub fn forward_signal_to(&mut self, eventfd: Arc<EventFd>) {
         if self.signal.raised {
             eventfd.signal();
         }
-        self.signal.echo = Some(eventfd);
+        self.signal.forward_to = Some(eventfd);
     }
 
     /// Takes all events, for an empty list with room in it.
@@ -414,79 +414,79 @@ impl State {
     }
 
     /// Hands tasks to the lanes and the watcher, and calls up threads for them.
-    pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, wakes: &mut Wakes) {
+    pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, deferred: &mut Deferred) {
         let mut blocking = [0; LANES.len()];
         for task in tasks {
-            if let Way::Watch { nowait } = task.way {
+            if let Route::Watcher { nowait } = task.route {
                 self.watch.insert(task.job, nowait);
             } else {
                 let lane = Role::of(&task) as usize;
-                blocking[lane] += usize::from(task.way == Way::Work { blocks: true });
+                blocking[lane] += usize::from(task.route == Route::Worker { blocks: true });
                 self.lanes[lane].queue.push_back(task);
             }
         }
         for role in LANES {
-            self.call_up(role, blocking[role as usize], wakes);
+            self.wake_or_start(role, blocking[role as usize], deferred);
         }
-        self.attend_watch(wakes);
+        self.attend_watch(deferred);
     }
 
     /// Calls threads up for queued work: `blocking`, and otherwise one at a time, each of which
     /// calls up the next when there is still work. So quick calls are not met with more threads
     /// than they are worth.
-    fn call_up(&mut self, role: Role, blocking: usize, wakes: &mut Wakes) {
+    fn wake_or_start(&mut self, role: Role, blocking: usize, deferred: &mut Deferred) {
         let may_start = self.may_start();
         let lane = &mut self.lanes[role as usize];
-        let waiting = lane.queue.len().saturating_sub(lane.coming);
-        let enough = if lane.coming == 0 { 1 } else { 0 };
+        let waiting = lane.queue.len().saturating_sub(lane.waking);
+        let enough = if lane.waking == 0 { 1 } else { 0 };
         for _ in 0..waiting.min(blocking.max(enough)) {
             if let Some((_, thread)) = lane.idle.pop() {
-                wakes.idle.push(thread);
+                deferred.idle.push(thread);
             } else if lane.threads < lane.limit() && may_start {
                 lane.threads += 1;
-                wakes.start[role as usize] += 1;
+                deferred.start[role as usize] += 1;
             } else {
                 break;
             }
-            lane.coming += 1;
+            lane.waking += 1;
         }
-        if lane.is_behind() && lane.calls.stuck < MOST_STUCK {
-            self.watch.look_at_lanes();
+        if lane.is_behind() && lane.calls.stuck < MAX_STUCK {
+            self.watch.schedule_lane_check();
             if !self.watch.running {
-                self.start_watcher(wakes);
+                self.start_watcher(deferred);
             }
-            self.tell_unattended(wakes);
+            self.wake_for_unattended(deferred);
         }
     }
 
     /// Puts threads in the place of those that are stuck: what hangs on one file system must not
     /// keep others waiting.
-    pub fn write_off_stuck(&mut self, wakes: &mut Wakes) {
+    pub fn replace_stuck(&mut self, deferred: &mut Deferred) {
         for role in LANES {
             let lane = &mut self.lanes[role as usize];
             if lane.is_behind() {
                 let stalled = if lane.calls.stuck == 0 { STALLED } else { STALLED_FURTHER };
                 lane.calls.tick(stalled[role as usize]);
                 let more = lane.limit().saturating_sub(lane.threads);
-                self.call_up(role, more, wakes);
+                self.wake_or_start(role, more, deferred);
             }
         }
     }
 
     /// Sees to it that there is a watcher if there is something to watch.
-    pub fn attend_watch(&mut self, wakes: &mut Wakes) {
+    pub fn attend_watch(&mut self, deferred: &mut Deferred) {
         if self.watch_unattended() {
-            self.start_watcher(wakes);
+            self.start_watcher(deferred);
         }
-        self.tell_unattended(wakes);
+        self.wake_for_unattended(deferred);
     }
 
-    fn start_watcher(&mut self, wakes: &mut Wakes) {
+    fn start_watcher(&mut self, deferred: &mut Deferred) {
         if self.may_start() {
             match self.watch.prepare() {
                 Ok(()) => {
                     self.watch.running = true;
-                    wakes.start_watcher = true;
+                    deferred.start_watcher = true;
                 }
                 Err(error) => self.refuse(&error),
             }
@@ -494,10 +494,10 @@ impl State {
     }
 
     /// Work without a thread is the reaper's: it must not sleep on.
-    fn tell_unattended(&mut self, wakes: &mut Wakes) {
+    fn wake_for_unattended(&mut self, deferred: &mut Deferred) {
         if self.unattended() {
             self.raise();
-            wakes.reaper = true;
+            deferred.reaper = true;
         }
     }
 
@@ -527,58 +527,60 @@ impl State {
 
     fn take(&mut self, role: Role) -> Option<Task> {
         let task = self.lanes[role as usize].queue.pop_front()?;
-        if task.way != Way::Ready && may_wait(&task.job) {
-            self.watch.lend(&task.job, false);
+        if task.route != Route::ReadyStream && may_block(&task.job) {
+            self.watch.mark_running(&task.job, false);
         }
-        self.in_hand += 1;
+        self.running_tasks += 1;
         Some(task)
     }
 
     /// The watcher tries a transfer itself.
-    pub fn take_to_try(&mut self, job: &Job) {
-        self.watch.lend(job, false);
-        self.in_hand += 1;
+    pub fn start_try(&mut self, job: &Job) {
+        self.watch.mark_running(job, false);
+        self.running_tasks += 1;
     }
 
     /// A stream that was ready goes to a worker for the blocking call.
-    pub fn call_ready(&mut self, job: Job, wakes: &mut Wakes) {
-        self.lanes[Role::Stream as usize].queue.push_back(Task { job, way: Way::Ready });
-        self.call_up(Role::Stream, 1, wakes);
-        self.tell_unattended(wakes);
+    pub fn call_ready(&mut self, job: Job, deferred: &mut Deferred) {
+        self.lanes[Role::Stream as usize].queue.push_back(Task { job, route: Route::ReadyStream });
+        self.wake_or_start(Role::Stream, 1, deferred);
+        self.wake_for_unattended(deferred);
     }
 
     /// Puts a task's outcome down.
-    pub fn settle(&mut self, job: &Job, outcome: Outcome, wakes: &mut Wakes) {
-        self.in_hand -= 1;
-        let cancelled = may_wait(job) && self.watch.take_back(job.token);
-        match outcome {
-            Outcome::Done(result) => self.answer(job.token, Answer::Result(result), wakes),
-            Outcome::Wait { .. } | Outcome::Open(_) if cancelled => {
-                self.answer(job.token, CANCELED, wakes)
+    pub fn settle(&mut self, job: &Job, result: TaskResult, deferred: &mut Deferred) {
+        self.running_tasks -= 1;
+        let cancelled = may_block(job) && self.watch.unmark_running(job.token);
+        match result {
+            TaskResult::Done(result) => {
+                self.push_event(job.token, EventKind::Result(result), deferred)
             }
-            Outcome::Wait { nowait } => {
+            TaskResult::Wait { .. } | TaskResult::Open(_) if cancelled => {
+                self.push_event(job.token, CANCELED, deferred)
+            }
+            TaskResult::Wait { nowait } => {
                 self.watch.insert(*job, nowait);
-                self.attend_watch(wakes);
+                self.attend_watch(deferred);
             }
-            Outcome::Open(_) if self.open_threads >= MOST_WAITING => {
-                self.answer(job.token, NO_THREAD, wakes)
+            TaskResult::Open(_) if self.open_threads >= MAX_WAITING => {
+                self.push_event(job.token, NO_THREAD, deferred)
             }
-            Outcome::Open(open) => {
+            TaskResult::Open(open) => {
                 self.open_threads += 1;
                 self.opening.push(job.token);
-                wakes.opens.push((job.token, open));
+                deferred.opens.push((job.token, open));
             }
         }
     }
 
     /// An open that waited has an answer; whoever has cancelled it was answered before, and what it
     /// opened is closed.
-    fn opened(&mut self, token: Token, result: i64, wakes: &mut Wakes) {
+    fn opened(&mut self, token: Token, result: i64, deferred: &mut Deferred) {
         self.open_threads -= 1;
         match self.opening.iter().position(|opening| *opening == token) {
             Some(at) if !self.closed => {
                 self.opening.swap_remove(at);
-                self.answer(token, Answer::Result(result), wakes);
+                self.push_event(token, EventKind::Result(result), deferred);
             }
             _ => drop(Open::opened(result)),
         }
@@ -586,33 +588,33 @@ impl State {
 
     /// Cancels what has not begun, and what waits. An open that waits is answered now; its thread
     /// goes on until the call returns, and shares nothing with the operation.
-    pub fn cancel(&mut self, token: Token, wakes: &mut Wakes) {
+    pub fn cancel(&mut self, token: Token, deferred: &mut Deferred) {
         for role in LANES {
             let queue = &mut self.lanes[role as usize].queue;
             if let Some(at) = queue.iter().position(|task| task.job.token == token) {
                 queue.remove(at);
-                self.watch.take_back(token);
-                return self.answer(token, CANCELED, wakes);
+                self.watch.unmark_running(token);
+                return self.push_event(token, CANCELED, deferred);
             }
         }
         if let Some(at) = self.opening.iter().position(|opening| *opening == token) {
             self.opening.swap_remove(at);
-            self.answer(token, CANCELED, wakes);
+            self.push_event(token, CANCELED, deferred);
         } else if self.watch.cancel(token) {
-            self.answer(token, CANCELED, wakes);
+            self.push_event(token, CANCELED, deferred);
         }
     }
 
     /// The end: nothing queued is begun any more, and every thread that is not in a call ends.
-    pub fn close(&mut self, wakes: &mut Wakes) {
+    pub fn close(&mut self, deferred: &mut Deferred) {
         self.closed = true;
         for lane in &mut self.lanes {
             lane.queue.clear();
             // A sleeper that is called up counts itself off again.
-            lane.coming += lane.idle.len();
-            wakes.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
+            lane.waking += lane.idle.len();
+            deferred.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
         }
-        self.watch.kick();
+        self.watch.wake();
     }
 
     /// Each of the jobs taken that have no answer yet, `pending` of them, is in one place, unless
@@ -620,15 +622,16 @@ impl State {
     /// work, as there are at most.
     pub fn check(&self, pending: usize) {
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
-        let answered = self.events.iter().filter(|event| event.answer != Answer::Expired).count();
-        let places = [queued, self.in_hand, self.watch.jobs(), self.opening.len(), answered];
+        let completed =
+            self.events.iter().filter(|event| event.kind != EventKind::TimerExpired).count();
+        let places = [queued, self.running_tasks, self.watch.jobs(), self.opening.len(), completed];
         assert!(
             self.closed || places.iter().sum::<usize>() == pending,
             "{pending} jobs are pending, and {places:?} found"
         );
         for lane in &self.lanes {
             assert!(
-                lane.idle.len() + lane.coming <= lane.threads,
+                lane.idle.len() + lane.waking <= lane.threads,
                 "more threads are idle or coming than there are"
             );
         }
@@ -647,33 +650,33 @@ impl State {
 }
 
 /// The answer to what was cancelled before it began.
-pub(super) const CANCELED: Answer = Answer::Result(-(libc::ECANCELED as i64));
+pub(super) const CANCELED: EventKind = EventKind::Result(-(libc::ECANCELED as i64));
 
 /// The answer to what would have to wait in a thread of its own, and gets none.
-const NO_THREAD: Answer = Answer::Result(-(libc::EAGAIN as i64));
+const NO_THREAD: EventKind = EventKind::Result(-(libc::EAGAIN as i64));
 
 /// True for what may turn out to have to wait, for a stream or for the other end of a FIFO.
-fn may_wait(job: &Job) -> bool {
+fn may_block(job: &Job) -> bool {
     job.file != FileKind::Storage && job.raw.is_transfer() || matches!(job.raw, Raw::Open(_))
 }
 
 /// Does what was noted under the lock.
-pub(super) fn carry_out(shared: &Arc<Shared>, wakes: &mut Wakes) {
-    if std::mem::take(&mut wakes.reaper) {
+pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
+    if std::mem::take(&mut deferred.reaper) {
         shared.reaper.notify_one();
     }
-    for thread in wakes.idle.drain(..) {
+    for thread in deferred.idle.drain(..) {
         thread.unpark();
     }
     for role in LANES {
-        for _ in 0..std::mem::take(&mut wakes.start[role as usize]) {
+        for _ in 0..std::mem::take(&mut deferred.start[role as usize]) {
             start(shared, role);
         }
     }
-    if std::mem::take(&mut wakes.start_watcher) {
+    if std::mem::take(&mut deferred.start_watcher) {
         start(shared, Role::Watcher);
     }
-    for (token, open) in std::mem::take(&mut wakes.opens) {
+    for (token, open) in std::mem::take(&mut deferred.opens) {
         start_open(shared, token, open);
     }
 }
@@ -682,23 +685,23 @@ pub(super) fn carry_out(shared: &Arc<Shared>, wakes: &mut Wakes) {
 fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     let own = Arc::clone(shared);
     let builder = thread::Builder::new().name("ringway-open".to_owned()).stack_size(STACK);
-    let answered = move |shared: &Arc<Shared>, result, calls| {
-        let mut wakes = Wakes::default();
+    let completed = move |shared: &Arc<Shared>, result, calls| {
+        let mut deferred = Deferred::default();
         let mut state = shared.lock();
         state.calls += calls;
-        state.opened(token, result, &mut wakes);
+        state.opened(token, result, &mut deferred);
         drop(state);
-        carry_out(shared, &mut wakes);
+        run_deferred(shared, &mut deferred);
     };
     let started = with_signals_blocked(|| {
         builder.spawn(move || {
             // (Signals are blocked: nothing interrupts it.)
-            answered(&own, open.call(), 1);
+            completed(&own, open.call(), 1);
         })
     });
     if let Err(error) = started {
         shared.lock().refuse(&error);
-        answered(shared, -i64::from(libc::EAGAIN), 0);
+        completed(shared, -i64::from(libc::EAGAIN), 0);
     }
 }
 
@@ -714,7 +717,7 @@ fn start(shared: &Arc<Shared>, role: Role) {
         })
     });
     let Err(error) = started else { return };
-    let mut wakes = Wakes::default();
+    let mut deferred = Deferred::default();
     let mut state = shared.lock();
     state.refuse(&error);
     if role == Role::Watcher {
@@ -722,22 +725,22 @@ fn start(shared: &Arc<Shared>, role: Role) {
     } else {
         let lane = &mut state.lanes[role as usize];
         lane.threads -= 1;
-        lane.coming -= 1;
+        lane.waking -= 1;
         // The others may hang: it is tried again later.
-        state.call_up(role, 0, &mut wakes);
+        state.wake_or_start(role, 0, &mut deferred);
     }
-    state.tell_unattended(&mut wakes);
+    state.wake_for_unattended(&mut deferred);
     drop(state);
-    carry_out(shared, &mut wakes);
+    run_deferred(shared, &mut deferred);
 }
 
 /// The life of a worker. It puts a result down and takes its next task in one hold of the lock.
 fn work(shared: &Arc<Shared>, role: Role) {
     let this = thread::current();
-    let mut wakes = Wakes::default();
+    let mut deferred = Deferred::default();
     let mut lingered = 0;
     let mut state = shared.lock();
-    state.lanes[role as usize].coming -= 1;
+    state.lanes[role as usize].waking -= 1;
     loop {
         let closed = state.closed;
         let lane = &mut state.lanes[role as usize];
@@ -746,31 +749,31 @@ fn work(shared: &Arc<Shared>, role: Role) {
             lane.threads -= 1;
             if !closed {
                 // It may have been woken for work, which is another's then.
-                state.call_up(role, 0, &mut wakes);
+                state.wake_or_start(role, 0, &mut deferred);
             }
             drop(state);
-            return carry_out(shared, &mut wakes);
+            return run_deferred(shared, &mut deferred);
         }
         let Some(task) = state.take(role) else {
             if lingered < LINGER && state.lanes[role as usize].may_linger() {
                 lingered += 1;
-                state.lanes[role as usize].coming += 1;
+                state.lanes[role as usize].waking += 1;
                 drop(state);
-                carry_out(shared, &mut wakes);
+                run_deferred(shared, &mut deferred);
                 let before = Instant::now();
                 thread::yield_now();
                 let took = before.elapsed();
                 state = shared.lock();
                 let lane = &mut state.lanes[role as usize];
-                lane.coming = lane.coming.saturating_sub(1);
-                if took > LATE {
-                    lane.no_linger_before = Some(before + took + AFTER_LATE);
+                lane.waking = lane.waking.saturating_sub(1);
+                if took > SLOW_YIELD {
+                    lane.no_linger_before = Some(before + took + NO_LINGER_AFTER_SLOW_YIELD);
                 }
                 continue;
             }
             state.lanes[role as usize].idle.push((this.id(), this.clone()));
             drop(state);
-            carry_out(shared, &mut wakes);
+            run_deferred(shared, &mut deferred);
             match sleep(shared, role, &this) {
                 Some(awake) => state = awake,
                 None => return,
@@ -778,18 +781,18 @@ fn work(shared: &Arc<Shared>, role: Role) {
             continue;
         };
         lingered = 0;
-        state.call_up(role, 0, &mut wakes);
+        state.wake_or_start(role, 0, &mut deferred);
         let call = state.lanes[role as usize].calls.begin();
         drop(state);
-        carry_out(shared, &mut wakes);
+        run_deferred(shared, &mut deferred);
         let mut calls = 0;
-        let outcome = run(&task, &mut calls);
+        let result = run(&task, &mut calls);
         state = shared.lock();
         state.calls += calls;
         state.lanes[role as usize].calls.end(call);
-        match outcome {
-            outcome if !state.closed => state.settle(&task.job, outcome, &mut wakes),
-            Outcome::Done(result) if matches!(task.job.raw, Raw::Open(_)) => {
+        match result {
+            result if !state.closed => state.settle(&task.job, result, &mut deferred),
+            TaskResult::Done(result) if matches!(task.job.raw, Raw::Open(_)) => {
                 drop(Open::opened(result))
             }
             _ => {}
@@ -807,7 +810,7 @@ fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard
         let lane = &mut state.lanes[role as usize];
         // Whoever calls a thread up takes it from the list.
         let Some(at) = lane.idle.iter().position(|(id, _)| *id == this.id()) else {
-            lane.coming = lane.coming.saturating_sub(1);
+            lane.waking = lane.waking.saturating_sub(1);
             return Some(state);
         };
         if Instant::now() >= until {
@@ -819,33 +822,34 @@ fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard
 }
 
 /// Makes the calls of a task.
-pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
+pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
     let job = &task.job;
     if let Raw::Open(open) = &job.raw {
         *calls += 1;
         if open.may_wait() {
-            return open
-                .detach()
-                .map_or_else(|error| Outcome::Done(-i64::from(errno_of(&error))), Outcome::Open);
+            return open.detach().map_or_else(
+                |error| TaskResult::Done(-i64::from(errno_of(&error))),
+                TaskResult::Open,
+            );
         }
-        return Outcome::Done(call_storage(&job.raw, calls));
+        return TaskResult::Done(call_storage(&job.raw, calls));
     }
-    if !may_wait(job) {
-        return Outcome::Done(call_storage(&job.raw, calls));
+    if !may_block(job) {
+        return TaskResult::Done(call_storage(&job.raw, calls));
     }
-    if task.way == Way::Ready {
+    if task.route == Route::ReadyStream {
         return call_ready_stream(&job.raw, calls);
     }
     if job.file == FileKind::Unknown {
         *calls += 1;
         if job.raw.fd().is_none_or(is_storage) {
-            return Outcome::Done(call_storage(&job.raw, calls));
+            return TaskResult::Done(call_storage(&job.raw, calls));
         }
     }
-    match nowait::attempt(&job.raw, calls) {
-        Try::Done(result) => Outcome::Done(result),
-        Try::NotReady => Outcome::Wait { nowait: true },
-        Try::Unsupported => Outcome::Wait { nowait: false },
+    match nowait::try_nowait(&job.raw, calls) {
+        TryResult::Done(result) => TaskResult::Done(result),
+        TryResult::NotReady => TaskResult::Wait { nowait: true },
+        TryResult::Unsupported => TaskResult::Wait { nowait: false },
     }
 }
 
@@ -853,7 +857,7 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
 /// is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let mut pause = FIRST_PAUSE;
-    let mut retries = if raw.is_transfer() || raw.is_sync() { RETRIES } else { 0 };
+    let mut retries = if raw.is_transfer() || raw.is_sync() { MAX_RETRIES } else { 0 };
     loop {
         *calls += 1;
         let result = raw.call();
@@ -871,14 +875,14 @@ fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
 }
 
 /// Calls what was ready a moment ago. With `O_NONBLOCK` it says so if it is not any more.
-fn call_ready_stream(raw: &Raw, calls: &mut u64) -> Outcome {
+fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
     loop {
         *calls += 1;
         let result = raw.call();
         match i32::try_from(-result) {
             Ok(libc::EINTR) => {}
-            Ok(libc::EAGAIN) => return Outcome::Wait { nowait: false },
-            _ => return Outcome::Done(result),
+            Ok(libc::EAGAIN) => return TaskResult::Wait { nowait: false },
+            _ => return TaskResult::Done(result),
         }
     }
 }
@@ -949,7 +953,7 @@ mod tests {
     #[test]
     fn no_more_than_so_many_hang() {
         let mut calls = Calls::default();
-        (0..MOST_STUCK + 10).for_each(|_| _ = calls.begin());
-        assert_eq!((calls.tick(1), calls.tick(1)), (MOST_STUCK, 0));
+        (0..MAX_STUCK + 10).for_each(|_| _ = calls.begin());
+        assert_eq!((calls.tick(1), calls.tick(1)), (MAX_STUCK, 0));
     }
 }

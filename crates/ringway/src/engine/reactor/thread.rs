@@ -1,197 +1,198 @@
-//! The engine's own thread: it picks up completions where no runtime does, and in place of a
+//! The engine's thread: it picks up completions for executors without an I/O driver, and replaces a
 //! runtime that is late.
 //!
-//! It sleeps in `poll(2)` on the shards' descriptors, with no limit: an operation that waits for
-//! ever and a result that nobody has looked at wake nobody. Futures polled outside of tokio have
-//! nobody else, and for those it picks up what completes at once. What is polled in a runtime is
-//! that runtime's first: its I/O driver is quicker. But the driver may not come, when the worker
-//! that holds it computes, or when nobody drives the runtime. So the thread, once woken, naps for a
-//! moment, and then picks up whatever is there still. While shards move it goes on napping, and
-//! sleeps again when nothing has happened during a nap. Where runtimes are late twice in a row, it
-//! picks up everything at once for some milliseconds, or until it comes too late itself.
+//! It sleeps in `poll(2)` on the shards' descriptors without a timeout, so an operation that waits
+//! forever and a result that no task takes cause no wakeups. Futures polled outside of tokio depend
+//! on it, so their completions are picked up at once. Futures polled in a runtime are left to that
+//! runtime first, because its I/O driver is quicker. But the driver may not come: the worker that
+//! holds it may compute, or no thread may drive the runtime. So the thread, once woken, naps
+//! briefly and then picks up what is still there. While shards make progress it keeps napping; it
+//! sleeps again when nothing has happened during a nap. If runtimes are late twice in a row, the
+//! thread picks up everything at once for some milliseconds, or until it comes too late itself.
 
-use super::Place;
-use super::manual::Alarm;
-use crate::engine::shard::{Progress, Seen, Shard};
+use super::Executor;
+use super::notifier::Notifier;
+use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
-use ringway_core::{Home, with_signals_blocked};
+use ringway_core::{OwnerProcess, with_signals_blocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a runtime has to pick up what has completed, before the thread does.
-const NAP: Duration = Duration::from_micros(100);
-/// As long as runtimes are in time the naps grow up to this: each costs two context switches.
+/// How long a runtime has to pick up completions before the thread does.
+const FIRST_NAP: Duration = Duration::from_micros(100);
+/// While runtimes are in time, naps grow to this length: each nap costs two context switches.
 const LONG_NAP: Duration = Duration::from_micros(1600);
-/// The longest nap, when the thread finds descriptors readable for nothing again and again.
+/// The longest nap, if descriptors are readable without completions again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
-/// Late so often in a row, a runtime is taken to be busy.
-const LATE_IN_A_ROW: u32 = 2;
-/// For so long: then it has another chance.
-const BUSY: Duration = Duration::from_millis(5);
-/// How often the thread picks up nothing during a nap before it sleeps the rest of it: a descriptor
-/// may be readable for nothing.
-const MOST_IN_VAIN: u32 = 8;
+/// A runtime that is late this many times in a row counts as busy.
+const LATE_LIMIT: u32 = 2;
+/// How long it counts as busy.
+const BUSY_TIME: Duration = Duration::from_millis(5);
+/// After this many wakeups without completions, the thread sleeps for the rest of the nap: a
+/// descriptor may be readable without completions.
+const MAX_EMPTY_WAKEUPS: u32 = 8;
 
-/// The thread, from outside.
+/// A handle to the thread.
 pub(crate) struct Reaper {
-    alarm: Arc<Alarm>,
+    notifier: Arc<Notifier>,
     closing: AtomicBool,
-    /// How long closing waits for what is in flight.
+    /// How long closing waits for operations in flight.
     close_wait: Duration,
-    home: Home,
+    home: OwnerProcess,
 }
 
 impl Reaper {
-    /// Starts the thread. Errors: no thread is to be had.
+    /// Starts the thread. Errors: EAGAIN if no thread can be started.
     pub(crate) fn start(
         shards: Arc<[Shard]>,
-        alarm: Arc<Alarm>,
+        notifier: Arc<Notifier>,
         close_wait: Duration,
     ) -> io::Result<Arc<Self>> {
         let closing = AtomicBool::new(false);
-        let reaper = Arc::new(Self { alarm, closing, close_wait, home: Home::here() });
+        let reaper =
+            Arc::new(Self { notifier, closing, close_wait, home: OwnerProcess::current() });
         let this = reaper.clone();
         let thread = std::thread::Builder::new().name("ringway".into());
         with_signals_blocked(|| thread.spawn(move || this.run(&shards)))?;
         Ok(reaper)
     }
 
-    /// The engine has gone: shards are closed, and the thread ends.
+    /// The engine was dropped: the thread closes the shards and ends.
     pub(crate) fn close(&self) {
-        if self.home.is_here() {
+        if self.home.is_current() {
             self.closing.store(true, Ordering::SeqCst);
-            self.alarm.ring();
+            self.notifier.notify();
         }
     }
 
     fn run(&self, shards: &[Shard]) {
         let mut seen = Vec::new();
         let mut late = vec![Lateness::default(); shards.len()];
-        // Whether something may have happened since it looked last, and for how long it naps before
-        // it looks.
+        // How long to nap before the next look; `None` while there is nothing to do.
         let mut nap = None;
         while !self.closing.load(Ordering::SeqCst) {
             match nap {
                 None => {
                     self.sleep(shards);
-                    seen = shards.iter().map(Shard::seen).collect();
-                    nap = Some(NAP);
+                    seen = shards.iter().map(Shard::snapshot).collect();
+                    nap = Some(FIRST_NAP);
                 }
                 Some(time) => {
                     self.nap(shards, &mut late, time);
-                    nap = look(shards, &mut seen, &mut late, time);
+                    nap = pick_up_late(shards, &mut seen, &mut late, time);
                 }
             }
         }
         shards.iter().for_each(|shard| shard.close(self.close_wait));
     }
 
-    /// Until there is something on any shard, or one of them holds something back.
+    /// Sleeps until a shard is readable or holds something back.
     fn sleep(&self, shards: &[Shard]) {
-        self.alarm.asleep.store(true, Ordering::SeqCst);
+        self.notifier.asleep.store(true, Ordering::SeqCst);
         if !shards.iter().any(Shard::holds_back) {
             self.wait(
                 shards,
-                &(0..shards.len()).filter(|at| !shards[*at].is_over()).collect::<Vec<_>>(),
+                &(0..shards.len()).filter(|at| !shards[*at].has_failed()).collect::<Vec<_>>(),
                 None,
             );
         }
-        self.alarm.asleep.store(false, Ordering::SeqCst);
+        self.notifier.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// For so long, but for futures that nobody else serves, or nobody in time.
+    /// Naps for `time`, but picks up completions of futures that no runtime handles in time.
     fn nap(&self, shards: &[Shard], late: &mut [Lateness], time: Duration) {
         let now = Instant::now();
         let until = now + time;
-        let is_served = |at: &usize| shards[*at].is_served() || late[*at].is_busy(now);
-        let lasts = |at: &usize| !shards[*at].is_over();
-        let mut served: Vec<usize> = (0..shards.len()).filter(lasts).filter(is_served).collect();
-        let mut in_vain = 0;
+        let needs_thread = |at: &usize| shards[*at].needs_thread() || late[*at].is_busy(now);
+        let is_open = |at: &usize| !shards[*at].has_failed();
+        let mut watched: Vec<usize> =
+            (0..shards.len()).filter(is_open).filter(needs_thread).collect();
+        let mut empty_wakeups = 0;
         loop {
-            shards.iter().for_each(Shard::take_over);
+            shards.iter().for_each(Shard::run_delegated);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.closing.load(Ordering::SeqCst) {
                 return;
             }
             let mut woken = 0;
-            let ready = self.wait(shards, &served, Some(left));
+            let ready = self.wait(shards, &watched, Some(left));
             for at in &ready {
-                let count = shards[*at].turn(Place::Elsewhere);
+                let count = shards[*at].drive(Executor::Other);
                 woken += count;
                 if count == 0 {
                     // The runtime was quicker.
                     late[*at] = Lateness::default();
                 }
             }
-            served.retain(|at| {
-                lasts(at) && (shards[*at].is_served() || late[*at].busy_until.is_some())
+            watched.retain(|at| {
+                is_open(at) && (shards[*at].needs_thread() || late[*at].busy_until.is_some())
             });
             if !ready.is_empty() && woken == 0 {
-                in_vain += 1;
+                empty_wakeups += 1;
             }
-            if in_vain > MOST_IN_VAIN {
-                served.clear();
+            if empty_wakeups > MAX_EMPTY_WAKEUPS {
+                watched.clear();
             }
         }
     }
 
-    /// Waits for the alarm or for one of these; those that are readable.
+    /// Waits for the notifier or one of these shards. Returns the shards that are readable.
     fn wait(&self, shards: &[Shard], which: &[usize], limit: Option<Duration>) -> Vec<usize> {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.alarm.fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.notifier.fd(), PollFlags::IN)];
         fds.extend(
             which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)),
         );
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // Interrupted or not: it is looked at what there is.
+        // If interrupted, it still checks the descriptors.
         let _ = poll(&mut fds, limit.as_ref());
         let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
         if is_ready(&fds[0]) {
-            self.alarm.clear();
+            self.notifier.clear();
         }
         let ready = which.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
         ready.map(|(at, _)| *at).collect()
     }
 }
 
-/// How a shard's runtimes do.
+/// How punctual a shard's runtimes are.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
-    /// They were late so often in a row.
-    in_a_row: u32,
-    /// They are taken to be busy until then.
+    /// How many times in a row they were late.
+    late_count: u32,
+    /// They count as busy until then.
     busy_until: Option<Instant>,
 }
 
 impl Lateness {
     /// They were late once more.
     fn was_late(&mut self, now: Instant) {
-        self.in_a_row += 1;
-        if self.in_a_row >= LATE_IN_A_ROW {
-            self.busy_until = Some(now + BUSY);
+        self.late_count += 1;
+        if self.late_count >= LATE_LIMIT {
+            self.busy_until = Some(now + BUSY_TIME);
         }
     }
 
-    /// Whether they are taken to be busy still.
+    /// Whether they still count as busy.
     fn is_busy(&self, now: Instant) -> bool {
         self.busy_until.is_some_and(|until| now < until)
     }
 }
 
-/// Picks up what is late. How long to nap before the next look; `None` when nothing happens.
-fn look(
+/// Picks up what is late. Returns how long to nap before the next look; `None` if nothing happens.
+fn pick_up_late(
     shards: &[Shard],
-    seen: &mut [Seen],
+    seen: &mut [Snapshot],
     late: &mut [Lateness],
     nap: Duration,
 ) -> Option<Duration> {
     let mut next: Option<Duration> = None;
     let now = Instant::now();
     for ((shard, seen), late) in shards.iter().zip(seen).zip(late) {
-        let wish = match shard.progress(*seen) {
-            Progress::Still => {
-                shard.rest();
+        let next_nap = match shard.progress(*seen) {
+            Progress::Idle => {
+                shard.rest_if_idle();
                 None
             }
             Progress::Moving | Progress::Waiting => {
@@ -205,12 +206,12 @@ fn look(
                 if woken > 0 {
                     late.was_late(now);
                 }
-                let moved = woken > 0 || shard.seen().moves != seen.moves;
-                Some(if moved { NAP } else { (nap * 2).min(LONGEST_NAP) })
+                let moved = woken > 0 || shard.snapshot().moves != seen.moves;
+                Some(if moved { FIRST_NAP } else { (nap * 2).min(LONGEST_NAP) })
             }
         };
-        *seen = shard.seen();
-        next = next.into_iter().chain(wish).min();
+        *seen = shard.snapshot();
+        next = next.into_iter().chain(next_nap).min();
     }
     next
 }
@@ -220,11 +221,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_is_late_again_is_busy_for_a_while() {
+    fn a_runtime_that_is_late_twice_counts_as_busy() {
         let (now, mut late) = (Instant::now(), Lateness::default());
         late.was_late(now);
-        assert!(!late.is_busy(now), "once is chance");
+        assert!(!late.is_busy(now), "late once is not busy");
         late.was_late(now);
-        assert!(late.is_busy(now) && !late.is_busy(now + BUSY));
+        assert!(late.is_busy(now) && !late.is_busy(now + BUSY_TIME));
     }
 }

@@ -1,14 +1,15 @@
-//! The reaper on tokio: a bell on the descriptor of a shard, through `AsyncFd`, and a task that
-//! tells when the runtime ends.
+//! The reactor on tokio: a wake hook on a shard's descriptor, through `AsyncFd`, and a task that
+//! notices when the runtime ends.
 //!
-//! The bell is a waker of our own. Tokio calls it where its I/O driver tells of readiness, on the
-//! worker that waits for events; there any number of tasks can be woken with at most one other
-//! worker woken to help. From a task, each wake-up may wake a worker.
+//! The hook is a waker. Tokio's I/O driver calls it on readiness, on the worker that waits for
+//! events. From there any number of tasks can be woken while at most one other worker is woken to
+//! help; from a task, each wakeup may wake a worker.
 //!
-//! One of each for each runtime and shard that a future was polled with; whichever bell rings first
-//! picks up all completions. They go with their runtime, and the engine's thread takes over then.
+//! Each pair of a runtime and a shard that polled a future has its own hook and task. The first
+//! hook to be called picks up all completions. Both end with their runtime, and the engine's thread
+//! takes over.
 
-use super::Place;
+use super::Executor;
 use crate::engine::shard::{Shard, lock};
 use crate::engine::sync::Mutex;
 use ::tokio::io::Interest;
@@ -21,19 +22,20 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Of how many operations of a thread one asks tokio again in which runtime that is: asking writes
-/// to a cache line that all of its workers share.
-const ASKED_AGAIN: u8 = 16;
+/// A thread looks up its runtime once in this many operations: the lookup writes to a cache line
+/// that all workers share.
+const REFRESH_INTERVAL: u8 = 16;
 
 thread_local! {
-    /// The runtime that this thread was in, and for how many operations that is taken for granted.
-    static HERE: Cell<(Option<Id>, u8)> = const { Cell::new((None, 0)) };
+    /// The runtime of this thread, and for how many more operations to assume it.
+    static CURRENT: Cell<(Option<Id>, u8)> = const { Cell::new((None, 0)) };
 }
 
-/// The runtime that the caller runs in. A thread that goes from one runtime to another may be taken
-/// to be in the first for some operations; the engine's thread then picks up what nobody else does.
+/// Returns the runtime that the caller runs in. After a thread has moved to another runtime, this
+/// may name the old one for some operations; the engine's thread then picks up what no runtime
+/// does.
 pub(crate) fn runtime() -> Option<Id> {
-    HERE.with(|here| {
+    CURRENT.with(|here| {
         let (id, left) = here.get();
         match left.checked_sub(1) {
             Some(left) => {
@@ -45,60 +47,60 @@ pub(crate) fn runtime() -> Option<Id> {
     })
 }
 
-/// The same, asked for now.
+/// Looks the runtime up now.
 fn current(here: &Cell<(Option<Id>, u8)>) -> Option<Id> {
     let id = Handle::try_current().ok().map(|handle| handle.id());
-    here.set((id, ASKED_AGAIN - 1));
+    here.set((id, REFRESH_INTERVAL - 1));
     id
 }
 
-/// Whether the caller runs in that runtime.
+/// Whether the caller runs in this runtime.
 pub(crate) fn is_in(id: Id) -> bool {
-    HERE.with(current) == Some(id)
+    CURRENT.with(current) == Some(id)
 }
 
-/// Has the current runtime pick up completions. Without success (the runtime has no I/O, no
-/// descriptor is to be had) the thread does it. `has_io`: the program promises that the runtime has
-/// I/O; else it panics.
+/// Lets the current runtime pick up completions. If it cannot (it has no I/O, or no descriptor is
+/// free), the thread does it. With `has_io` the program guarantees that the runtime has I/O, and a
+/// missing one panics.
 pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
     let watch = || {
         let fd = shards[shard].readable().try_clone_to_owned()?;
-        // The newer function is unsafe, for types whose descriptor may change; that of an `OwnedFd`
+        // Its replacement is unsafe, for types whose descriptor may change. That of an `OwnedFd`
         // does not.
         #[allow(deprecated)]
         AsyncFd::with_interest(fd, Interest::READABLE)
     };
-    let watched = if has_io { Some(watch()) } else { unless_it_panics(watch) };
+    let watched = if has_io { Some(watch()) } else { catch_quietly(watch) };
     let fd = watched.and_then(io::Result::ok);
     let works = fd.is_some();
-    let bell = Arc::new(Bell { shards: shards.clone(), shard, id, fd: Mutex::new(fd) });
-    let post = Post { bell: bell.clone() };
+    let hook = Arc::new(WakeHook { shards: shards.clone(), shard, id, fd: Mutex::new(fd) });
+    let watch = RuntimeWatch { hook: hook.clone() };
     if works {
-        ::tokio::spawn(attend(post));
-        bell.wake();
+        ::tokio::spawn(watch_runtime(watch));
+        hook.wake();
     } else {
-        drop(post);
-        bell.shard().reapers(|reapers| {
-            reapers.runtimes.truncate(MOST_RUNTIMES);
-            reapers.runtimes.insert(0, (id, false));
+        drop(watch);
+        hook.shard().reactors(|reactors| {
+            reactors.runtimes.truncate(MAX_RUNTIMES);
+            reactors.runtimes.insert(0, (id, false));
         });
     }
 }
 
-/// A panic would end the process: nothing is tried.
+/// A panic would abort the process, so this does not try.
 #[cfg(not(panic = "unwind"))]
-fn unless_it_panics<R>(_try: impl FnOnce() -> R) -> Option<R> {
+fn catch_quietly<R>(_try: impl FnOnce() -> R) -> Option<R> {
     None
 }
 
-/// The result; `None` if there was a panic, of which the panic hook is not told: it may print, or
-/// end the process.
+/// Returns the result, or `None` after a panic. The panic hook does not see the panic, because it
+/// might print or end the process.
 ///
-/// The hook is the whole process's, so it is replaced for a moment by one that passes on what other
-/// threads have to tell. (It can only be taken and set, not exchanged: a panic of another thread in
-/// between would meet the standard library's own hook.)
+/// The hook is global, so it is replaced briefly by one that forwards the panics of other threads.
+/// It can only be taken and set, not exchanged: a panic of another thread in between would meet the
+/// standard library's own hook.
 #[cfg(panic = "unwind")]
-fn unless_it_panics<R>(run: impl FnOnce() -> R) -> Option<R> {
+fn catch_quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let here = std::thread::current().id();
@@ -123,31 +125,32 @@ fn unless_it_panics<R>(run: impl FnOnce() -> R) -> Option<R> {
             set_hook(usual);
         }
     } else {
-        // Another thread has set its own meanwhile.
+        // Another thread has set its own hook meanwhile.
         set_hook(found);
     }
     result.ok()
 }
 
-/// Runtimes that are remembered.
-const MOST_RUNTIMES: usize = 256;
+/// The most runtimes without I/O to remember.
+const MAX_RUNTIMES: usize = 256;
 
-/// Rung when there may be something to reap.
-struct Bell {
+/// The waker that tokio's I/O driver calls when there may be completions to reap.
+struct WakeHook {
     shards: Arc<[Shard]>,
     shard: usize,
     id: Id,
-    /// `None` when it is over. (It holds this bell itself, by the waker.)
+    /// `None` once the runtime ends. The descriptor holds this hook through its waker.
     fd: Mutex<Option<AsyncFd<OwnedFd>>>,
 }
 
-impl Bell {
+impl WakeHook {
     fn shard(&self) -> &Shard {
         &self.shards[self.shard]
     }
 
-    /// True if it has rung since it was last asked; else it rings again when there is something.
-    fn has_rung(self: &Arc<Self>) -> bool {
+    /// Whether the descriptor has become readable since the last call. If not, the hook will be
+    /// called when it does.
+    fn is_ready(self: &Arc<Self>) -> bool {
         let waker = Waker::from(self.clone());
         let mut fd = lock(&self.fd);
         match fd.as_ref().map(|fd| fd.poll_read_ready(&mut Context::from_waker(&waker))) {
@@ -165,50 +168,50 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeHook {
     fn wake(self: Arc<Self>) {
-        // What completes after it has been asked rings it again.
-        while self.has_rung() {
-            self.shard().turn(Place::Runtime(self.id));
+        // Completions that arrive after the check call the hook again.
+        while self.is_ready() {
+            self.shard().drive(Executor::Runtime(self.id));
         }
     }
 }
 
-/// The bell's place in its shard; given up with the task that has it, when it is dropped, which may
-/// be at any time.
-struct Post {
-    bell: Arc<Bell>,
+/// Unregisters the runtime when dropped, together with the task that owns it, which may happen at
+/// any time.
+struct RuntimeWatch {
+    hook: Arc<WakeHook>,
 }
 
-impl Drop for Post {
+impl Drop for RuntimeWatch {
     fn drop(&mut self) {
-        // Which ends the ring of owners that goes through the waker.
-        drop(lock(&self.bell.fd).take());
-        let shard = self.bell.shard();
-        // A waker of the task would keep its runtime's descriptors open.
-        let driver = shard.reapers(|reapers| {
-            if let Some(at) = reapers.runtimes.iter().position(|(id, _)| *id == self.bell.id) {
-                reapers.runtimes.swap_remove(at);
+        // This breaks the reference cycle through the waker.
+        drop(lock(&self.hook.fd).take());
+        let shard = self.hook.shard();
+        // Keeping a waker of the task would keep its runtime's descriptors open.
+        let driver = shard.reactors(|reactors| {
+            if let Some(at) = reactors.runtimes.iter().position(|(id, _)| *id == self.hook.id) {
+                reactors.runtimes.swap_remove(at);
             }
-            reapers.thread = true;
-            let at = reapers.drivers.iter().position(|(id, _)| *id == self.bell.id);
-            at.map(|at| reapers.drivers.swap_remove(at))
+            reactors.thread = true;
+            let at = reactors.drivers.iter().position(|(id, _)| *id == self.hook.id);
+            at.map(|at| reactors.drivers.swap_remove(at))
         });
         drop(driver);
         shard.flush();
     }
 }
 
-/// Until the shard closes or the runtime ends.
-async fn attend(post: Post) {
+/// Runs until the shard closes or the runtime ends.
+async fn watch_runtime(watch: RuntimeWatch) {
     let mut is_known = false;
     poll_fn(|cx| {
-        post.bell.shard().reapers(|reapers| {
-            if reapers.closed {
+        watch.hook.shard().reactors(|reactors| {
+            if reactors.closed {
                 return Poll::Ready(());
             }
             if !std::mem::replace(&mut is_known, true) {
-                reapers.drivers.push((post.bell.id, cx.waker().clone()));
+                reactors.drivers.push((watch.hook.id, cx.waker().clone()));
             }
             Poll::Pending
         })

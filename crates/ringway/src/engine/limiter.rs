@@ -1,0 +1,243 @@
+//! Limits how many operations of one kind the queue has at a time. Pure data, without I/O and
+//! locks.
+//!
+//! Operations that hang, on a frozen file system or a dead device, must not keep others of their
+//! kind waiting. So an operation that has not completed for long counts as stuck and uses no
+//! capacity, up to a bound. A slow device completes operations roughly in order: an operation is
+//! stuck if others that started long after it have completed, or if none completes at all.
+
+use std::time::{Duration, Instant};
+
+/// How often `exclude_stuck` checks all operations: this many times in `stuck_after`.
+const CHECKS: u32 = 4;
+
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    limit: usize,
+    /// Operations that use capacity.
+    in_use: usize,
+    /// Operations that are stuck.
+    stuck: usize,
+    /// The most operations that may count as stuck.
+    max_stuck: usize,
+    /// An operation is stuck if it is this much older than one that has completed, or if none has
+    /// completed for this long.
+    stuck_after: Duration,
+    /// The operations that the queue has, by permit.
+    permits: Vec<Option<Permit>>,
+    /// Unused permits.
+    free: Vec<u32>,
+    /// When an operation last completed.
+    completed: Option<Instant>,
+    /// The latest start of all operations that have completed.
+    overtaken: Option<Instant>,
+    checked_at: Option<Instant>,
+}
+
+/// One operation, or a chain of them.
+#[derive(Clone, Copy, Debug)]
+struct Permit {
+    started: Instant,
+    stuck: bool,
+    /// Operations that have not completed.
+    members: u32,
+}
+
+impl Limiter {
+    /// Allows `limit` operations at a time, which may take as long as they like.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            in_use: 0,
+            stuck: 0,
+            max_stuck: 0,
+            stuck_after: Duration::ZERO,
+            permits: Vec::new(),
+            free: Vec::new(),
+            completed: None,
+            overtaken: None,
+            checked_at: None,
+        }
+    }
+
+    /// Excludes at most `most` stuck operations: those that are `stuck_after` older than one that
+    /// has completed, or than now if none has completed for that long.
+    pub(crate) fn exclude_stuck_after(self, stuck_after: Duration, most: usize) -> Self {
+        Self { stuck_after, max_stuck: most, ..self }
+    }
+
+    /// How many more operations may start.
+    pub(crate) fn available(&self) -> usize {
+        self.limit.saturating_sub(self.in_use)
+    }
+
+    /// Operations that use capacity: those that the queue has, except the stuck ones.
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Whether at least half of the capacity is in use.
+    pub(crate) fn is_half_used(&self) -> bool {
+        self.available() <= self.limit / 2
+    }
+
+    /// Takes capacity for a chain of `members` operations, which use it together. Returns the
+    /// permit.
+    pub(crate) fn acquire(&mut self, members: u32, now: Instant) -> u32 {
+        self.in_use += 1;
+        let permit = self.free.pop().unwrap_or_else(|| {
+            self.permits.push(None);
+            self.permits.len() as u32 - 1
+        });
+        self.permits[permit as usize] = Some(Permit { started: now, stuck: false, members });
+        permit
+    }
+
+    /// Records that an operation with this permit has completed. The last one of the chain frees
+    /// the capacity.
+    pub(crate) fn release(&mut self, permit: u32, now: Instant) {
+        self.completed = Some(now);
+        let Some(entry) = self.permits.get_mut(permit as usize) else { return };
+        match entry {
+            Some(Permit { members: 2.., .. }) => {
+                entry.iter_mut().for_each(|entry| entry.members -= 1)
+            }
+            _ => {
+                let Some(entry) = entry.take() else {
+                    debug_assert!(false, "permit {permit} is not in use");
+                    return;
+                };
+                self.free.push(permit);
+                self.overtaken = self.overtaken.max(Some(entry.started));
+                match entry.stuck {
+                    true => self.stuck -= 1,
+                    false => self.in_use -= 1,
+                }
+            }
+        }
+    }
+
+    /// Whether operations may count as stuck, now or later.
+    pub(crate) fn may_exclude(&self) -> bool {
+        self.in_use > 0 && self.stuck < self.max_stuck
+    }
+
+    /// Excludes operations that are stuck. Returns true if that frees capacity. Call it now and
+    /// then while operations wait.
+    pub(crate) fn exclude_stuck(&mut self, now: Instant) -> bool {
+        let check_interval = self.stuck_after / CHECKS;
+        if !self.may_exclude()
+            || self.checked_at.is_some_and(|checked_at| now < checked_at + check_interval)
+        {
+            return false;
+        }
+        self.checked_at = Some(now);
+        let is_stalled = self.completed.is_none_or(|completed| now >= completed + self.stuck_after);
+        let late = if is_stalled { Some(now) } else { self.overtaken };
+        let is_late =
+            |started: Instant| late.is_some_and(|late| late >= started + self.stuck_after);
+        let before = self.stuck;
+        for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.stuck) {
+            if self.stuck < self.max_stuck && is_late(entry.started) {
+                entry.stuck = true;
+                self.stuck += 1;
+                self.in_use -= 1;
+            }
+        }
+        self.stuck > before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LONG: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn stuck_operations_use_no_capacity() {
+        let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 3);
+        let start = Instant::now();
+        (0..2).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
+        assert_eq!((limiter.available(), limiter.is_half_used()), (0, true));
+        assert!(!limiter.exclude_stuck(start + LONG / 2), "they may still complete");
+        assert!(limiter.exclude_stuck(start + LONG));
+        assert_eq!((limiter.available(), limiter.in_use()), (2, 0));
+        // At most three count as stuck.
+        (2..4).for_each(|permit| assert_eq!(limiter.acquire(1, start + LONG), permit));
+        assert!(limiter.exclude_stuck(start + LONG * 2));
+        assert_eq!((limiter.available(), limiter.may_exclude()), (1, false));
+        assert!(!limiter.exclude_stuck(start + LONG * 99));
+        // They complete after all.
+        (0..4).for_each(|permit| limiter.release(permit, start + LONG * 100));
+        assert_eq!((limiter.available(), limiter.stuck), (2, 0));
+    }
+
+    #[test]
+    fn slow_operations_are_not_stuck() {
+        let mut limiter = Limiter::new(4).exclude_stuck_after(LONG, 1000);
+        let start = Instant::now();
+        (0..4).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
+        // A slow device completes one operation after the other.
+        limiter.release(0, start + LONG * 9);
+        assert_eq!(limiter.acquire(1, start + LONG * 9), 0);
+        assert!(!limiter.exclude_stuck(start + LONG * 9 + LONG / 2));
+        limiter.release(1, start + LONG * 10);
+        assert!(!limiter.exclude_stuck(start + LONG * 10));
+        // An operation that started long after the others overtakes them.
+        limiter.release(0, start + LONG * 10);
+        assert!(limiter.exclude_stuck(start + LONG * 10 + LONG / 2));
+        assert_eq!((limiter.in_use(), limiter.stuck), (0, 2));
+    }
+
+    #[test]
+    fn without_a_bound_on_stuck_operations_none_is_excluded() {
+        let mut limiter = Limiter::new(1);
+        let start = Instant::now();
+        let permit = limiter.acquire(1, start);
+        assert!(!limiter.may_exclude() && !limiter.exclude_stuck(start + LONG * 99));
+        limiter.release(permit, start);
+        assert_eq!(limiter.available(), 1);
+    }
+
+    #[test]
+    fn the_last_of_a_chain_frees_the_capacity_in_any_order() {
+        let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 1);
+        let start = Instant::now();
+        let chain = limiter.acquire(2, start);
+        // Its sync is cancelled while its write hangs.
+        limiter.release(chain, start);
+        assert_eq!(limiter.available(), 1);
+        assert_ne!(limiter.acquire(1, start), chain);
+        limiter.release(chain, start);
+        assert_eq!(limiter.available(), 1);
+    }
+
+    proptest! {
+        /// Whatever starts, completes and is excluded, no operation is counted twice or lost.
+        #[test]
+        fn capacity_adds_up(
+            steps in proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200),
+        ) {
+            let mut limiter = Limiter::new(5).exclude_stuck_after(LONG, 2);
+            let (mut inside, mut now) = (Vec::new(), Instant::now());
+            for (step, which, time) in steps {
+                now += Duration::from_millis(u64::from(time));
+                match step {
+                    0 if limiter.available() > 0 => inside.push(limiter.acquire(1, now)),
+                    1 if !inside.is_empty() => {
+                        let permit = inside.swap_remove(which as usize % inside.len());
+                        limiter.release(permit, now);
+                    }
+                    _ => {
+                        let before = limiter.available();
+                        prop_assert_eq!(limiter.exclude_stuck(now), limiter.available() > before);
+                    }
+                }
+                prop_assert_eq!(limiter.in_use + limiter.stuck, inside.len());
+                prop_assert!(limiter.stuck <= 2 && limiter.in_use <= 5);
+            }
+        }
+    }
+}

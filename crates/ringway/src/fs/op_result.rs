@@ -1,0 +1,76 @@
+//! Converts the result of an operation to what `File` and the functions of `fs` return.
+
+use crate::engine::OpResult;
+use ringway_core::op::Vectored;
+use ringway_core::{Buffer, File, Reason, SpareCapacity, op};
+use std::io;
+
+/// The error for an operation that the queue refused.
+fn refusal(reason: Reason) -> io::Error {
+    match reason {
+        Reason::Invalid(text) => io::Error::new(io::ErrorKind::InvalidInput, text),
+        _ => io::Error::from_raw_os_error(reason.errno()),
+    }
+}
+
+/// The error for an invalid argument that is found before the kernel is called.
+pub(super) fn invalid(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text.into())
+}
+
+/// The number in a result: bytes transferred, readiness, or 0.
+pub(super) fn number(outcome: OpResult) -> io::Result<u64> {
+    match outcome {
+        Ok(done) => done.result.map_err(io::Error::from),
+        Err(refused) => Err(refusal(refused.reason)),
+    }
+}
+
+/// Success without a value.
+pub(crate) fn nothing(outcome: OpResult) -> io::Result<()> {
+    number(outcome).map(drop)
+}
+
+/// Bytes transferred, and the buffer.
+pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
+    let (result, buffer) = match outcome {
+        Ok(done) => (done.result.map_err(io::Error::from), done.into_buffer()),
+        Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_buffer()),
+    };
+    // In a forked child the operation belongs to the parent, and so does its buffer.
+    (result.map(|bytes| bytes as usize), buffer.unwrap_or_else(|| Buffer::from(Vec::new())))
+}
+
+/// Bytes read, and the buffer that has grown by them.
+pub(super) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapacity) {
+    let (result, spare) = match outcome {
+        Ok(done) => (done.result.map_err(io::Error::from), done.into_spare()),
+        Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_spare()),
+    };
+    (result.map(|bytes| bytes as usize), spare.unwrap_or_else(|| SpareCapacity::from(Vec::new())))
+}
+
+/// Bytes transferred, and the buffers.
+pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
+    let (result, buffers) = match outcome {
+        Ok(done) => (done.result.map_err(io::Error::from), done.into_vectored()),
+        Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_vectored()),
+    };
+    (result.map(|bytes| bytes as usize), buffers.map(Vectored::into_buffers).unwrap_or_default())
+}
+
+/// The opened file.
+pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
+    match outcome {
+        Ok(done) => done.into_file().map_err(io::Error::from),
+        Err(refused) => Err(refusal(refused.reason)),
+    }
+}
+
+/// The metadata from `statx(2)`.
+pub(super) fn metadata(outcome: OpResult) -> io::Result<op::Metadata> {
+    match outcome {
+        Ok(done) => done.into_metadata().map_err(io::Error::from),
+        Err(refused) => Err(refusal(refused.reason)),
+    }
+}

@@ -1,0 +1,214 @@
+//! The writes that a writer has in flight, and those that must be retried.
+
+use super::eager::Eager;
+use crate::fs::File;
+use ringway_core::Buffer;
+use std::collections::VecDeque;
+use std::io;
+use std::task::{Context, Poll};
+
+/// One chunk to write.
+struct WriteJob {
+    start: u64,
+    buffer: Buffer,
+    truncation: Option<Truncation>,
+}
+
+/// Truncates the file to `end`, within the written block, whose rest is padding.
+struct Truncation {
+    end: u64,
+    /// The file may already have this length because of padding that an earlier attempt wrote.
+    zeroes: u64,
+}
+
+/// Writes in the order of their offsets. Dropping them cancels them.
+pub(super) struct WriteBehind {
+    file: File,
+    writes: VecDeque<PendingWrite>,
+    /// Everything before this offset has been written.
+    written: u64,
+    /// The first write's error was reported, and it has not been written since.
+    reported: bool,
+    /// See [`Truncation::zeroes`].
+    zeroes: u64,
+}
+
+struct PendingWrite {
+    end: u64,
+    truncates: bool,
+    running: Eager<(io::Result<()>, WriteJob)>,
+    failed: Option<Failed>,
+    /// This write's error was already reported, together with that of an earlier one.
+    covered: bool,
+}
+
+/// A write that has failed.
+struct Failed {
+    job: WriteJob,
+    /// `None` once it is reported.
+    error: Option<io::Error>,
+}
+
+impl WriteJob {
+    /// Writes all of it.
+    async fn run(mut self, file: File) -> (io::Result<()>, Self) {
+        if let Some(truncation) = &mut self.truncation {
+            if let Err(error) = truncation.check(&file).await {
+                return (Err(error), self);
+            }
+            truncation.zeroes = self.start + self.buffer.len() as u64;
+        }
+        let (mut result, buffer) = file.write_all_at(self.buffer, self.start).await;
+        self.buffer = buffer;
+        if let (Ok(()), Some(truncation)) = (&result, &self.truncation) {
+            result = file.set_len(truncation.end).await;
+        }
+        (result, self)
+    }
+}
+
+impl Truncation {
+    /// Checks that truncating the file does not remove data that it had before.
+    async fn check(&self, file: &File) -> io::Result<()> {
+        let (end, len) = (self.end, file.metadata().await?.len());
+        if len > end.max(self.zeroes) {
+            let text = format!(
+                "direct write: it ends within a block, at {end}, but the file continues to {len}"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(())
+    }
+}
+
+impl WriteBehind {
+    /// Creates a queue for writes from an offset on.
+    pub(super) fn new(file: File, start: u64) -> Self {
+        Self { file, writes: VecDeque::new(), written: start, reported: false, zeroes: 0 }
+    }
+
+    /// Starts a write after the others. None of them may truncate the file, which would remove this
+    /// write's data.
+    pub(super) fn begin(&mut self, start: u64, buffer: Buffer) {
+        let end = start + buffer.len() as u64;
+        self.push(end, WriteJob { start, buffer, truncation: None });
+    }
+
+    /// As `begin`, and truncates the file to `end`, which lies within the buffer.
+    pub(super) fn begin_truncating(&mut self, start: u64, buffer: Buffer, end: u64) {
+        self.push(
+            end,
+            WriteJob { start, buffer, truncation: Some(Truncation { end, zeroes: self.zeroes }) },
+        );
+    }
+
+    fn push(&mut self, end: u64, job: WriteJob) {
+        debug_assert!(!self.truncates(), "a write after a truncation");
+        let truncates = job.truncation.is_some();
+        self.writes.push_back(PendingWrite {
+            end,
+            truncates,
+            running: start(&self.file, job),
+            failed: None,
+            covered: false,
+        });
+    }
+
+    /// Waits until at most `most` writes are in flight.
+    ///
+    /// Errors: that of the first failed write in order, once. The next call retries it together
+    /// with those that were in flight with it. A write with a truncation is dropped instead,
+    /// because there may be more to write by then.
+    pub(super) fn poll_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<io::Result<()>> {
+        self.retry();
+        self.reap(cx);
+        if let Some(error) = self.take_error() {
+            return Poll::Ready(Err(error));
+        }
+        if self.writes.len() <= most { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Removes completed writes, up to the first one that is not.
+    pub(super) fn reap(&mut self, cx: &mut Context<'_>) {
+        while let Some(first) = self.writes.front_mut() {
+            if first.failed.is_some() {
+                return;
+            }
+            let Poll::Ready((result, job)) = first.running.poll(cx) else { return };
+            match result {
+                Ok(()) => {
+                    self.file.engine().inner.pool.put(job.buffer);
+                    (self.written, self.reported, self.zeroes) = (first.end, false, 0);
+                    self.writes.pop_front();
+                }
+                Err(_) if std::mem::take(&mut first.covered) => {
+                    first.running = start(&self.file, job)
+                }
+                Err(error) => {
+                    self.zeroes = job.truncation.as_ref().map_or(0, |truncation| truncation.zeroes);
+                    first.failed = Some(Failed { job, error: Some(error) });
+                }
+            }
+        }
+    }
+
+    /// Whether the first write has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.writes.front().is_some_and(|first| first.failed.is_some())
+    }
+
+    /// Whether a write in flight truncates the file.
+    pub(super) fn truncates(&self) -> bool {
+        self.writes.back().is_some_and(|last| last.truncates)
+    }
+
+    /// The number of writes.
+    pub(super) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The end of the last write, or else of what has been written.
+    pub(super) fn end(&self) -> u64 {
+        self.writes.back().map_or(self.written, |last| last.end)
+    }
+
+    /// Everything before this offset has been written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether an error was reported for data that has not been written since.
+    pub(super) fn error_reported(&self) -> bool {
+        self.reported
+    }
+
+    /// The first write's error, once for all writes that were in flight with it.
+    fn take_error(&mut self) -> Option<io::Error> {
+        let first = self.writes.front_mut()?;
+        let error = first.failed.as_mut()?.error.take()?;
+        if first.truncates {
+            self.writes.clear(); // It was the last one.
+        }
+        self.writes.iter_mut().skip(1).for_each(|other| other.covered = true);
+        self.reported = true;
+        Some(error)
+    }
+
+    /// Restarts the first write, if it has failed and the error was reported.
+    fn retry(&mut self) {
+        if let Some(first) = self.writes.front_mut()
+            && let Some(failed) = first.failed.take_if(|failed| failed.error.is_none())
+        {
+            first.running = start(&self.file, failed.job);
+        }
+    }
+}
+
+/// Starts a write. It wakes no task, because a task waits only for the first of all writes.
+fn start(file: &File, job: WriteJob) -> Eager<(io::Result<()>, WriteJob)> {
+    Eager::early(job.run(file.clone()))
+}

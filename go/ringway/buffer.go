@@ -1,0 +1,101 @@
+package ringway
+
+// Pooled buffers: aligned for direct I/O, and outside Go's heap, so that nothing has to be pinned
+// while the kernel uses them. The pool itself is in arena.go.
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Buffer is pooled memory that the caller owns until [Buffer.Release]. It lies outside Go's heap,
+// so the garbage collector does not know who uses it: the memory of a Buffer that is never released
+// is never reused.
+type Buffer struct {
+	p     []byte
+	block block
+}
+
+// Bytes returns the memory. The caller may use it until Release, even if the Buffer itself is no
+// longer referenced.
+func (b *Buffer) Bytes() []byte { return b.p }
+
+// Len returns the number of bytes.
+func (b *Buffer) Len() int { return len(b.p) }
+
+// Release returns the memory to the pool. Nothing may use it afterwards. Release panics if the
+// buffer was released before.
+func (b *Buffer) Release() {
+	if b.block.memory == nil {
+		panic("ringway: Buffer.Release was called twice")
+	}
+	block := b.block
+	*b = Buffer{}
+	block.release()
+}
+
+// NewBuffer returns a buffer of n bytes that begins at a multiple of 4096. Its content is
+// undefined. NewBuffer panics if n is negative or memory is exhausted, as make does.
+func NewBuffer(n int) *Buffer {
+	block, _ := pooled.take(n)
+	return newBuffer(block, n)
+}
+
+// NewBuffer is [NewBuffer] that takes the memory from the engine's registered buffers
+// ([Options.FixedBuffers]) while those last.
+func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.borrow(n), n) }
+
+func newBuffer(block block, n int) *Buffer { return &Buffer{p: block.memory[:n:n], block: block} }
+
+// discardBuffer releases a buffer that nobody waits for any more.
+func discardBuffer(b *Buffer) {
+	if b != nil {
+		b.Release()
+	}
+}
+
+// borrow returns a block of at least n bytes that the caller releases.
+func (e *Engine) borrow(n int) block {
+	if e.fixed != nil {
+		if block, ok := e.fixed.take(n); ok {
+			return block
+		}
+	}
+	block, _ := pooled.take(n)
+	return block
+}
+
+// abandoned is memory that the kernel may use at any time, because its engine was closed before
+// the kernel completed the operation. It is never reused and never collected.
+var abandoned abandonedMemory
+
+type abandonedMemory struct {
+	any atomic.Bool
+	mu  sync.Mutex
+	all [][]byte
+}
+
+func (a *abandonedMemory) add(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	a.mu.Lock()
+	a.all = append(a.all, p)
+	a.mu.Unlock()
+	a.any.Store(true)
+}
+
+// overlaps reports whether a part of p is abandoned.
+func (a *abandonedMemory) overlaps(p []byte) bool {
+	if !a.any.Load() {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.all {
+		if within(q[:1], p) || within(p[:1], q) {
+			return true
+		}
+	}
+	return false
+}

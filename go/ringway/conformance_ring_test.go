@@ -1,0 +1,392 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// The conformance cases through package ring. It is the kernel's own interface: what the other doors' queues add (room for so
+// many, refusals before the kernel, transfers that are continued within a chain) it does not have.
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/ringway-io/ringway/go/ring"
+)
+
+// ringDoor is a ring, and the books about it.
+type ringDoor struct {
+	run               *caseRun
+	ring              *ring.Ring
+	pushed, delivered int
+}
+
+func (d *ringDoor) String() string { return "ring" }
+
+// notByRing are cases that package ring cannot express, and why.
+var notByRing = map[string]string{
+	"a failure ends a chain":                               kernelsLinks,
+	"every failure ends a chain":                           kernelsLinks,
+	"always goes on":                                       kernelsLinks,
+	"always behind what was cancelled":                     kernelsLinks,
+	"a chain longer than the submission queue":             oneSubmission,
+	"a long chain that breaks":                             oneSubmission,
+	"an exact read that is continued does not end a chain": "a chain of the kernel's ends with a transfer that is short",
+	"a barrier that is cancelled holds nobody back":        behindBarrier,
+	"cancel everything":                                    behindBarrier,
+	"cancel before submission":                             "a ring cancels what the kernel has; Withdraw takes back what it does not have yet",
+	"direct transfers at the cursor":                       "the kernel does not move the position on after a direct transfer that was asynchronous",
+	"sockets have no offsets":                              "a write to a socket at an offset other than 0 is ESPIPE",
+}
+
+const (
+	kernelsLinks  = "the kernel's chains go on after failures of some operations (Request.Link has which)"
+	oneSubmission = "a chain has to lie in one submission"
+	behindBarrier = "the kernel does not cancel what waits behind a barrier, and a cancel waits there, too"
+)
+
+// otherByRing are steps of cases to which the kernel has another answer for io_uring than for the plain call.
+var otherByRing = map[string]map[string]string{
+	"reading a directory": {"read fd=f len=0": "0"},
+	"broken socket":       {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
+}
+
+func (d *ringDoor) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
+
+func (d *ringDoor) cannot(c *conformanceCase) string {
+	if why := notByRing[c.name]; why != "" {
+		return why
+	}
+	if _, faults := c.option("faults"); faults {
+		return "a ring injects no faults"
+	}
+	_, limited := c.option("in_flight")
+	if c.has("room") || limited && c.has("refuse") {
+		return "a ring has no limit of what is in flight"
+	}
+	for _, s := range c.steps {
+		if s.words[0] == "end" && len(s.words) > 1 {
+			return "a ring does not refuse a chain: the kernel refuses single requests"
+		}
+	}
+	return ""
+}
+
+func (d *ringDoor) omits(w caseWords) string {
+	if w[0] == "sync_range" && w.number("len") > math.MaxUint32 {
+		return "the kernel's interface has 32 bits for the length of a sync_file_range"
+	}
+	return ""
+}
+
+func (d *ringDoor) open(r *caseRun) (err error) {
+	d.run = r
+	number := func(name string) uint32 {
+		if r.options[name] == "" {
+			return 0
+		}
+		return uint32(caseNumber(r.options[name]))
+	}
+	d.ring, err = ring.New(ring.Options{Entries: number("entries"), CQEntries: number("completion_entries")})
+	return err
+}
+
+func (d *ringDoor) adopt(fd int, _ string) (*descriptor, error) { return &descriptor{fd: fd}, nil }
+
+func (d *ringDoor) openPath(name string, flags int) (*descriptor, error) {
+	fd, err := syscall.Open(name, flags|syscall.O_CLOEXEC, 0)
+	return &descriptor{fd: fd}, err
+}
+
+func (d *ringDoor) close() error { return d.ring.Close() }
+
+// prepared is the request for an operation; buffers are what is left to transfer.
+func (r *caseRun) prepared(op *operation, buffers [][]byte, done int) *ring.Request {
+	q, w := new(ring.Request), op.words
+	fd, off, n := func() int { return r.fd(w, "fd") }, w.offset(), int64(w.number("len"))
+	if off != ring.CurrentPosition {
+		off += int64(done)
+	}
+	dir, dir2, bits := r.fd(w, "dir"), r.fd(w, "dir2"), w.bits("flags")
+	path := func(key string) string { return casePath(w.need(key)) }
+	switch op.kind {
+	case "nop":
+		q.Nop()
+	case "read":
+		q.Read(fd(), buffers[0], off)
+	case "write":
+		q.Write(fd(), buffers[0], off)
+	case "readv":
+		q.Readv(fd(), buffers, off)
+	case "writev":
+		q.Writev(fd(), buffers, off)
+	case "fsync":
+		q.Fsync(fd())
+	case "fdatasync":
+		q.Fdatasync(fd())
+	case "sync_range":
+		q.SyncFileRange(fd(), off, uint32(n), uint32(bits))
+	case "fallocate":
+		q.Fallocate(fd(), uint32(w.bits("mode")), off, n)
+	case "ftruncate":
+		q.Ftruncate(fd(), n)
+	case "fadvise":
+		q.Fadvise(fd(), off, n, int(w.bits("advice")))
+	case "close":
+		q.Close(fd())
+	case "open":
+		q.Openat2(dir, path("path"), bits, w.bits("mode"), w.bits("resolve"))
+	case "statx":
+		mask := uint32(w.bits("mask"))
+		if mask == 0 {
+			mask = uint32(caseFlags["STATX_BASIC_STATS"])
+		}
+		q.Statx(dir, path("path"), int(bits), mask)
+	case "rename":
+		q.Renameat(dir, path("path"), dir2, path("path2"), uint32(bits))
+	case "link":
+		q.Linkat(dir, path("path"), dir2, path("path2"), uint32(bits))
+	case "unlink":
+		q.Unlinkat(dir, path("path"), uint32(bits))
+	case "mkdir":
+		q.Mkdirat(dir, path("path"), uint32(w.bits("mode")))
+	case "symlink":
+		q.Symlinkat(path("target"), dir, path("path"))
+	case "poll":
+		q.Poll(fd(), uint32(w.bits("events")))
+	case "timeout":
+		q.Timeout(duration(w.number("ns")))
+	default:
+		throw("no operation: %s", op.kind)
+	}
+	q.UserData = op
+	return q
+}
+
+// duration of nanoseconds of 64 bits.
+func duration(ns uint64) time.Duration { return time.Duration(min(ns, math.MaxInt64)) }
+
+func (d *ringDoor) push(ops ...*operation) error {
+	var all []*ring.Request
+	for i, op := range ops {
+		q := d.run.prepared(op, op.buffers, 0)
+		if op.kind == "close" {
+			if name := op.words.need("fd"); d.run.names[name] != nil {
+				delete(d.run.names, name)
+			}
+		}
+		if op.words.has("drain") {
+			q.Drain()
+		}
+		// The kernel's links know no continuation.
+		op.exact = op.exact && len(ops) == 1
+		last := q
+		op.request, op.left = q, 1
+		all = append(all, q)
+		if ns, ok := op.words.get("limit"); ok {
+			if op.words.has("always") {
+				q.Hardlink()
+			} else {
+				q.Link()
+			}
+			op.limit = new(ring.Request).LinkTimeout(duration(caseNumber(ns)))
+			op.limit.UserData = op
+			op.left = 2
+			all = append(all, op.limit)
+			last = op.limit
+		}
+		if i < len(ops)-1 {
+			// A timeout that passes is ETIME, which the kernel takes for a failure.
+			if op.words.has("always") || op.kind == "timeout" {
+				last.Hardlink()
+			} else {
+				last.Link()
+			}
+		}
+	}
+	return d.send(all...)
+}
+
+// send pushes requests into one submission.
+func (d *ringDoor) send(all ...*ring.Request) error {
+	for d.ring.SpaceLeft() < len(all) {
+		if err := d.submit(); err != nil {
+			return err
+		}
+		if d.ring.SpaceLeft() < len(all) {
+			if d.ring.Pending() == 0 {
+				return fmt.Errorf("no room for a chain of %d", len(all))
+			}
+			if err := d.reap(0); err != nil {
+				return err
+			}
+		}
+	}
+	for _, q := range all {
+		if err := d.ring.Push(q); err != nil {
+			return err
+		}
+		d.pushed++
+	}
+	return nil
+}
+
+func (d *ringDoor) submit() error {
+	for d.ring.Pending() > 0 {
+		n, err := d.ring.Submit()
+		if err == ring.ErrReap || err == nil && n == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *ringDoor) reap(least int) error {
+	begin := d.run.out
+	for {
+		wait := 0
+		if d.run.out-begin < least {
+			wait = 1
+		}
+		if _, err := d.ring.SubmitAndWait(wait, caseTime/2); err != nil && err != ring.ErrReap {
+			return err
+		}
+		var done [64]ring.Completion
+		n := d.ring.Reap(done[:])
+		for _, c := range done[:n] {
+			d.delivered++
+			if op, ok := c.Request.UserData.(*operation); ok {
+				if err := d.landed(op, c); err != nil {
+					return err
+				}
+			} else {
+				*c.Request.UserData.(*int) = int(c.Result)
+			}
+		}
+		if n < len(done) && d.run.out-begin >= least {
+			return nil
+		}
+	}
+}
+
+// landed is a completion of an operation: its own, or its limit's.
+func (d *ringDoor) landed(op *operation, c ring.Completion) error {
+	op.left--
+	if c.Request == op.limit {
+		op.late = c.Err() == syscall.ETIME
+	} else {
+		op.result = int(c.Result)
+	}
+	if op.left > 0 {
+		return nil
+	}
+	result := op.result
+	switch {
+	case op.late && (result == -int(syscall.ECANCELED) || result == -int(syscall.EINTR)):
+		result = -int(syscall.ETIMEDOUT)
+	case op.kind == "timeout" && result == -int(syscall.ETIME):
+		result = 0 // What the kernel calls an error is that time has passed.
+	case op.exact && result > 0:
+		if op.got += result; op.got < sum(op.buffers) {
+			return d.goOn(op)
+		}
+		result = op.got
+	case op.exact && result == 0:
+		result = op.got
+	}
+	switch op.kind {
+	case "open":
+		if result >= 0 {
+			if err := d.run.call(op.name, &descriptor{fd: result}); err != nil {
+				return err
+			}
+		}
+	case "statx":
+		stat := op.request.Stat()
+		op.stat = &stat
+	}
+	return d.run.hand(op, result)
+}
+
+// goOn transfers the rest.
+func (d *ringDoor) goOn(op *operation) error {
+	skip := op.got
+	var rest [][]byte
+	for _, b := range op.buffers {
+		n := min(skip, len(b))
+		skip -= n
+		if n < len(b) {
+			rest = append(rest, b[n:])
+		}
+	}
+	op.request = d.run.prepared(op, rest, op.got)
+	op.left = 1
+	if op.limit == nil {
+		return d.send(op.request)
+	}
+	op.left = 2
+	op.limit = new(ring.Request).LinkTimeout(duration(op.words.number("limit")))
+	op.limit.UserData = op
+	return d.send(op.request.Link(), op.limit)
+}
+
+func (d *ringDoor) ready(n int) error {
+	for d.ring.Ready() < n {
+		if err := d.submit(); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return nil
+}
+
+// ask pushes a request about others, and waits for its answer.
+func (d *ringDoor) ask(q *ring.Request) (int, error) {
+	answer := math.MinInt
+	q.UserData = &answer
+	if err := d.send(q); err != nil {
+		return 0, err
+	}
+	for begin := time.Now(); answer == math.MinInt; {
+		if time.Since(begin) > caseTime/2 {
+			return 0, errors.New("no answer")
+		}
+		if err := d.submit(); err != nil {
+			return 0, err
+		}
+		if err := d.reap(0); err != nil {
+			return 0, err
+		}
+	}
+	return answer, nil
+}
+
+func (d *ringDoor) cancel(op *operation) (int, error) {
+	answer, err := d.ask(new(ring.Request).Cancel(op.request))
+	if answer == -int(syscall.EALREADY) {
+		answer = 0 // Under way; its own result tells.
+	}
+	return answer, err
+}
+
+func (d *ringDoor) cancelAll() (int, error) {
+	found, err := d.ask(new(ring.Request).CancelAll())
+	if found < 0 {
+		return 0, errors.Join(err, syscall.Errno(-found))
+	}
+	return found, err
+}
+
+func (d *ringDoor) books() error {
+	if inFlight := d.ring.InFlight(); d.pushed != d.delivered+inFlight {
+		return fmt.Errorf("%d were pushed, %d delivered, %d are in flight", d.pushed, d.delivered, inFlight)
+	}
+	if n := d.ring.Overflow(); n != 0 {
+		return fmt.Errorf("%d completions are lost", n)
+	}
+	return nil
+}

@@ -1,0 +1,810 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Contract 5 through the Go door: the cases of conformance/ at the top of the repository (its README has the grammar), which
+// all doors read. A case runs through File on each backend, with and without AlwaysRing, where File can express it
+// (conformance_file_test.go), and through package ring (conformance_ring_test.go). What neither can express is listed with the
+// reason. RINGWAY_CASE=part-of-a-name runs the cases of that name alone.
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/ringway-io/ringway/go/ring"
+)
+
+// noFD is a number that no descriptor has.
+const noFD = 1_000_000
+
+// caseTime is longer than any case takes.
+const caseTime = time.Minute
+
+// door carries the operations of a case.
+type door interface {
+	// cannot is the reason for which the door cannot express a case, or "".
+	cannot(c *conformanceCase) string
+	// omits is the reason for which the door cannot do a single operation of a case that it can express without it, or "".
+	omits(words caseWords) string
+	// other has steps of a case to which the door has another answer by its contract, with that answer.
+	other(c *conformanceCase) map[string]string
+	// open makes what is below, with the options of the case.
+	open(r *caseRun) error
+	// adopt takes a descriptor over.
+	adopt(fd int, name string) (*descriptor, error)
+	// openPath opens a file by a blocking call.
+	openPath(name string, flags int) (*descriptor, error)
+	// push begins operations: one, or a chain.
+	push(ops ...*operation) error
+	submit() error
+	// reap hands out what has completed, after waiting for so many.
+	reap(least int) error
+	// ready waits until so many have completed, and hands out none.
+	ready(n int) error
+	cancel(op *operation) (int, error)
+	cancelAll() (int, error)
+	// books says what is wrong with the identity pushed = delivered + orphaned + in flight.
+	books() error
+	close() error
+}
+
+type descriptor struct {
+	fd   int
+	file *File // Through File alone.
+}
+
+// operation is one that was pushed, or will be.
+type operation struct {
+	name, kind string
+	words      caseWords
+	line       int
+	expected   string
+	plain      int
+	buffers    [][]byte
+	stat       *ring.Statx
+	exact      bool
+	contract   bool // File's contract says something else, and it was kept.
+
+	result int
+	order  int // When it was handed out among all; 0: not yet.
+
+	// Package ring's alone.
+	request, limit *ring.Request
+	left           int // Completions to come.
+	got            int // Bytes of an exact transfer so far.
+	late           bool
+}
+
+// caseRun is a case as it runs.
+type caseRun struct {
+	door    door
+	options map[string]string
+	made    bool
+	names   map[string]*descriptor
+	pushed  []*operation
+	chain   []*operation
+	inChain bool
+	out     int // Handed out.
+	other   map[string]string
+	others  map[string]bool // Those that occurred.
+	omitted map[string]int  // Operations, by the reason.
+	byRule  int             // Operations to which the door has another answer by contract.
+	line    int
+}
+
+// skipped is an error for what this machine does not have.
+type skipped struct{ why string }
+
+func (s *skipped) Error() string { return s.why }
+
+// ---- A run -----------------------------------------------------------------------------------------------------------------
+
+// runCase runs a case in the current directory.
+func runCase(c *conformanceCase, d door) (r *caseRun, err error) {
+	r = &caseRun{door: d, options: map[string]string{}, names: map[string]*descriptor{}, line: c.line,
+		other: d.other(c), others: map[string]bool{}, omitted: map[string]int{}}
+	watch := time.AfterFunc(caseTime, func() { panic("hangs: " + c.name) })
+	defer watch.Stop()
+	defer func() {
+		// However it ends: the process as it was, and nothing left open.
+		if r.made {
+			err = errors.Join(err, d.close())
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.names)) {
+			r.names[name].close()
+		}
+		var limit syscall.Rlimit
+		_ = syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit)
+		limit.Cur = limit.Max
+		_ = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
+		if syscall.Getuid() == 0 && syscall.Geteuid() != 0 {
+			err = errors.Join(err, syscall.Setresuid(-1, 0, -1))
+		}
+		if err != nil {
+			err = fmt.Errorf("%s:%d: %w", c.file, r.line, err)
+		}
+	}()
+	defer func() {
+		if p := recover(); p != nil {
+			why, ok := p.(wrong)
+			if !ok {
+				panic(p)
+			}
+			err = errors.New(string(why))
+		}
+	}()
+	for _, s := range c.steps {
+		r.line = s.line
+		if err := r.step(s.words); err != nil {
+			return r, err
+		}
+		if r.made {
+			if err := d.books(); err != nil {
+				return r, err
+			}
+		}
+	}
+	r.line = c.line
+	if err := r.rest(); err != nil {
+		return r, err
+	}
+	for step := range r.other {
+		if !r.others[step] {
+			return r, fmt.Errorf("another answer is listed for %q, which is no step", step)
+		}
+	}
+	return r, nil
+}
+
+func (d *descriptor) close() {
+	if d.file != nil {
+		_ = d.file.Close()
+		return
+	}
+	_ = syscall.Close(d.fd)
+}
+
+func (r *caseRun) make() error {
+	if r.made {
+		return nil
+	}
+	if err := r.door.open(r); err != nil {
+		return err
+	}
+	r.made = true
+	return nil
+}
+
+func (r *caseRun) call(name string, d *descriptor) error {
+	if r.names[name] != nil {
+		return fmt.Errorf("two descriptors are called %s", name)
+	}
+	r.names[name] = d
+	return nil
+}
+
+func (r *caseRun) named(name string) *descriptor {
+	d := r.names[name]
+	if d == nil {
+		throw("no descriptor is called %s", name)
+	}
+	return d
+}
+
+// fd is the number that fd=, dir= or dir2= means.
+func (r *caseRun) fd(w caseWords, key string) int {
+	switch name, _ := w.get(key); name {
+	case "", "cwd":
+		return ring.AtFDCWD
+	case "bad":
+		return noFD
+	case "negative":
+		return -1
+	default:
+		return r.named(name).fd
+	}
+}
+
+func (r *caseRun) operation(name string) *operation {
+	for _, op := range slices.Backward(r.pushed) {
+		if op.name == name {
+			return op
+		}
+	}
+	throw("no operation is called %s", name)
+	return nil
+}
+
+func (r *caseRun) inFlight() (n int) {
+	for _, op := range r.pushed {
+		if op.order == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// hand is what a door does with an operation that has completed.
+func (r *caseRun) hand(op *operation, result int) error {
+	if op.order != 0 {
+		return fmt.Errorf("%s has completed twice", op.name)
+	}
+	r.out++
+	op.order, op.result = r.out, result
+	if op.contract {
+		r.byRule++
+	} else if !fits(op.expected, result, op.plain) {
+		r.line = op.line
+		return fmt.Errorf("%s is %s, not %s", op.name, say(result), op.expected)
+	}
+	if gives, ok := op.words.get("gives"); ok && result >= 0 {
+		wanted := caseContent(gives)
+		found := bytes.Join(op.buffers, nil)
+		if err := same(found[:min(len(found), len(wanted))], wanted, "the buffer of "+op.name); err != nil {
+			r.line = op.line
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *caseRun) rest() error {
+	for r.made && r.inFlight() > 0 {
+		if err := r.door.reap(1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func want(wanted string, found int) error {
+	if fits(wanted, found, 0) {
+		return nil
+	}
+	return fmt.Errorf("it is %s, not %s", say(found), wanted)
+}
+
+func (r *caseRun) step(words caseWords) (err error) {
+	wanted := ""
+	if n := len(words); n > 2 && words[n-2] == "=>" {
+		words, wanted = words[:n-2], words[n-1]
+	}
+	switch what := words.at(0); what {
+	case "queue":
+		for _, word := range words[1:] {
+			name, value, _ := strings.Cut(word, "=")
+			r.options[name] = value
+		}
+	case "as":
+		if syscall.Geteuid() == 0 {
+			return syscall.Setresuid(-1, 65534, -1)
+		}
+	case "limit":
+		var limit syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			return err
+		}
+		limit.Cur = caseNumber(words.at(2))
+		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
+	case "make":
+		return makeThing(words)
+	case "chmod":
+		return syscall.Chmod(words.at(1), uint32(caseNumber(words.at(2))))
+	case "open":
+		if err := r.make(); err != nil {
+			return err
+		}
+		flags := int(caseBits(words.at(3)))
+		d, err := r.door.openPath(casePath(words.at(2)), flags)
+		if err != nil {
+			if flags&syscall.O_DIRECT != 0 && errors.Is(err, syscall.EINVAL) {
+				return &skipped{"no direct I/O on this file system"}
+			}
+			return err
+		}
+		return r.call(words.at(1), d)
+	case "pipe", "sockets":
+		if err := r.make(); err != nil {
+			return err
+		}
+		var fds [2]int
+		if what == "pipe" {
+			err = syscall.Pipe2(fds[:], syscall.O_CLOEXEC)
+		} else {
+			fds, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		}
+		for i, fd := range fds {
+			var d *descriptor
+			if err == nil {
+				d, err = r.door.adopt(fd, words.at(1+i))
+			}
+			if err == nil {
+				err = r.call(words.at(1+i), d)
+			}
+		}
+		return err
+	case "close":
+		r.named(words.at(1)).close()
+		delete(r.names, words.at(1))
+	case "put":
+		return writeAll(r.named(words.at(1)).fd, caseContent(words.at(2)))
+	case "take":
+		return r.take(r.named(words.at(1)).fd, caseContent(words.at(2)))
+	case "seek":
+		_, err := syscall.Seek(r.named(words.at(1)).fd, int64(caseNumber(words.at(2))), 0)
+		return err
+	case "do", "push", "refuse":
+		return r.begin(what, words[1:], wanted)
+	case "chain":
+		r.inChain, r.chain = true, nil
+		return r.make()
+	case "end":
+		chain := r.chain
+		r.inChain, r.chain = false, nil
+		return r.door.push(chain...)
+	case "submit":
+		return errors.Join(r.make(), r.door.submit())
+	case "look":
+		return errors.Join(r.make(), r.door.reap(0))
+	case "ready":
+		return r.door.ready(int(caseNumber(words.at(1))))
+	case "wait":
+		if words.at(1) == "all" {
+			return r.rest()
+		}
+		for _, name := range words[1:] {
+			for op := r.operation(name); op.order == 0; {
+				if err := r.door.reap(1); err != nil {
+					return err
+				}
+			}
+		}
+	case "pending":
+		if err := r.door.reap(0); err != nil {
+			return err
+		}
+		for _, name := range words[1:] {
+			if op := r.operation(name); op.order != 0 {
+				return fmt.Errorf("%s has completed with %s", name, say(op.result))
+			}
+		}
+	case "cancel":
+		answer, err := r.door.cancel(r.operation(words.at(1)))
+		if err != nil {
+			return err
+		}
+		return want(wanted, answer)
+	case "cancel_all":
+		// Package ring tells how many the kernel found: of a chain the one under way. That the others end shows later.
+		found, err := r.door.cancelAll()
+		if most := int(caseNumber(wanted)); err == nil && (found > most || found == 0 && most > 0) {
+			err = fmt.Errorf("%d were found of %d", found, most)
+		}
+		return err
+	case "order":
+		last := 0
+		for _, name := range words[1:] {
+			order := r.operation(name).order
+			if order <= last {
+				return fmt.Errorf("%s comes too early, or not at all", name)
+			}
+			last = order
+		}
+	case "in_flight":
+		return want(words.at(1), r.inFlight())
+	case "bytes":
+		found := bytes.Join(r.operation(words.at(1)).buffers, nil)[caseNumber(words.at(2)):]
+		wanted := caseContent(words.at(3))
+		return same(found[:min(len(found), len(wanted))], wanted, "the buffer")
+	case "stat":
+		return checkStat(r.operation(words.at(1)).stat, words.at(2), words.at(3))
+	case "file":
+		found, err := os.ReadFile(words.at(1))
+		if err != nil {
+			return err
+		}
+		return same(found, caseContent(words.at(2)), words.at(1))
+	case "part":
+		wanted := caseContent(words.at(3))
+		f, err := os.Open(words.at(1))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		found := make([]byte, len(wanted))
+		if _, err := f.ReadAt(found, int64(caseNumber(words.at(2)))); err != nil {
+			return err
+		}
+		return same(found, wanted, words.at(1))
+	case "absent":
+		if _, err := os.Lstat(words.at(1)); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s is there: %v", words.at(1), err)
+		}
+	case "size", "mode", "nlink", "type", "target", "same":
+		return checkPath(what, words.at(1), words.at(2))
+	case "position":
+		at, err := syscall.Seek(r.named(words.at(1)).fd, 0, 1)
+		if err != nil {
+			return err
+		}
+		return want(words.at(2), int(at))
+	case "cloexec":
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(r.named(words.at(1)).fd), syscall.F_GETFD, 0)
+		if errno != 0 || flags != syscall.FD_CLOEXEC {
+			return errors.New("not close-on-exec")
+		}
+	default:
+		return fmt.Errorf("no step: %s", what)
+	}
+	return nil
+}
+
+// begin pushes an operation, or gathers it for a chain.
+func (r *caseRun) begin(how string, words caseWords, wanted string) error {
+	if err := r.make(); err != nil {
+		return err
+	}
+	name, ok := strings.CutSuffix(words.at(0), ":")
+	if ok {
+		words = words[1:]
+	}
+	if why := r.door.omits(words); why != "" {
+		r.omitted[why]++
+		return nil
+	}
+	op := &operation{name: name, kind: words.at(0), words: words, line: r.line, expected: wanted, exact: words.has("exact")}
+	asked := strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.HasPrefix(w, "gives=") }), " ")
+	if answer, ok := r.other[asked]; ok {
+		op.expected = answer
+		r.others[asked] = true
+		r.byRule++
+	}
+	if strings.Contains(op.expected, "plain") {
+		op.plain = r.plainly(op)
+	}
+	switch op.kind {
+	case "read", "write", "readv", "writev":
+		op.buffers = words.memory()
+	}
+	r.pushed = append(r.pushed, op)
+	if r.inChain {
+		r.chain = append(r.chain, op)
+		return nil
+	}
+	if err := r.door.push(op); err != nil {
+		return err
+	}
+	for how != "push" && op.order == 0 {
+		if err := r.door.reap(1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainly is what the blocking system call answers, on buffers of its own.
+func (r *caseRun) plainly(op *operation) int {
+	w := op.words
+	fd, off := uintptr(r.fd(w, "fd")), uintptr(w.offset())
+	var number uintptr
+	var args [4]uintptr
+	switch op.kind {
+	case "read", "write", "readv", "writev":
+		number = map[string]uintptr{"read": syscall.SYS_PREAD64, "write": syscall.SYS_PWRITE64, "readv": syscall.SYS_PREADV, "writev": syscall.SYS_PWRITEV}[op.kind]
+		buffers := w.memory()
+		vectors := make([]syscall.Iovec, len(buffers))
+		for i, b := range buffers {
+			vectors[i] = syscall.Iovec{Base: unsafe.SliceData(b), Len: uint64(len(b))}
+		}
+		var n uintptr
+		var errno syscall.Errno
+		if strings.HasSuffix(op.kind, "v") {
+			n, _, errno = syscall.Syscall6(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(vectors))), uintptr(len(vectors)), off, 0, 0)
+		} else {
+			n, _, errno = syscall.Syscall6(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(buffers[0]))), uintptr(len(buffers[0])), off, 0, 0)
+		}
+		return answer(n, errno)
+	case "fallocate":
+		number, args = syscall.SYS_FALLOCATE, [4]uintptr{fd, uintptr(w.bits("mode")), off, uintptr(w.number("len"))}
+	case "ftruncate":
+		number, args = syscall.SYS_FTRUNCATE, [4]uintptr{fd, uintptr(w.number("len"))}
+	default:
+		throw("no plain call of %s", op.kind)
+	}
+	n, _, errno := syscall.Syscall6(number, args[0], args[1], args[2], args[3], 0, 0)
+	return answer(n, errno)
+}
+
+func answer(n uintptr, errno syscall.Errno) int {
+	if errno != 0 {
+		return -int(errno)
+	}
+	return int(n)
+}
+
+// ---- Around the queue --------------------------------------------------------------------------------------------------------
+
+func makeThing(w caseWords) error {
+	path := casePath(w.at(2))
+	switch w.at(1) {
+	case "file":
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(caseContent(w.at(3)))
+		return errors.Join(err, f.Close())
+	case "sparse":
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Truncate(int64(caseNumber(w.at(3)))), f.Close())
+	case "dir":
+		return os.Mkdir(path, 0o755)
+	case "fifo":
+		return syscall.Mkfifo(path, 0o644)
+	case "symlink":
+		return os.Symlink(w.at(3), path)
+	}
+	return fmt.Errorf("no such thing to make: %s", w.at(1))
+}
+
+// awaits tells whether a descriptor is ready within a millisecond.
+func awaits(fd int, events int16) bool {
+	descriptor := struct {
+		fd              int32
+		events, revents int16
+	}{int32(fd), events, 0}
+	span := syscall.NsecToTimespec(int64(time.Millisecond))
+	n, _, _ := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&descriptor)), 1, uintptr(unsafe.Pointer(&span)), 0, 0, 0)
+	return n == 1
+}
+
+func writeAll(fd int, p []byte) error {
+	for len(p) > 0 {
+		n, err := syscall.Write(fd, p)
+		if err == syscall.EAGAIN || err == syscall.EINTR {
+			awaits(fd, 4)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// take reads as many bytes, which must be these, and reaps meanwhile.
+func (r *caseRun) take(fd int, wanted []byte) error {
+	found := make([]byte, 0, len(wanted))
+	for len(found) < len(wanted) {
+		if awaits(fd, 1) {
+			n, err := syscall.Read(fd, found[len(found):cap(found)])
+			if n == 0 && err == nil {
+				return fmt.Errorf("only %d bytes come", len(found))
+			}
+			if err != nil && err != syscall.EAGAIN && err != syscall.EINTR {
+				return err
+			}
+			found = found[:len(found)+max(n, 0)]
+		}
+		if err := r.door.reap(0); err != nil {
+			return err
+		}
+	}
+	return same(found, wanted, "what comes")
+}
+
+func typeOf(mode uint32) string {
+	switch mode & syscall.S_IFMT {
+	case syscall.S_IFREG:
+		return "file"
+	case syscall.S_IFDIR:
+		return "dir"
+	case syscall.S_IFLNK:
+		return "symlink"
+	}
+	return "fifo"
+}
+
+func checkStat(found *ring.Statx, field, value string) error {
+	right := false
+	switch {
+	case found == nil:
+		return errors.New("no statx has told anything")
+	case field == "size":
+		right = found.Size == caseNumber(value)
+	case field == "mode":
+		right = uint64(found.Mode&0o7777) == caseNumber(value)
+	case field == "nlink":
+		right = uint64(found.Links) == caseNumber(value)
+	case field == "type":
+		right = typeOf(uint32(found.Mode)) == value
+	case field == "same":
+		var plain syscall.Stat_t
+		if err := syscall.Lstat(value, &plain); err != nil {
+			return err
+		}
+		right = found.Inode == plain.Ino && int64(found.Size) == plain.Size && int64(found.Blocks) == plain.Blocks &&
+			uint32(found.Mode) == plain.Mode && found.UID == plain.Uid &&
+			found.Modified.Sec == plain.Mtim.Sec && int64(found.Modified.Nsec) == plain.Mtim.Nsec
+	}
+	if !right {
+		return fmt.Errorf("%s is not %s: %+v", field, value, *found)
+	}
+	return nil
+}
+
+func checkPath(what, path, value string) error {
+	var found, other syscall.Stat_t
+	if err := syscall.Lstat(path, &found); err != nil {
+		return err
+	}
+	right := false
+	switch what {
+	case "size":
+		right = uint64(found.Size) == caseNumber(value)
+	case "mode":
+		right = uint64(found.Mode&0o7777) == caseNumber(value)
+	case "nlink":
+		right = uint64(found.Nlink) == caseNumber(value)
+	case "type":
+		right = typeOf(found.Mode) == value
+	case "target":
+		target, err := os.Readlink(path)
+		right = err == nil && target == value
+	case "same":
+		right = syscall.Lstat(value, &other) == nil && found.Ino == other.Ino
+	}
+	if !right {
+		return fmt.Errorf("%s of %s is not %s: %+v", what, path, value, found)
+	}
+	return nil
+}
+
+// ---- All of them -----------------------------------------------------------------------------------------------------------
+
+// nowhere are the cases that neither File nor package ring can express; both say why.
+var nowhere = []string{
+	"a failure ends a chain", "every failure ends a chain", "an exact read that is continued does not end a chain",
+	"always goes on", "always behind what was cancelled", "a chain longer than the submission queue", "a long chain that breaks",
+	"a barrier that is cancelled holds nobody back", "a bad offset in a chain refuses all of it",
+	"a chain of no operations is refused", "cancel before submission", "cancel everything", "a full queue hands back",
+	"completions that are there take room", "chains are taken whole or not", "one at a time", "a chain under faults",
+	"sockets have no offsets",
+}
+
+// conformanceChild names the environment variable of the process that runs the cases: they change its working directory, umask,
+// user and limits.
+const conformanceChild = "RINGWAY_CONFORMANCE_CHILD"
+
+func TestConformance(t *testing.T) {
+	if os.Getenv(conformanceChild) == "" {
+		conformanceInChild(t)
+		return
+	}
+	cases := loadCases(t)
+	if len(cases) < 190 {
+		t.Fatal("only", len(cases), "cases")
+	}
+	signal.Ignore(syscall.SIGXFSZ, syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGXFSZ, syscall.SIGPIPE)
+	defer syscall.Umask(syscall.Umask(0o022))
+	only := os.Getenv("RINGWAY_CASE")
+	ran := map[string]int{}
+	missing := false // A backend, or all of io_uring.
+	for _, make := range []func() door{
+		func() door { return &ringDoor{} },
+		func() door { return &fileDoor{backend: BackendURing} },
+		func() door { return &fileDoor{backend: BackendURing, always: true} },
+		func() door { return &fileDoor{backend: BackendKAIO} },
+		func() door { return &fileDoor{backend: BackendKAIO, always: true} },
+		func() door { return &fileDoor{backend: BackendThreads} },
+	} {
+		name := fmt.Sprint(make())
+		t.Run(name, func(t *testing.T) {
+			d := make()
+			if err := errors.Join(d.open(&caseRun{}), d.close()); err != nil {
+				if os.Getenv("CI") != "" && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSYS) {
+					t.Fatal(err)
+				}
+				missing = true
+				t.Skip("skipped:", err)
+			}
+			count, byRule := 0, 0
+			reasons, omitted := map[string]int{}, map[string]bool{}
+			for _, c := range cases {
+				if !strings.Contains(c.name, only) {
+					continue
+				}
+				d := make()
+				if why := d.cannot(c); why != "" {
+					reasons[why]++
+					continue
+				}
+				count++
+				ran[c.name]++
+				t.Run(c.name, func(t *testing.T) {
+					dir := t.TempDir()
+					if err := os.Chmod(dir, 0o777); err != nil {
+						t.Fatal(err)
+					}
+					t.Chdir(dir)
+					r, err := runCase(c, d)
+					var skip *skipped
+					if errors.As(err, &skip) && os.Getenv("CI") == "" {
+						t.Skip("skipped:", skip.why)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					byRule += r.byRule
+					for why, n := range r.omitted {
+						reasons[why] += n
+						omitted[why] = true
+					}
+				})
+			}
+			t.Logf("%s: %d of %d cases; of their operations %d have another answer by contract", name, count, len(cases), byRule)
+			for _, why := range slices.Sorted(maps.Keys(reasons)) {
+				t.Logf("%4d %s not expressed: %s", reasons[why], map[bool]string{false: "cases", true: "operations"}[omitted[why]], why)
+			}
+		})
+	}
+	count := 0
+	for _, c := range cases {
+		listed := slices.Contains(nowhere, c.name)
+		switch {
+		case !strings.Contains(c.name, only):
+		case ran[c.name] > 0 && listed:
+			t.Errorf("%s is listed as not to be expressed, and has run", c.name)
+		case ran[c.name] > 0:
+			count++
+		case listed:
+			t.Logf("nowhere: %s: %s; %s", c.name, new(ringDoor).cannot(c), (&fileDoor{backend: BackendURing, always: true}).cannot(c))
+		case !missing:
+			t.Errorf("%s: %s: has run nowhere, and is not listed", c.file, c.name)
+		}
+	}
+	t.Logf("%d of %d cases have run through the Go door", count, len(cases))
+	listed := slices.Concat(nowhere, slices.Collect(maps.Keys(notByFile)), slices.Collect(maps.Keys(notByRing)),
+		slices.Collect(maps.Keys(otherByFile)), slices.Collect(maps.Keys(otherByRing)))
+	for _, name := range listed {
+		if !slices.ContainsFunc(cases, func(c *conformanceCase) bool { return c.name == name }) {
+			t.Errorf("%q is listed, and is no case", name)
+		}
+	}
+}
+
+func conformanceInChild(t *testing.T) {
+	run := "^TestConformance$"
+	if asked := flag.Lookup("test.run").Value.String(); strings.Contains(asked, "/") {
+		run = asked
+	}
+	command := exec.Command(os.Args[0], "-test.run="+run, "-test.v")
+	command.Env = append(os.Environ(), conformanceChild+"=1")
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for line := range strings.Lines(string(output)) {
+		if strings.Contains(line, "_test.go:") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}

@@ -1,0 +1,173 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Devices that fail and file systems that stand still: real ones, on loop devices, which takes root.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// run runs a command that a test cannot do without.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Skipf("skipped: %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// loopDevice is one over a file, until the test is over.
+func loopDevice(t *testing.T, file string, size int64) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root has loop devices")
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, size); err != nil {
+		t.Fatal(err)
+	}
+	device := run(t, "losetup", "--find", "--show", file)
+	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
+	return device
+}
+
+// A disk that lies below fails as it writes back what another file has written: the group commit is told, by its own sync, and
+// no second one is made, which would succeed.
+func TestDeviceFails(t *testing.T) {
+	dir := t.TempDir()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root mounts")
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
+	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
+		for _, direct := range []int{syscall.O_DIRECT, 0} {
+			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
+				e, err := New(Options{Backend: backend})
+				if err != nil {
+					skip.Test(t, err)
+				}
+				defer e.Close()
+				f, err := e.OpenFile(device, os.O_RDWR|direct, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				commit := func() error {
+					return f.WriteBatch([]Transfer{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(pageSize, pageSize), Off: pageSize}}, DataSync)
+				}
+				if err := commit(); err != nil {
+					t.Fatal(err)
+				}
+				other, err := os.OpenFile(device, os.O_RDWR, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.Close()
+				if _, err := other.WriteAt(bytes.Repeat([]byte{byte(len(backend))}, 8<<20), 32<<20); err != nil {
+					t.Fatal(err)
+				}
+				if err := commit(); !errors.Is(err, syscall.EIO) {
+					t.Error("lost: ", err)
+				}
+			})
+		}
+	}
+}
+
+// A file system that is frozen keeps whoever writes. Contexts end all the same, and so does closing; when it thaws nothing is
+// wrong.
+func TestFrozen(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image")
+	device := loopDevice(t, image, 64<<20)
+	run(t, "mkfs.ext4", "-q", device)
+	dir := t.TempDir()
+	if err := syscall.Mount(device, dir, "ext4", 0, ""); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
+		for _, direct := range []int{0, syscall.O_DIRECT} {
+			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
+				e, err := New(Options{Backend: backend, closeWait: 200 * time.Millisecond})
+				if err != nil {
+					skip.Test(t, err)
+				}
+				name := filepath.Join(dir, "file")
+				if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				thaw := freeze(t, dir)
+				defer thaw()
+				reason := errors.New("enough")
+				memory := alignedSlice(2*pageSize, pageSize)
+				for what, do := range contextMethods(f, memory) {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
+					returns(t, what, func() {
+						err := do(ctx)
+						if strings.HasPrefix(what, "Write") && !errors.Is(err, reason) || err != nil && !errors.Is(err, reason) {
+							t.Errorf("%s: %v", what, err)
+						}
+					})
+				}
+				returns(t, "File.Close", func() {
+					if err := f.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				returns(t, "Engine.Close", func() { _ = e.Close() })
+				thaw()
+				got, err := os.ReadFile(name)
+				if err != nil || len(got) != 2<<20 {
+					t.Error(len(got), err)
+				}
+			})
+		}
+	}
+}
+
+// freeze has a file system take no more writes, until thaw.
+func freeze(t *testing.T, dir string) (thaw func()) {
+	t.Helper()
+	const fifreeze, fithaw = 0xc0045877, 0xc0045878
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, d.Fd(), fifreeze, 0); errno != 0 {
+		d.Close()
+		t.Skip("skipped: this file system cannot be frozen: ", errno)
+	}
+	over := false
+	return func() {
+		if !over {
+			_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, d.Fd(), fithaw, 0)
+			d.Close()
+			over = true
+		}
+	}
+}

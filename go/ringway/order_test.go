@@ -1,0 +1,395 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// The order of effects: appends, writes at the current position, and writes that extend the file.
+
+// Many append batches to one file, by one File and by several: the records of each batch follow one another, in their order.
+func TestAppendBatch(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		name := filepath.Join(t.TempDir(), "log")
+		var files []*File
+		for range 2 {
+			f, err := e.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|direct, 0o600)
+			if err != nil {
+				skip.Test(t, err)
+			}
+			defer f.Close()
+			// Small requests: what is longer than one of the device has to stay one write all the same.
+			f.directLimits()
+			f.limits.largest = 16 << 10
+			files = append(files, f)
+		}
+		const writers, rounds = 8, 6
+		blocks := []int{1, 3, 40, 1100} // 1100 records are more than one system call takes.
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for round := range rounds {
+					n := blocks[(w+round)%len(blocks)]
+					p := numbered(w, round, n)
+					if w%2 == 1 { // From anywhere in memory.
+						p = append(make([]byte, 1, len(p)+1), p...)[1:]
+					}
+					f := files[w%len(files)]
+					var err error
+					if w >= 6 { // And beside plain appends.
+						_, err = f.Write(p)
+					} else {
+						var batch []Transfer
+						for i := range n {
+							batch = append(batch, Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)})
+						}
+						err = f.WriteBatch(batch, Durability(round%3))
+						for i := range batch {
+							if batch[i].N != pageSize || batch[i].Err != nil {
+								t.Error(i, batch[i].N, batch[i].Err)
+							}
+						}
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := map[uint32]uint32{}
+		seen := 0
+		for at := 0; at < len(got); seen++ {
+			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
+			if next[w] != round {
+				t.Fatalf("block %d: writer %d's round %d, expected %d", at/pageSize, w, round, next[w])
+			}
+			next[w]++
+			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
+			if len(got)-at < len(want) || !bytes.Equal(got[at:][:len(want)], want) {
+				t.Fatalf("block %d: writer %d's round %d is torn apart", at/pageSize, w, round)
+			}
+			at += len(want)
+		}
+		if seen != writers*rounds {
+			t.Errorf("%d of %d batches are there", seen, writers*rounds)
+		}
+	})
+}
+
+// A log's group commit is one write, not one for each record, on every backend.
+func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
+	writes := func() int {
+		text, err := os.ReadFile("/proc/self/io")
+		if err != nil {
+			skip.Test(t, err)
+		}
+		_, after, _ := strings.Cut(string(text), "syscw: ")
+		line, _, _ := strings.Cut(after, "\n")
+		n, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		const parts = 200
+		name := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(name, make([]byte, parts*4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
+		if err != nil {
+			skip.Test(t, err)
+		}
+		defer f.Close()
+		memory := e.NewBuffer(parts * 4096)
+		defer memory.Release()
+		batch := make([]Transfer, parts)
+		for i := range batch {
+			batch[i] = Transfer{P: memory.Bytes()[i*4096 : (i+1)*4096], Off: int64(i) * 4096}
+			for at := range batch[i].P {
+				batch[i].P[at] = byte(i)
+			}
+		}
+		for _, end := range []Durability{NoSync, DataSync, FullSync} {
+			before := writes()
+			if err := f.WriteBatch(batch, end); err != nil {
+				t.Fatal(err)
+			}
+			if n := writes() - before; n > parts/4 {
+				t.Errorf("%d writes for a batch of %d", n, parts)
+			}
+			for i := range batch {
+				if batch[i].N != 4096 || batch[i].Err != nil {
+					t.Fatal(i, batch[i].N, batch[i].Err)
+				}
+			}
+			if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, memory.Bytes()) {
+				t.Fatal("the file differs", err)
+			}
+		}
+	})
+}
+
+// An append that fails is told to those of the batch that it concerns, and nothing is synced.
+func TestAppendBatchFails(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		full, err := e.OpenFile("/dev/full", os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		batch := []Transfer{{P: make([]byte, 10)}, {}, {P: make([]byte, 10)}}
+		if err := full.WriteBatch(batch, FullSync); !errors.Is(err, syscall.ENOSPC) || !errors.Is(batch[2].Err, syscall.ENOSPC) || batch[1].Err != nil {
+			t.Error(err, batch)
+		}
+		f := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND|direct)
+		if err := f.WriteBatch(nil, FullSync); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One after the other: what goes to a queue, and when.
+func TestOrderedWrites(t *testing.T) {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		for _, c := range []struct {
+			name  string
+			flag  int
+			size  int
+			write func(f *File, p []byte) (int, error)
+		}{
+			{"at the position", 0, 8 << 20, (*File).Write},
+			{"appended", os.O_APPEND, 0, (*File).Write},
+			{"copied", 0, 8 << 20, func(f *File, p []byte) (int, error) {
+				n, err := f.ReadFrom(bytes.NewReader(p))
+				return int(n), err
+			}},
+			{"longer than the file", 0, 0, func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }},
+			{"within the file", 0, 8 << 20, func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }},
+		} {
+			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
+				e, s := scriptedEngine(t, Options{Backend: backend})
+				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|syscall.O_DIRECT|c.flag)
+				f.directLimits()
+				f.limits.largest = 64 << 10
+				now, most := 0, 0
+				s.onPush(func(r *request) bool {
+					if r.opcode == opWrite || r.opcode == opWritev {
+						now++
+						most = max(most, now)
+					}
+					return false
+				})
+				s.onResult(func(r *request) bool {
+					if r.opcode == opWrite || r.opcode == opWritev {
+						now--
+					}
+					return false
+				})
+				content := numbered(1, 2, 1024)
+				if n, err := c.write(f, content); n != len(content) || err != nil {
+					t.Fatal(n, err)
+				}
+				got := make([]byte, len(content))
+				if n, err := f.ReadAt(got, 0); n != len(got) || err != nil && err != io.EOF || !bytes.Equal(got, content) {
+					t.Error("other bytes", n, err)
+				}
+				if most > 1 {
+					t.Errorf("%d writes at once", most)
+				}
+				if err := errors.Join(f.Close(), e.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// An appended batch moves the file's position to the end, as Write does, whatever its shape.
+func TestAppendBatchMovesThePosition(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|os.O_APPEND|direct)
+		for _, batch := range [][]Transfer{
+			{{P: alignedSlice(pageSize, pageSize)}},
+			{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(2*pageSize, pageSize), Off: 1 << 40}},
+			{{P: alignedSlice(pageSize+100, pageSize)[100:]}},
+			make([]Transfer, 2000),
+		} {
+			if len(batch) == 2000 {
+				batch[7].P = alignedSlice(pageSize, pageSize)
+			}
+			if err := f.WriteBatch(batch, NoSync); err != nil {
+				t.Fatal(err)
+			}
+			info, err := f.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
+				t.Errorf("the position is %d in a file of %d (%v)", at, info.Size(), err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A disk has no room for what a write's middle needs (a hole of the file): what is behind it is not written, though there is room
+// for that. As with the system call, the file holds the n bytes and what it held before.
+func TestWriteFailsHalfWay(t *testing.T) {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		t.Run(string(backend), func(t *testing.T) {
+			const hole = 128 << 10
+			e, s := scriptedEngine(t, Options{Backend: backend})
+			before, content := numbered(1, 2, 256), numbered(3, 4, 256)
+			f := openIn(t, e, before, os.O_RDWR|syscall.O_DIRECT)
+			f.directLimits()
+			f.limits.largest = 64 << 10
+			s.onPush(func(r *request) bool {
+				switch {
+				case r.opcode != opWrite:
+				case r.off == hole:
+					r.result = -int32(syscall.ENOSPC)
+					go s.complete([]*request{r})
+					return true
+				case r.off < hole && r.off+int64(len(r.p)) > hole:
+					r.p = r.p[:hole-r.off]
+				}
+				return false
+			})
+			if n, err := f.WriteAt(content, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
+				t.Error(n, err)
+			}
+			if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, append(content[:hole:hole], before[hole:]...)) {
+				t.Error("something is written behind what was counted", err)
+			}
+			if err := errors.Join(f.Close(), e.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whoever has the descriptor may make it append, and WriteAt of package os appends then, in order.
+func TestAppendsLater(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		const blocks = 1024
+		f := openIn(t, e, make([]byte, blocks*pageSize), os.O_RDWR|direct)
+		if direct != 0 {
+			f.directLimits()
+			f.limits.largest = 64 << 10
+		}
+		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_SETFL, uintptr(syscall.O_APPEND|direct)); errno != 0 {
+			t.Fatal(errno)
+		}
+		var want []byte
+		for round := range 8 {
+			p := numbered(1, round, blocks)
+			want = append(want, p...)
+			if n, err := f.WriteAt(p, 0); n != len(p) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got[blocks*pageSize:], want) {
+			t.Error("other bytes, or in another order", err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A piece that is late, again and again, while the others are done: nothing is left out, whatever it answers.
+func TestStragglers(t *testing.T) {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		for _, op := range []opcode{opRead, opWrite} {
+			for _, answer := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR), -int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, unsupported} {
+				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", answer), func(t *testing.T) {
+					e, s := scriptedEngine(t, Options{Backend: backend})
+					content := numbered(1, 2, 1024)
+					f := openIn(t, e, content, os.O_RDWR|syscall.O_DIRECT)
+					defer func() {
+						if err := errors.Join(f.Close(), e.Close()); err != nil {
+							t.Error(err)
+						}
+					}()
+					f.directLimits()
+					f.limits.largest = 64 << 10
+					// Held back until all others of its window are done: there is nothing else in flight then.
+					starved := 0
+					s.onResult(func(r *request) bool {
+						if r.opcode == op && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
+							starved++
+							s.count.Add(1)
+							r.result = answer
+							if answer == 0 && op == opRead {
+								r.result = 4096
+							}
+							go func() {
+								for e.Stats().InFlight > 1 {
+									time.Sleep(100 * time.Microsecond)
+								}
+								s.mu.Lock()
+								held := s.held
+								s.held = nil
+								s.mu.Unlock()
+								s.complete(held)
+							}()
+							return true
+						}
+						return false
+					})
+					p := numbered(1, 2, 1024)
+					var n int
+					var err error
+					if op == opRead {
+						clear(p)
+						n, err = f.ReadAt(p, 0)
+					} else {
+						p = numbered(3, 4, 1024)
+						n, err = f.WriteAt(p, 0)
+					}
+					if starved == 0 {
+						t.Fatal("none was late")
+					}
+					if answer == -int32(syscall.EIO) || answer == 0 && op == opWrite {
+						if err == nil || n != 0 && answer != 0 {
+							t.Error(n, err)
+						}
+						return
+					}
+					if op == opWrite {
+						if content, err = os.ReadFile(f.Name()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if n != len(p) || err != nil || !bytes.Equal(p, content) {
+						t.Error("other bytes", n, err)
+					}
+				})
+			}
+		}
+	}
+}

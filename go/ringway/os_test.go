@@ -1,0 +1,238 @@
+package ringway_test
+
+// The package beside package os: what that has for files, this has too.
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/ringway"
+)
+
+// A File has every method of an os.File, with the same parameters and results.
+func TestMethodsOfFile(t *testing.T) {
+	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*ringway.File]()
+	for i := range theirs.NumMethod() {
+		want := theirs.Method(i)
+		got, ok := ours.MethodByName(want.Name)
+		if !ok {
+			t.Errorf("%s is missing", want.Name)
+			continue
+		}
+		if signature(got.Type) != signature(want.Type) {
+			t.Errorf("%s is %v, and %v in package os", want.Name, got.Type, want.Type)
+		}
+	}
+	if theirs.NumMethod() < 20 {
+		t.Fatal("hardly any were compared")
+	}
+}
+
+// signature of a method, without its receiver.
+func signature(method reflect.Type) string {
+	var in, out []reflect.Type
+	for i := 1; i < method.NumIn(); i++ {
+		in = append(in, method.In(i))
+	}
+	for i := range method.NumOut() {
+		out = append(out, method.Out(i))
+	}
+	return reflect.FuncOf(in, out, false).String()
+}
+
+// No file at all is os.ErrInvalid, as it is to package os.
+func TestNoFile(t *testing.T) {
+	ours := reflect.ValueOf((*ringway.File)(nil))
+	for i := range ours.NumMethod() {
+		name, method := ours.Type().Method(i).Name, ours.Method(i)
+		results := method.Type().NumOut()
+		last := reflect.TypeFor[error]()
+		if results == 0 || method.Type().Out(results-1) != last {
+			continue // Name, Fd and File have no error to answer.
+		}
+		args := make([]reflect.Value, method.Type().NumIn())
+		for j := range args {
+			args[j] = reflect.Zero(method.Type().In(j))
+		}
+		out := method.Call(args)
+		if err, _ := out[results-1].Interface().(error); !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%s of no file: %v", name, err)
+		}
+	}
+}
+
+// Nor does a copy from no file or to none panic: package os's are os.ErrInvalid as well.
+func TestCopiesOfNoFile(t *testing.T) {
+	f, err := ringway.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("0123456789"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	var none *ringway.File
+	if _, err := f.ReadFrom(none); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := f.ReadFrom(io.LimitReader(none, 10)); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := f.WriteTo(none); !errors.Is(err, os.ErrInvalid) {
+		t.Error(err)
+	}
+	if none.Fd() != ^uintptr(0) {
+		t.Error("it has a descriptor")
+	}
+}
+
+// The methods that are not transfers, beside package os's own.
+func TestOtherMethods(t *testing.T) {
+	dir := t.TempDir()
+	f, err := ringway.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	plain, err := os.Create(filepath.Join(dir, "plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	same := func(what string, ours, theirs error) {
+		t.Helper()
+		if reason(ours) != reason(theirs) {
+			t.Errorf("%s: %v, and %v in package os", what, ours, theirs)
+		}
+	}
+	soon := time.Now().Add(time.Hour)
+	same("deadline", f.SetDeadline(soon), plain.SetDeadline(soon))
+	same("read deadline", f.SetReadDeadline(soon), plain.SetReadDeadline(soon))
+	same("write deadline", f.SetWriteDeadline(soon), plain.SetWriteDeadline(soon))
+	if err := f.SetReadDeadline(soon); !errors.Is(err, os.ErrNoDeadline) {
+		t.Error(err)
+	}
+	same("chown", f.Chown(os.Getuid(), os.Getgid()), plain.Chown(os.Getuid(), os.Getgid()))
+	same("chdir", f.Chdir(), plain.Chdir())
+
+	old, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chdir(old)
+	folder, err := ringway.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.Chdir(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("plain"); err != nil {
+		t.Error(err)
+	}
+	if err := folder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.Chdir(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	if err := folder.Chown(-1, -1); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+
+	// A pipe has deadlines.
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	e, err := ringway.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := e.NewFile(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := pipe.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipe.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// reason is an error without the path.
+func reason(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Op + ": " + path.Err.Error()
+	}
+	if err == nil {
+		return "none"
+	}
+	return err.Error()
+}
+
+func TestWholeFiles(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	for _, content := range []string{"first, and longer", "second", ""} {
+		if err := ringway.WriteFile(name, []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ringway.ReadFile(name); string(got) != content || err != nil {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	beside := filepath.Join(dir, "beside")
+	if err := os.WriteFile(beside, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err := os.Stat(beside); err != nil || ours.Mode() != theirs.Mode() {
+		t.Error(ours.Mode(), theirs.Mode(), err)
+	}
+	missing := filepath.Join(dir, "missing", "file")
+	for what, pair := range map[string][2]error{
+		"write": {ringway.WriteFile(missing, nil, 0o600), os.WriteFile(missing, nil, 0o600)},
+		"read":  {errorOf(ringway.ReadFile(missing)), errorOf(os.ReadFile(missing))},
+		"temp":  {errorOf(ringway.CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x"))},
+		"name":  {errorOf(ringway.CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b"))},
+	} {
+		if reason(pair[0]) != reason(pair[1]) {
+			t.Errorf("%s: %v, and %v in package os", what, pair[0], pair[1])
+		}
+	}
+	f, err := ringway.CreateTemp(dir, "a*.tmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if match, _ := filepath.Match(filepath.Join(dir, "a*.tmp"), f.Name()); !match {
+		t.Error(f.Name())
+	}
+	if _, err := f.WriteString("text"); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(f.Name()); string(got) != "text" || err != nil {
+		t.Error(string(got), err)
+	}
+}
+
+func errorOf[T any](_ T, err error) error { return err }

@@ -1,0 +1,25 @@
+//go:build race
+
+package ringway
+
+// Annotations for the race detector, which does not see the memory accesses of the kernel. With
+// them it finds programs in which operations share a buffer.
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// kernelWrote tells the race detector that the kernel has written to p.
+func kernelWrote(p []byte) {
+	if len(p) > 0 {
+		runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
+	}
+}
+
+// kernelReads tells the race detector that the kernel reads p.
+func kernelReads(p []byte) {
+	if len(p) > 0 {
+		runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
+	}
+}

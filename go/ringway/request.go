@@ -1,0 +1,173 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Requests: operations on their way through a shard, and the goroutines that wait for them.
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/ringway-io/ringway/go/ring"
+)
+
+// request is one operation. It is small, two cache lines, because each of a hundred thousand
+// waiting operations has one. What the kernel sees belongs to the queue; there are no more of those
+// than operations in flight.
+type request struct {
+	// The list and the state are protected by the shard's lock.
+	prev, next *request
+	state      requestState
+
+	opcode   opcode
+	tries    uint8
+	chained  bool // Part of a chain: not retried on its own.
+	canceled atomic.Bool
+	slot     int32 // The index in shard.inQueue.
+	result   int32 // Of the kernel, or unsupported.
+	index    int32 // In a batch.
+	fd       int
+	refs     *refs // Of the file with the descriptor, or nil.
+	off      int64
+	p        []byte
+	waiter   *waiter
+	own      waiter        // For a request that is waited for alone.
+	inRing   *ring.Request // While a ring has it.
+	extra    *writevRequest
+}
+
+// writevRequest is what only a vectored write has.
+type writevRequest struct {
+	buffers [][]byte
+	linked  *request // Starts when the write is complete. Both are submitted together.
+}
+
+// linked returns the request that is linked behind this one, or nil.
+func (r *request) linked() *request {
+	if r.extra == nil {
+		return nil
+	}
+	return r.extra.linked
+}
+
+// requestState is where a request is.
+type requestState uint8
+
+const (
+	stateIdle      requestState = iota // Not submitted, or complete.
+	statePending                       // In the shard's submission queue.
+	stateQueued                        // In the kernel's queue.
+	stateAbandoned                     // The engine was closed; the kernel may still have it.
+)
+
+// unsupported is the result of a request that the backend does not support. Its goroutine makes a
+// plain system call. The value is not an errno.
+const unsupported = -1 << 20
+
+// waiter is a goroutine that waits for one or more requests.
+type waiter struct {
+	left atomic.Int32
+	done chan struct{} // Buffered, so that a completion never blocks.
+}
+
+// completeOne counts a request as complete, and wakes the goroutine after the last one.
+func (w *waiter) completeOne() {
+	if w.left.Add(-1) == 0 {
+		w.done <- struct{}{}
+	}
+}
+
+// requests pools requests: an operation allocates nothing in the steady state.
+var requests = sync.Pool{New: func() any {
+	r := new(request)
+	r.own.done = make(chan struct{}, 1)
+	r.waiter = &r.own
+	return r
+}}
+
+func newRequest(op opcode, fd int, p []byte, off int64) *request {
+	r := requests.Get().(*request)
+	r.opcode, r.fd, r.p, r.off = op, fd, p, off
+	return r
+}
+
+// request returns a request on the file. The caller holds the file open until it is complete.
+func (f *File) request(op opcode, p []byte, off int64) *request {
+	r := newRequest(op, f.fd, p, off)
+	r.refs = &f.refs
+	return r
+}
+
+// free returns a request to the pool. A canceled request is left to the garbage collector, because
+// the shard may still have a cancel for it.
+func (r *request) free() {
+	if r.canceled.Load() {
+		return
+	}
+	r.p, r.refs, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
+	if r.opcode > opWrite {
+		r.extra, r.chained = nil, false
+	}
+	requests.Put(r)
+}
+
+// count returns the number of operations: 2 with a linked one.
+func (r *request) count() int {
+	if r.linked() == nil {
+		return 1
+	}
+	return 2
+}
+
+// bytes returns how much the request transfers.
+func (r *request) bytes() int {
+	n := len(r.p)
+	if r.extra != nil {
+		for _, b := range r.extra.buffers {
+			n += len(b)
+		}
+	}
+	return n
+}
+
+// maxRetries is how often a request is retried after EAGAIN, before its goroutine makes a plain
+// call.
+const maxRetries = 8
+
+// retry reports whether the kernel did not do the operation, so that it must be submitted again:
+// after a signal, a shortage, or the end of the thread that submitted it, which cancels what that
+// thread had in flight. Every other error is final, above all that of a sync.
+func (r *request) retry() bool {
+	if r.result >= 0 || r.chained || r.canceled.Load() {
+		return false
+	}
+	switch errnoOf(r.result) {
+	case syscall.EAGAIN:
+		if r.tries++; r.tries <= maxRetries {
+			return true
+		}
+		r.result = unsupported
+	case syscall.EINTR, syscall.ECANCELED:
+		return true
+	}
+	return false
+}
+
+// complete gives the request a result that does not come from the queue.
+func (r *request) complete(result int32) {
+	r.result = result
+	if linked := r.linked(); linked != nil {
+		linked.complete(result)
+	}
+	r.waiter.completeOne()
+}
+
+// notDone reports whether an error means that the kernel did not do the operation this time: a
+// cancel, a signal or a shortage.
+func notDone(err error) bool {
+	return err == syscall.ECANCELED || err == syscall.EINTR || err == syscall.EAGAIN
+}
+
+// errnoOf returns the errno of a negative result.
+func errnoOf(result int32) syscall.Errno { return syscall.Errno(-result) }

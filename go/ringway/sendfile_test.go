@@ -1,0 +1,121 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway_test
+
+// What is sent without a copy through the program.
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ringway"
+)
+
+// took records what a writer's ReadFrom was given.
+type took struct {
+	bytes.Buffer
+	source io.Reader
+}
+
+func (w *took) ReadFrom(r io.Reader) (int64, error) {
+	w.source = r
+	return w.Buffer.ReadFrom(r)
+}
+
+// A writer that has ReadFrom gets the descriptor with the file, which is what package net sends a file by.
+func TestWriteToGivesTheDescriptor(t *testing.T) {
+	content := bytesOf(300_000)
+	name := fileWith(t, content)
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		f := open(t, e, name, os.O_RDONLY|direct)
+		if _, err := f.Seek(7, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		var w took
+		n, err := io.Copy(&w, f)
+		if n != int64(len(content)-7) || err != nil || !bytes.Equal(w.Bytes(), content[7:]) {
+			t.Fatal(n, err)
+		}
+		conn, ok := w.source.(syscall.Conn)
+		if !ok {
+			t.Fatalf("%T has no descriptor", w.source)
+		}
+		// (Whoever knows the descriptor alone does not know what direct I/O has to be aligned to.)
+		if _, err := conn.SyscallConn(); (err == nil) != (direct == 0) {
+			t.Fatal(err)
+		}
+		if _, again := w.source.(io.WriterTo); again {
+			t.Fatal("WriteTo would be called again")
+		}
+		if at, err := f.Seek(0, io.SeekCurrent); at != int64(len(content)) || err != nil {
+			t.Fatal("the position is", at, err)
+		}
+	})
+}
+
+// A web server sends a file by sendfile(2), whatever copies it: then the file's own Read is called for the head alone, from which
+// the type of the content is told.
+func TestSendfileOverHTTP(t *testing.T) {
+	content := bytesOf(8 << 20)
+	name := fileWith(t, content)
+	// On which each read by the program is counted.
+	e, err := ringway.New(ringway.Options{Backend: ringway.BackendURing, AlwaysRing: true})
+	if err != nil {
+		skip.Test(t, err)
+	}
+	defer e.Close()
+	serve := map[string]func(http.ResponseWriter, *http.Request, *ringway.File) error{
+		"copy": func(w http.ResponseWriter, _ *http.Request, f *ringway.File) error {
+			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+			_, err := io.Copy(w, f)
+			return err
+		},
+		"limited": func(w http.ResponseWriter, _ *http.Request, f *ringway.File) error {
+			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+			_, err := io.CopyN(w, f, int64(len(content)))
+			return err
+		},
+		"content": func(w http.ResponseWriter, r *http.Request, f *ringway.File) error {
+			info, err := f.Stat()
+			http.ServeContent(w, r, "file.bin", info.ModTime(), f)
+			return err
+		},
+	}
+	for way, send := range serve {
+		t.Run(way, func(t *testing.T) {
+			failed := make(chan error, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				f, err := e.Open(name)
+				if err == nil {
+					err = send(w, r, f)
+					f.Close()
+				}
+				failed <- err
+			}))
+			defer server.Close()
+			before := e.Stats().Pushed
+			response, err := http.Get(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if err != nil || !bytes.Equal(got, content) {
+				t.Fatal(len(got), err)
+			}
+			if err := <-failed; err != nil {
+				t.Fatal(err)
+			}
+			if n := e.Stats().Pushed - before; n > 2 {
+				t.Errorf("the program read the file by %d operations", n)
+			}
+		})
+	}
+}

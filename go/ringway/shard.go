@@ -1,0 +1,532 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Shards: how goroutines share a queue through a combining lock.
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/readable"
+)
+
+// shard is a queue that goroutines share.
+//
+// Goroutines append requests to a submission queue, under a mutex that is held for some tens of
+// nanoseconds. When it is time to submit, one of them becomes the combiner: it has the backend to
+// itself, submits what is pending, reaps what is complete, and wakes the goroutines that wait for
+// it. A goroutine that finds a combiner at work continues; the combiner checks again before it
+// stops. Nobody waits for a goroutine that is in the kernel.
+type shard struct {
+	queue  queue
+	reaper *readable.Watch
+	load   load
+	_      [64]byte // Fields that are read without the lock share no cache line with it.
+
+	mu           sync.Mutex
+	pending      requestList   // The submission queue.
+	waiting      int           // Operations in it: a request with a linked one counts twice.
+	inQueue      []*request    // What the backend has. A request's slot is its index here.
+	cancels      []*request    // To be passed to the backend.
+	pace         pace          // When to submit.
+	capacity     int           // What the backend accepts before the next submission.
+	reaperActive bool          // The reaper has woken goroutines, and runs again after them.
+	expected     int           // How many it has woken: they will have more to submit.
+	combining    bool          // There is a combiner.
+	again        bool          // The combiner has to make another round, and reap.
+	flush        bool          // Submit whatever is pending, however little.
+	closing      bool          // The shard accepts no more requests.
+	combinerLeft chan struct{} // Receives a value, while closing, when a combiner stops.
+	closed       bool          // The backend is not used any more.
+	timer        *time.Timer   // Calls check while requests are pending.
+	timed        bool          // The timer runs.
+	progress     bool          // A request has completed since the last check.
+	idleChecks   int           // Checks since a request completed.
+	stuck        bool          // No capacity, and nothing completes: requests are refused.
+	counts       Stats
+
+	taken, done []*request // Scratch memory of the combiner.
+}
+
+// newShard makes a shard, which owns the queue. fd is readable when there are completions.
+func newShard(q queue, fd, inFlight int) (*shard, error) {
+	s := &shard{
+		queue: q, pace: pace{limit: inFlight}, capacity: q.capacity(),
+		combinerLeft: make(chan struct{}, 1),
+	}
+	s.timer = time.AfterFunc(time.Hour, s.check)
+	s.timer.Stop()
+	var err error
+	s.reaper, err = readable.Start(fd, s.reap)
+	return s, err
+}
+
+// submit appends requests to the submission queue, in order, and submits them if it is time.
+// group means that the requests are a group, which does not wait for others. submit returns false
+// if the shard accepts no more requests.
+func (s *shard) submit(group bool, all ...*request) bool {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return false
+	}
+	for _, r := range all {
+		s.counts.Pushed += uint64(r.count())
+		s.enqueue(r)
+	}
+	s.load.observe(s.pace.inFlight + s.waiting)
+	if s.stuck {
+		s.refusePending()
+		return true
+	}
+	s.flush = s.flush || group
+	s.combine()
+	return true
+}
+
+// refusePending completes all pending requests as unsupported, so that their goroutines make plain
+// calls. The lock is held on entry and released.
+func (s *shard) refusePending() {
+	refused := s.dequeueAll()
+	s.mu.Unlock()
+	for _, r := range refused {
+		r.complete(unsupported)
+	}
+}
+
+// dequeueAll removes all pending requests. The caller has to complete them. The lock is held.
+func (s *shard) dequeueAll() (all []*request) {
+	for r := s.pending.first; r != nil; r = s.pending.first {
+		s.counts.Delivered += uint64(r.count())
+		s.dequeue(r)
+		all = append(all, r)
+	}
+	return all
+}
+
+func (s *shard) enqueue(r *request) {
+	r.state = statePending
+	s.pending.add(r)
+	s.waiting += r.count()
+}
+
+func (s *shard) dequeue(r *request) {
+	s.pending.remove(r)
+	r.state = stateIdle
+	s.waiting -= r.count()
+}
+
+// requestList is a list of requests in order.
+type requestList struct{ first, last *request }
+
+func (l *requestList) add(r *request) {
+	r.prev, r.next = l.last, nil
+	if l.last == nil {
+		l.first = r
+	} else {
+		l.last.next = r
+	}
+	l.last = r
+}
+
+func (l *requestList) remove(r *request) {
+	if r.prev == nil {
+		l.first = r.next
+	} else {
+		r.prev.next = r.next
+	}
+	if r.next == nil {
+		l.last = r.prev
+	} else {
+		r.next.prev = r.prev
+	}
+	r.prev, r.next = nil, nil
+}
+
+// cancel asks for an early end of a request. The request completes in any case.
+func (s *shard) cancel(r *request) {
+	r.canceled.Store(true)
+	s.mu.Lock()
+	switch r.state {
+	case statePending:
+		s.dequeue(r)
+		s.counts.Delivered += uint64(r.count())
+		s.mu.Unlock()
+		r.complete(-int32(syscall.ECANCELED))
+	case stateQueued:
+		s.cancels = append(s.cancels, r)
+		s.combine()
+	default:
+		s.mu.Unlock()
+	}
+}
+
+// due reports whether a round is due. A full queue is not a reason: it has capacity again after
+// completions, of which the reaper learns.
+func (s *shard) due() bool {
+	if s.closed {
+		return false // A combiner was at work for longer than closing may take.
+	}
+	ready := min(s.waiting, s.capacity)
+	return s.again || len(s.cancels) > 0 ||
+		s.flush && ready > 0 && s.pace.capacity() > 0 || s.pace.due(ready, s.expected)
+}
+
+// maxRounds and maxMoved bound what a combiner does for other goroutines: rounds, and operations
+// that it submits or reaps in them, about 200 us. A goroutine of the shard takes over from there.
+const (
+	maxRounds = 16
+	maxMoved  = 256
+)
+
+// combine becomes the combiner if a round is due and there is none. The lock is held on entry and
+// released.
+func (s *shard) combine() {
+	if !s.combining && !s.closed {
+		s.combining = true
+		if s.rounds() {
+			go s.takeOver()
+		} else {
+			s.stopCombining()
+		}
+	}
+	s.startTimer()
+	s.mu.Unlock()
+}
+
+const (
+	// checkInterval is how long requests are held back at most while nothing completes. If
+	// something completes, the next check is busyCheckInterval later.
+	checkInterval     = time.Millisecond
+	busyCheckInterval = 10 * time.Millisecond
+	// stuckChecks without a completion, and requests no longer wait for capacity.
+	stuckChecks = int(stuckAfter / checkInterval)
+)
+
+// startTimer schedules a check of the pending requests, because what is in flight may never
+// complete. The lock is held.
+func (s *shard) startTimer() {
+	if s.waiting > 0 && !s.timed && !s.closed {
+		s.timed, s.progress, s.idleChecks = true, false, 0
+		s.timer.Reset(checkInterval)
+	}
+}
+
+// check reaps, and submits what is pending, if nothing was reaped for a while: with very many
+// goroutines, the reaper may wait for a processor. Requests that are pending even then have no
+// capacity, or the combiner hangs in the kernel. After a while plain calls do them.
+func (s *shard) check() {
+	s.mu.Lock()
+	if s.timed = s.waiting > 0 && !s.closed; !s.timed {
+		s.mu.Unlock()
+		return
+	}
+	if s.progress {
+		s.progress, s.idleChecks = false, 0
+		s.timer.Reset(busyCheckInterval)
+		s.mu.Unlock()
+		return
+	}
+	if s.idleChecks++; s.idleChecks > stuckChecks {
+		s.timed, s.stuck = false, true
+		s.refusePending()
+		return
+	}
+	s.flush, s.again = true, true
+	s.timer.Reset(checkInterval)
+	s.combine()
+}
+
+// rounds makes rounds while they are due, within the bounds. It reports whether another one is
+// due. The lock is held.
+func (s *shard) rounds() (more bool) {
+	for moved, n := 0, 0; n < maxRounds && moved < maxMoved; n++ {
+		if !s.due() {
+			return false
+		}
+		moved += s.round()
+	}
+	return s.due()
+}
+
+// takeOver continues the rounds of a combiner that has reached its bounds. It is the combiner now.
+func (s *shard) takeOver() {
+	s.mu.Lock()
+	for s.rounds() {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
+	s.stopCombining()
+	s.startTimer()
+	s.mu.Unlock()
+}
+
+// stopCombining is called with the lock held.
+func (s *shard) stopCombining() {
+	s.combining = false
+	if s.closing {
+		select {
+		case s.combinerLeft <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// round submits a group and reaps. It returns the number of operations that it moved. The lock is
+// held on entry and on return, and released while the round uses the queue or wakes goroutines.
+func (s *shard) round() (moved int) {
+	s.again = false
+	taken, count, brief := s.take()
+	s.pace.submitted(count)
+	s.flush = s.flush && s.waiting > 0
+	cancels := s.cancels
+	s.cancels = nil
+	s.mu.Unlock()
+
+	for i, r := range taken {
+		s.queue.push(r)
+		taken[i] = nil
+	}
+	s.taken = taken
+	for _, r := range cancels {
+		s.queue.cancel(r)
+	}
+	submitted := s.queue.submit(brief)
+	done := s.queue.reap(s.done[:0])
+	moved = count + len(done)
+	if !submitted && len(done) == 0 {
+		// The kernel is short of something, and has nothing to return. A goroutine of the shard,
+		// not this one, waits for that.
+		time.Sleep(100 * time.Microsecond)
+		moved = maxMoved
+	}
+	capacity := s.queue.capacity()
+
+	s.mu.Lock()
+	if s.closed {
+		return moved // Everything in the queue was abandoned in the meantime.
+	}
+	s.capacity = capacity
+	s.pace.completed(len(done))
+	s.progress = s.progress || len(done) > 0
+	s.stuck = s.stuck && len(done) == 0 && min(s.pace.capacity(), s.capacity) == 0
+	for _, r := range done {
+		s.leaveQueue(r)
+	}
+	finished, retries := partition(done)
+	s.counts.Submissions++
+	s.counts.Retries += uint64(len(retries))
+	s.counts.Delivered += uint64(len(finished))
+	if s.reaperActive {
+		s.expected += len(finished) // Before they run.
+	}
+	s.again = s.again || !submitted
+	for _, r := range retries {
+		s.enqueue(r)
+		s.flush = true
+	}
+	s.load.endRound()
+	s.mu.Unlock()
+
+	for _, r := range finished {
+		r.waiter.completeOne()
+	}
+	clear(done)
+	s.done = done[:0]
+	s.mu.Lock()
+	return moved
+}
+
+// partition separates finished requests from those to retry.
+func partition(done []*request) (finished, retries []*request) {
+	n := len(done)
+	for i := 0; i < n; {
+		if done[i].retry() {
+			n--
+			done[i], done[n] = done[n], done[i]
+		} else {
+			i++
+		}
+	}
+	return done[:n], done[n:]
+}
+
+// maxBriefBytes is how much one submission may copy for the system call to be brief: no more than a
+// goroutine might copy by itself without a call of the scheduler.
+const maxBriefBytes = 256 << 10
+
+// take removes a group from the submission queue, as much as there is capacity for. count includes
+// linked requests. brief reports whether the group is a brief submission.
+func (s *shard) take() (taken []*request, count int, brief bool) {
+	taken = s.taken[:0]
+	capacity := min(s.pace.capacity(), s.capacity)
+	bytes := 0
+	brief = true
+	for r := s.pending.first; r != nil && count < capacity; r = s.pending.first {
+		need := r.count()
+		if count+need > capacity && count > 0 {
+			break
+		}
+		count += need
+		s.dequeue(r)
+		s.enterQueue(r)
+		if linked := r.linked(); linked != nil {
+			s.enterQueue(linked)
+		}
+		taken = append(taken, r)
+		bytes += r.bytes()
+		brief = brief && (r.opcode == opRead || r.opcode == opWrite)
+	}
+	return taken, count, brief && bytes <= maxBriefBytes
+}
+
+func (s *shard) enterQueue(r *request) {
+	r.state, r.slot = stateQueued, int32(len(s.inQueue))
+	s.inQueue = append(s.inQueue, r)
+}
+
+// leaveQueue moves the last request to the free slot.
+func (s *shard) leaveQueue(r *request) {
+	last := len(s.inQueue) - 1
+	s.inQueue[r.slot] = s.inQueue[last]
+	s.inQueue[r.slot].slot = r.slot
+	s.inQueue[last] = nil
+	s.inQueue = s.inQueue[:last]
+	r.state = stateIdle
+}
+
+// reap is called by the reaper, a goroutine of internal/readable, when the queue's descriptor became
+// readable. It returns true if it must not be called again.
+func (s *shard) reap(fd uintptr) (last bool) {
+	s.queue.readable(fd)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return true
+	}
+	s.again = true
+	if s.combining {
+		s.mu.Unlock() // The combiner reaps once more.
+		return false
+	}
+	s.reaperActive = true
+	s.combine()
+	// The goroutines that were just woken run first, and have more to submit. What they leave
+	// pending is submitted now.
+	runtime.Gosched()
+	s.mu.Lock()
+	s.reaperActive, s.expected = false, 0
+	s.flush = s.flush || s.waiting > 0
+	s.combine()
+	return false
+}
+
+func (s *shard) snapshot() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.counts
+	stats.InFlight, stats.Waiting = s.pace.inFlight, s.waiting
+	return stats
+}
+
+// close closes the shard. Pending requests complete with ECANCELED. What the queue has may complete
+// until the deadline, and is canceled before that; what is left at the deadline is abandoned.
+func (s *shard) close(deadline time.Time, before time.Duration) error {
+	s.mu.Lock()
+	s.closing = true
+	refused := s.dequeueAll()
+	s.mu.Unlock()
+	for _, r := range refused {
+		r.complete(-int32(syscall.ECANCELED))
+	}
+	if !s.waitIdle(deadline.Add(-before)) {
+		s.cancelAll()
+		if !s.waitIdle(deadline) {
+			s.abandon()
+			return errLeaked
+		}
+	}
+	return s.closeQueue()
+}
+
+var errLeaked = errors.New(
+	"ringway: the engine was closed with operations in flight; their memory is leaked")
+
+// waitIdle waits until the queue is empty and there is no combiner, and then prevents further
+// combiners. It returns false if that takes longer than until.
+func (s *shard) waitIdle(until time.Time) bool {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		if !s.combining && s.pace.inFlight == 0 && s.waiting == 0 {
+			s.closed, s.combining = true, true
+			s.mu.Unlock()
+			return true
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.combinerLeft:
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// cancelAll cancels everything that the queue has. It does not wait for the kernel.
+func (s *shard) cancelAll() {
+	s.mu.Lock()
+	for _, r := range s.inQueue {
+		r.canceled.Store(true)
+		s.cancels = append(s.cancels, r)
+	}
+	s.mu.Unlock()
+	go func() {
+		s.mu.Lock()
+		s.combine()
+	}()
+}
+
+// abandon wakes everyone who still waits for the kernel. The queue is closed as soon as there is no
+// combiner; the kernel, or a combiner in it, may take any time.
+func (s *shard) abandon() {
+	s.mu.Lock()
+	s.closed = true
+	left := s.inQueue
+	s.inQueue = nil
+	for _, r := range left {
+		r.state = stateAbandoned
+	}
+	refused := s.dequeueAll() // Retries.
+	s.counts.Delivered += uint64(s.pace.inFlight)
+	s.pace.inFlight = 0
+	s.mu.Unlock()
+	for _, r := range left {
+		r.waiter.completeOne()
+	}
+	for _, r := range refused {
+		r.complete(-int32(syscall.ECANCELED))
+	}
+	go func() {
+		s.mu.Lock()
+		for s.combining {
+			s.mu.Unlock()
+			<-s.combinerLeft
+			s.mu.Lock()
+		}
+		s.combining = true
+		s.mu.Unlock()
+		_ = s.closeQueue()
+	}()
+}
+
+// closeQueue closes the queue. There is no combiner, and there will be none.
+func (s *shard) closeQueue() error {
+	s.reaper.Close()
+	return s.queue.close()
+}
