@@ -19,13 +19,13 @@ use options::SumArgs;
 use progress::Progress;
 use std::process::ExitCode;
 
-/// Prints the checksums of the given files, or checks those in the given lists. The status is failure
-/// if a file could not be read or does not match.
+/// Prints the checksums of the given files, or checks those in the given lists. The status is
+/// failure if a file could not be read or does not match.
 ///
 /// # Errors
 ///
-/// Errors that end the command: no runtime, an output that cannot be written to. Unreadable files are
-/// reported on standard error; the rest are still processed.
+/// Errors that end the command: no runtime, an output that cannot be written to. Unreadable files
+/// are reported on standard error; the rest are still processed.
 pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -43,8 +43,8 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
         progress.end();
         success
     }));
-    // Does not wait for blocking tasks whose results are no longer needed, such as a read of standard
-    // input.
+    // Does not wait for blocking tasks whose results are no longer needed, such as a read of
+    // standard input.
     runtime.shutdown_background();
     Ok(if success?? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -570,7 +570,8 @@ fn verify_detects_changed_bytes() {
 /// with SIGINT ignored or blocked.
 fn start_interruptible(mut command: Command) -> Child {
     let restore = || {
-        // SAFETY: all three calls are async-signal-safe, and the `sigset_t` is a live local variable.
+        // SAFETY: all three calls are async-signal-safe, and the `sigset_t` is a live local
+        // variable.
         unsafe {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
             let mut none = std::mem::MaybeUninit::uninit();
@@ -579,7 +580,8 @@ fn start_interruptible(mut command: Command) -> Child {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes async-signal-safe calls only and takes no lock.
+    // SAFETY: between fork and exec the closure makes async-signal-safe calls only and takes no
+    // lock.
     unsafe { command.pre_exec(restore) };
     command.spawn().expect("the command starts")
 }

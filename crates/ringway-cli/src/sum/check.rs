@@ -86,8 +86,8 @@ async fn check(line: Line, reading: Reading) -> Checked {
     }
 }
 
-/// The number of bytes to read, as far as metadata show it. Errors are ignored here: they occur again
-/// when the files are read.
+/// The number of bytes to read, as far as metadata show it. Errors are ignored here: they occur
+/// again when the files are read.
 async fn total(lists: &[Input], rules: Rules) -> u64 {
     let mut total = 0;
     for list in lists.iter().filter(|list| matches!(list, Input::Path(_))) {

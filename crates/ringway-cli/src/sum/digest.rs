@@ -1,5 +1,5 @@
-//! The digests behind one interface: a part for each block, computed on any core and in any order, and
-//! the hash of the parts in order.
+//! The digests behind one interface: a part for each block, computed on any core and in any order,
+//! and the hash of the parts in order.
 
 use super::tree::Tree;
 use sha2::Sha256;
@@ -37,7 +37,8 @@ pub(super) trait Bytes: Deref<Target = [u8]> + Send + 'static {}
 
 impl<B: Deref<Target = [u8]> + Send + 'static> Bytes for B {}
 
-/// A digest being computed. All blocks have the same length, a power of two; the last may be shorter.
+/// A digest being computed. All blocks have the same length, a power of two; the last may be
+/// shorter.
 pub(super) trait Digest: Default + Send + 'static {
     /// What can be computed of a block without the blocks before it.
     type Part<B: Bytes>: Send + 'static;

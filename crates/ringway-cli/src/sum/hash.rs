@@ -1,4 +1,5 @@
-//! The hash of one input. Blocks are read ahead, hashed into parts on any core, and combined in order.
+//! The hash of one input. Blocks are read ahead, hashed into parts on any core, and combined in
+//! order.
 
 use super::digest::{Algorithm, Crc32c, Digest};
 use super::options::SumArgs;
@@ -68,8 +69,8 @@ async fn digest<D: Digest>(source: Source, reading: &Reading) -> io::Result<Vec<
     }
 }
 
-/// `len` was the length when the file was opened. The file is read until its end is reached, as in a
-/// sequential read.
+/// `len` was the length when the file was opened. The file is read until its end is reached, as in
+/// a sequential read.
 async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Result<Vec<u8>> {
     let block = reading.block as u64;
     if (1..block).contains(&len) {

@@ -1,5 +1,5 @@
-//! A list of checksums, line by line. A huge file may be given by mistake, so the memory for the file
-//! and for each line is bounded.
+//! A list of checksums, line by line. A huge file may be given by mistake, so the memory for the
+//! file and for each line is bounded.
 
 use super::digest::Algorithm;
 use super::line::{self, Entry};

@@ -1,5 +1,5 @@
-//! The inputs: opens and reads files with `ringway::fs`. The type and length of open files come from
-//! `fstat(2)`, which does not block, while io_uring would execute it on a worker thread.
+//! The inputs: opens and reads files with `ringway::fs`. The type and length of open files come
+//! from `fstat(2)`, which does not block, while io_uring would execute it on a worker thread.
 
 use ringway::Block;
 use ringway::fs::{self, File, OpenOptions};
@@ -67,7 +67,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens an input. The second value is the reason why direct I/O is not used although requested.
+    /// Opens an input. The second value is the reason why direct I/O is not used although
+    /// requested.
     ///
     /// # Errors
     ///
@@ -86,8 +87,8 @@ impl Source {
             // Standard input is read from its current position.
             _ if matches!(input, Input::Stdin) => Source::Stream(Stream(Some(file))),
             FileType::RegularFile => Source::File(file, stat.st_size as u64),
-            // Its metadata do not contain its length. All reads have explicit offsets, so moving the
-            // current position has no effect.
+            // Its metadata do not contain its length. All reads have explicit offsets, so moving
+            // the current position has no effect.
             FileType::BlockDevice => {
                 let len = rustix::fs::seek(&file, SeekFrom::End(0))?;
                 Source::File(file, len)

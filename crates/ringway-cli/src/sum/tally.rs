@@ -1,4 +1,5 @@
-//! The results of one list of checksums: prints each line and the totals, in the words of sha256sum.
+//! The results of one list of checksums: prints each line and the totals, in the words of
+//! sha256sum.
 
 use super::hash::Hashed;
 use super::line::{Entry, escape};

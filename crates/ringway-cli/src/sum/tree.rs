@@ -1,5 +1,5 @@
-//! BLAKE3 as a tree of blocks: each block is hashed into a subtree on the core that read it, and the
-//! short chaining values are combined in order.
+//! BLAKE3 as a tree of blocks: each block is hashed into a subtree on the core that read it, and
+//! the short chaining values are combined in order.
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,

@@ -17,8 +17,8 @@ pub(super) enum Found {
     LeftOut(PathBuf, &'static str),
 }
 
-/// All files below the directories of the arguments, and the other arguments, which are examined when
-/// they are read.
+/// All files below the directories of the arguments, and the other arguments, which are examined
+/// when they are read.
 pub(super) fn all(arguments: &[PathBuf], recursive: bool) -> impl Iterator<Item = Found> {
     Inputs::default().all(arguments).into_iter().flat_map(move |input| {
         let (one, tree) = match input {
@@ -45,8 +45,8 @@ fn tree(root: &Path) -> impl Iterator<Item = Found> + use<> {
         Ok(entry) => Some(Found::LeftOut(entry.into_path(), "not a regular file")),
         Err(error) => {
             let path = error.path().unwrap_or(&root_path).to_owned();
-            // The kernel's error without the text of walkdir. There always is one, since only a loop of
-            // links has none, and links are not followed.
+            // The kernel's error without the text of walkdir. There always is one, since only a
+            // loop of links has none, and links are not followed.
             let error = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
             Some(Found::Failed(path, error))
         }
