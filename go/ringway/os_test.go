@@ -1,6 +1,6 @@
 package ringway_test
 
-// The package beside package os: what that has for files, this has too.
+// The API compared with package os.
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// A File has every method of an os.File, with the same parameters and results.
+// A File has every method of os.File, with the same parameters and results.
 func TestMethodsOfFile(t *testing.T) {
 	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*ringway.File]()
 	for i := range theirs.NumMethod() {
@@ -30,11 +30,11 @@ func TestMethodsOfFile(t *testing.T) {
 		}
 	}
 	if theirs.NumMethod() < 20 {
-		t.Fatal("hardly any were compared")
+		t.Fatal("too few methods were compared")
 	}
 }
 
-// signature of a method, without its receiver.
+// signature returns the type of a method without its receiver.
 func signature(method reflect.Type) string {
 	var in, out []reflect.Type
 	for i := 1; i < method.NumIn(); i++ {
@@ -46,15 +46,15 @@ func signature(method reflect.Type) string {
 	return reflect.FuncOf(in, out, false).String()
 }
 
-// No file at all is os.ErrInvalid, as it is to package os.
-func TestNoFile(t *testing.T) {
+// The methods of a nil File return os.ErrInvalid, as in package os.
+func TestNilFile(t *testing.T) {
 	ours := reflect.ValueOf((*ringway.File)(nil))
 	for i := range ours.NumMethod() {
 		name, method := ours.Type().Method(i).Name, ours.Method(i)
 		results := method.Type().NumOut()
 		last := reflect.TypeFor[error]()
 		if results == 0 || method.Type().Out(results-1) != last {
-			continue // Name, Fd and File have no error to answer.
+			continue // Name, Fd and OSFile return no error.
 		}
 		args := make([]reflect.Value, method.Type().NumIn())
 		for j := range args {
@@ -67,8 +67,8 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// Nor does a copy from no file or to none panic: package os's are os.ErrInvalid as well.
-func TestCopiesOfNoFile(t *testing.T) {
+// Copies from and to a nil File return os.ErrInvalid and do not panic, as in package os.
+func TestCopiesOfNilFile(t *testing.T) {
 	f, err := ringway.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -91,11 +91,11 @@ func TestCopiesOfNoFile(t *testing.T) {
 		t.Error(err)
 	}
 	if none.Fd() != ^uintptr(0) {
-		t.Error("it has a descriptor")
+		t.Error("a nil File has a descriptor")
 	}
 }
 
-// The methods that are not transfers, beside package os's own.
+// Methods that are not transfers have the results of package os.
 func TestOtherMethods(t *testing.T) {
 	dir := t.TempDir()
 	f, err := ringway.Create(filepath.Join(dir, "file"))
@@ -172,7 +172,7 @@ func TestOtherMethods(t *testing.T) {
 	}
 }
 
-// reason is an error without the path.
+// reason returns the text of an error without the path.
 func reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
