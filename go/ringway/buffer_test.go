@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -108,12 +107,12 @@ func TestBufferReleases(t *testing.T) {
 
 // A buffer that was read for a caller whose context has ended goes back to the pool.
 func TestDiscardedBufferIsReleased(t *testing.T) {
-	lent := func() int {
+	borrowed := func() int {
 		pooled.mu.Lock()
 		defer pooled.mu.Unlock()
 		return pooled.borrowed
 	}
-	before := lent()
+	before := borrowed()
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		reading, gone := make(chan struct{}), make(chan struct{})
@@ -133,12 +132,12 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 		}
 	}
 	for range 500 {
-		if lent() == before {
+		if borrowed() == before {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%d buffers were borrowed before, %d now", before, lent())
+	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowed())
 }
 
 // watching counts the operations that reach a ring.
@@ -169,7 +168,7 @@ func TestFixedBuffers(t *testing.T) {
 		t.Fatal(e.Explain())
 	}
 	name := filepath.Join(t.TempDir(), "file")
-	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_DIRECT, 0o600)
+	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|Direct, 0o600)
 	if err != nil {
 		skip.Test(t, "this file system has no direct I/O: ", err)
 	}

@@ -233,7 +233,7 @@ func FuzzFile(f *testing.F) {
 		m.options = Options{Backend: []Backend{BackendURing, BackendKAIO, BackendThreads}[kind%3],
 			AlwaysRing: kind&16 != 0, InFlight: 1 + int(kind>>5)*4}
 		if kind&8 != 0 {
-			m.flag, m.size = m.flag|syscall.O_DIRECT, 8192
+			m.flag, m.size = m.flag|Direct, 8192
 		}
 		if err := os.WriteFile(m.name, make([]byte, filePlaces*m.size), 0o600); err != nil {
 			t.Fatal(err)

@@ -354,12 +354,12 @@ func (d *ringBinding) ready(n int) error {
 
 // control pushes a request that concerns others, and waits for its result.
 func (d *ringBinding) control(q *ring.Request) (int, error) {
-	answer := math.MinInt
-	q.UserData = &answer
+	result := math.MinInt
+	q.UserData = &result
 	if err := d.send(q); err != nil {
 		return 0, err
 	}
-	for begin := time.Now(); answer == math.MinInt; {
+	for begin := time.Now(); result == math.MinInt; {
 		if time.Since(begin) > caseTime/2 {
 			return 0, errors.New("no result")
 		}
@@ -370,15 +370,15 @@ func (d *ringBinding) control(q *ring.Request) (int, error) {
 			return 0, err
 		}
 	}
-	return answer, nil
+	return result, nil
 }
 
 func (d *ringBinding) cancel(op *operation) (int, error) {
-	answer, err := d.control(new(ring.Request).Cancel(op.request))
-	if answer == -int(syscall.EALREADY) {
-		answer = 0 // The operation is in progress; its own result will show.
+	result, err := d.control(new(ring.Request).Cancel(op.request))
+	if result == -int(syscall.EALREADY) {
+		result = 0 // The operation is in progress; its own result will show.
 	}
-	return answer, err
+	return result, err
 }
 
 func (d *ringBinding) cancelAll() (int, error) {

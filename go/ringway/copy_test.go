@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
@@ -32,7 +31,7 @@ func TestSendfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	for _, direct := range []int{0, syscall.O_DIRECT} {
+	for _, direct := range []int{0, Direct} {
 		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)

@@ -61,7 +61,7 @@ func TestDeviceFails(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
 	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{syscall.O_DIRECT, 0} {
+		for _, direct := range []int{Direct, 0} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				e, err := New(Options{Backend: backend})
 				if err != nil {
@@ -109,7 +109,7 @@ func TestFrozenFileSystem(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{0, syscall.O_DIRECT} {
+		for _, direct := range []int{0, Direct} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				e, err := New(Options{Backend: backend, closeWait: 200 * time.Millisecond})
 				if err != nil {

@@ -116,7 +116,7 @@ func ExampleNew() {
 func ExampleOpenFile() {
 	name, remove := scratch(strings.Repeat("0123456789", 1000))
 	defer remove()
-	f, err := ringway.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+	f, err := ringway.OpenFile(name, os.O_RDONLY|ringway.Direct, 0)
 	if errors.Is(err, syscall.EINVAL) {
 		f, err = ringway.Open(name) // This file system does not support direct I/O.
 	}
@@ -180,7 +180,7 @@ func ExampleFile_ReadAtContext() {
 	}
 	defer f.Close()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errors.New("nobody waits for it any more"))
+	cancel(errors.New("not needed any more"))
 	p := make([]byte, 7)
 	_, err = f.ReadAtContext(ctx, p, 0)
 	fmt.Println(errors.Is(err, context.Cause(ctx)))
@@ -193,15 +193,15 @@ func ExampleDirFS() {
 	defer remove()
 	server := httptest.NewServer(http.FileServer(http.FS(ringway.DirFS(filepath.Dir(name)))))
 	defer server.Close()
-	answer, err := http.Get(server.URL + "/file")
+	response, err := http.Get(server.URL + "/file")
 	if err != nil {
 		panic(err)
 	}
-	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(answer.Status, string(content))
+	fmt.Println(response.Status, string(content))
 	// Output: 200 OK content
 }

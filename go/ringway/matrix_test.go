@@ -316,26 +316,26 @@ func limit(t *testing.T, resource int, to uint64) {
 var situations = []situation{
 	{name: "ordinary", want: usual},
 	{
-		name:   "file closed before",
+		name:   "file closed before the call",
 		before: func(t *testing.T, w *fixture) { _ = w.f.Close() },
 		want: func(c apiCall, w *fixture, err error) bool {
 			return ofFile(c) && errors.Is(err, os.ErrClosed) || !ofFile(c) && usual(c, w, err)
 		},
 	},
-	{name: "file closed meanwhile", before: holdAll, during: func(t *testing.T, w *fixture) {
+	{name: "file closed during the call", before: holdAll, during: func(t *testing.T, w *fixture) {
 		if err := w.f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
 		}
 	}, after: releaseAll, want: usualOr(os.ErrClosed)},
 	{
-		name:   "canceled before",
+		name:   "canceled before the call",
 		before: func(t *testing.T, w *fixture) { w.stop(errEnough) },
 		want: func(c apiCall, w *fixture, err error) bool {
 			return takesContext(c, w) && errors.Is(err, errEnough) ||
 				!takesContext(c, w) && usual(c, w, err)
 		},
 	},
-	{name: "canceled meanwhile", before: holdAll, during: func(t *testing.T, w *fixture) {
+	{name: "canceled during the call", before: holdAll, during: func(t *testing.T, w *fixture) {
 		w.stop(errEnough)
 	}, after: func(c apiCall, w *fixture) {
 		if !takesContext(c, w) { // A call with a context returns by itself.
@@ -345,11 +345,15 @@ var situations = []situation{
 		return takesContext(c, w) && errors.Is(err, errEnough) ||
 			!takesContext(c, w) && usual(c, w, err)
 	}},
-	{name: "engine closed before", before: func(t *testing.T, w *fixture) { _ = w.e.Close() },
+	{name: "engine closed before the call", before: func(t *testing.T,
+		w *fixture) {
+		_ = w.e.Close()
+	},
 		want: usualOr(ErrEngineClosed)},
-	{name: "engine closed meanwhile", before: holdAll, during: func(t *testing.T, w *fixture) {
-		returns(t, "Engine.Close", func() { _ = w.e.Close() })
-	}, want: usualOr(ErrEngineClosed)},
+	{name: "engine closed during the call", before: holdAll,
+		during: func(t *testing.T, w *fixture) {
+			returns(t, "Engine.Close", func() { _ = w.e.Close() })
+		}, want: usualOr(ErrEngineClosed)},
 	{name: "backend refuses everything", queue: true, before: func(t *testing.T, w *fixture) {
 		w.s.onPush(func(r *request) bool {
 			(&refusing{w.s.queue}).push(r)
@@ -408,7 +412,7 @@ var situations = []situation{
 			signal.Ignore(syscall.SIGUSR1) // A signal may still arrive.
 		})
 	}, want: usual},
-	{name: "short answers", queue: true, before: func(t *testing.T, w *fixture) {
+	{name: "short results", queue: true, before: func(t *testing.T, w *fixture) {
 		w.s.onPush(func(r *request) bool {
 			if len(r.p) > pageSize {
 				r.p = r.p[:pageSize]
@@ -422,7 +426,7 @@ func TestMatrix(t *testing.T) {
 	if _, err := Default(); err != nil { // Made once, before any bad situation.
 		skip.Test(t, err)
 	}
-	answers := 0
+	results := 0
 	for _, s := range situations {
 		switch alone := os.Getenv("RINGWAY_TEST_SITUATION"); {
 		case alone != "" && alone != s.name:
@@ -479,7 +483,7 @@ func TestMatrix(t *testing.T) {
 								t.Fatal("the call does not return")
 							}
 						}
-						answers++
+						results++
 						t.Logf("%s, %s: %v", c.name, s.name, err)
 						if fallible && !s.want(c, w, err) {
 							t.Errorf("%s, %s: %v", c.name, s.name, err)
@@ -495,5 +499,5 @@ func TestMatrix(t *testing.T) {
 			})
 		}
 	}
-	t.Log(answers, "answers")
+	t.Log(results, "results")
 }

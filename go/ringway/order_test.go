@@ -202,7 +202,7 @@ func TestWritesAreOrdered(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: backend})
-				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|syscall.O_DIRECT|c.flag)
+				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
 				f.directLimits()
 				f.limits.largest = 64 << 10
 				now, most := 0, 0
@@ -280,7 +280,7 @@ func TestWriteFailsHalfWay(t *testing.T) {
 			const hole = 128 << 10
 			e, s := scriptedEngine(t, Options{Backend: backend})
 			before, content := numbered(1, 2, 256), numbered(3, 4, 256)
-			f := openIn(t, e, before, os.O_RDWR|syscall.O_DIRECT)
+			f := openIn(t, e, before, os.O_RDWR|Direct)
 			f.directLimits()
 			f.limits.largest = 64 << 10
 			s.onPush(func(r *request) bool {
@@ -345,12 +345,12 @@ func TestAppendFlagSetLater(t *testing.T) {
 func TestLatePieces(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		for _, op := range []opcode{opRead, opWrite} {
-			for _, answer := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR),
+			for _, late := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR),
 				-int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, unsupported} {
-				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", answer), func(t *testing.T) {
+				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", late), func(t *testing.T) {
 					e, s := scriptedEngine(t, Options{Backend: backend})
 					content := numbered(1, 2, 1024)
-					f := openIn(t, e, content, os.O_RDWR|syscall.O_DIRECT)
+					f := openIn(t, e, content, os.O_RDWR|Direct)
 					defer func() {
 						if err := errors.Join(f.Close(), e.Close()); err != nil {
 							t.Error(err)
@@ -366,8 +366,8 @@ func TestLatePieces(t *testing.T) {
 							len(r.p) > 4096 {
 							lateCount++
 							s.count.Add(1)
-							r.result = answer
-							if answer == 0 && op == opRead {
+							r.result = late
+							if late == 0 && op == opRead {
 								r.result = 4096
 							}
 							go func() {
@@ -397,8 +397,8 @@ func TestLatePieces(t *testing.T) {
 					if lateCount == 0 {
 						t.Fatal("no piece was late")
 					}
-					if answer == -int32(syscall.EIO) || answer == 0 && op == opWrite {
-						if err == nil || n != 0 && answer != 0 {
+					if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
+						if err == nil || n != 0 && late != 0 {
 							t.Error(n, err)
 						}
 						return
@@ -415,4 +415,31 @@ func TestLatePieces(t *testing.T) {
 			}
 		}
 	}
+}
+
+// WriteAt fails on a file for which O_APPEND was set after package os had opened it, and the file
+// stays open.
+func TestWriteAtOfAppendingFile(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags := uintptr(syscall.O_APPEND | direct)
+		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFL, flags)
+		if errno != 0 {
+			skip.Test(t, errno)
+		}
+		f, err := e.NewFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := f.WriteAt(alignedSlice(pageSize, pageSize), 0); n != 0 || err == nil {
+			t.Error(n, err)
+		}
+		if n, err := f.Write(alignedSlice(pageSize, pageSize)); n != pageSize || err != nil {
+			t.Error(n, err)
+		}
+		closeFile(t, f)
+	})
 }

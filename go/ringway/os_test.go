@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
@@ -44,6 +47,29 @@ func signature(method reflect.Type) string {
 		out = append(out, method.Out(i))
 	}
 	return reflect.FuncOf(in, out, false).String()
+}
+
+// Direct is a flag of OpenFile on every system, and reads need no alignment with it.
+func TestDirectFlag(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ringway.OpenFile(name, os.O_RDONLY|ringway.Direct, 0)
+	if err != nil && errors.Is(err, syscall.EINVAL) {
+		skip.Test(t, "this file system does not support direct I/O")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := make([]byte, 7)
+	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
+		t.Error(n, err, string(p))
+	}
+	if n, err := f.ReadAt(p, 4093); n != 7 || err != nil || string(p) != "3456789" {
+		t.Error(n, err, string(p))
+	}
 }
 
 // The methods of a nil File return os.ErrInvalid, as in package os.
@@ -195,15 +221,15 @@ func TestWholeFiles(t *testing.T) {
 			t.Fatalf("%q %v", got, err)
 		}
 	}
-	beside := filepath.Join(dir, "beside")
-	if err := os.WriteFile(beside, nil, 0o640); err != nil {
+	reference := filepath.Join(dir, "reference")
+	if err := os.WriteFile(reference, nil, 0o640); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if theirs, err := os.Stat(beside); err != nil || ours.Mode() != theirs.Mode() {
+	if theirs, err := os.Stat(reference); err != nil || ours.Mode() != theirs.Mode() {
 		t.Error(ours.Mode(), theirs.Mode(), err)
 	}
 	missing := filepath.Join(dir, "missing", "file")

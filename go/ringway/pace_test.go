@@ -5,7 +5,6 @@ package ringway
 import (
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
@@ -78,7 +77,7 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
 		}

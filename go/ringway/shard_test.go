@@ -174,7 +174,7 @@ func TestSmallQueue(t *testing.T) {
 		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
 		}

@@ -179,7 +179,7 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 				s.may[i][0] = true
 			}
 			for time.Now().Before(end) && !t.Failed() {
-				file, err := e.OpenFile(name, os.O_RDWR|syscall.O_DIRECT*(g%2), 0)
+				file, err := e.OpenFile(name, os.O_RDWR|Direct*(g%2), 0)
 				if err != nil {
 					t.Error("no direct I/O here: ", err)
 					return

@@ -113,7 +113,7 @@ func TestFSMatchesDirFS(t *testing.T) {
 				want, wantErr := fs.ReadFile(reference, name)
 				same(t, "ReadFile "+name, []any{string(got), text(err)},
 					[]any{string(want), text(wantErr)})
-				for what, ask := range map[string]func(fs.FS) (any, error){
+				for what, call := range map[string]func(fs.FS) (any, error){
 					"Stat": func(f fs.FS) (any, error) {
 						info,
 							err := fs.Stat(f, name)
@@ -140,8 +140,8 @@ func TestFSMatchesDirFS(t *testing.T) {
 						return described(info), err
 					},
 				} {
-					got, err := ask(fsys)
-					want, wantErr := ask(reference)
+					got, err := call(fsys)
+					want, wantErr := call(reference)
 					// The error of package os for ReadLink has the full path.
 					same(t, what+" "+name, []any{got, text(err)},
 						[]any{want, strings.Replace(text(wantErr), dir+"/", "", 1)})
@@ -770,7 +770,7 @@ func TestSyncWritesBack(t *testing.T) {
 			if err := do(f); err != nil {
 				t.Fatal(what, err)
 			}
-			if dirty, told := suite.Dirty(name); !told {
+			if dirty, known := suite.Dirty(name); !known {
 				t.Log("this kernel does not report dirty pages")
 			} else if dirty != 0 {
 				t.Errorf("%s: %d pages are dirty", what, dirty)
@@ -829,8 +829,8 @@ func TestHTTPServing(t *testing.T) {
 		ours := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir))),
 			http.FileServer(opener{e, dir})}
 		theirs := []http.Handler{one(reference), listed, listed}
-		same(t, "listing", answer(ours[1], "GET", "/", nil), answer(listed, "GET", "/", nil))
-		same(t, "listing", answer(ours[2], "GET", "/", nil), answer(listed, "GET", "/", nil))
+		same(t, "listing", serve(ours[1], "GET", "/", nil), serve(listed, "GET", "/", nil))
+		same(t, "listing", serve(ours[2], "GET", "/", nil), serve(listed, "GET", "/", nil))
 		for i, path := range []string{"/", "/a/large", "/a/large"} {
 			for _, header := range []http.Header{
 				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}},
@@ -841,15 +841,15 @@ func TestHTTPServing(t *testing.T) {
 				{"If-Unmodified-Since": {"Wed, 01 Jan 2020 00:00:00 GMT"}},
 			} {
 				for _, method := range []string{"GET", "HEAD"} {
-					got, want := answer(ours[i], method, path, header), answer(theirs[i], method,
+					got, want := serve(ours[i], method, path, header), serve(theirs[i], method,
 						path, header)
 					same(t, fmt.Sprint(method, path, header), got, want)
 				}
 			}
 			// The boundary between several ranges is random, so their parts are compared.
 			several := http.Header{"Range": {"bytes=1-3,4096-9000,39999-"}}
-			got, want := parts(t, answer(ours[i], "GET", path, several)), parts(t,
-				answer(theirs[i], "GET", path, several))
+			got, want := parts(t, serve(ours[i], "GET", path, several)), parts(t,
+				serve(theirs[i], "GET", path, several))
 			if same(t, "parts", got, want); len(got) != 3 {
 				t.Error(len(got), "parts")
 			}
@@ -873,7 +873,7 @@ type served struct {
 	body   string
 }
 
-func answer(h http.Handler, method, path string, header http.Header) served {
+func serve(h http.Handler, method, path string, header http.Header) served {
 	r := httptest.NewRequest(method, path, nil)
 	r.Header = header
 	w := httptest.NewRecorder()

@@ -40,9 +40,9 @@ func TestMain(m *testing.M) {
 }
 
 var children = map[string]func() error{
-	"default":  defaultRefused,
-	"filtered": filtered,
-	"crowd":    crowd,
+	"default":    defaultRefused,
+	"filtered":   filtered,
+	"goroutines": manyGoroutines,
 
 	"smallFiles": smallFiles,
 }
@@ -257,7 +257,7 @@ func filtered() error {
 	if err != nil {
 		return err
 	}
-	for _, flag := range []int{0, syscall.O_DIRECT} {
+	for _, flag := range []int{0, ringway.Direct} {
 		f, err := e.OpenFile(name, os.O_RDONLY|flag, 0)
 		if err != nil {
 			return err
@@ -337,8 +337,9 @@ func TestDefaultRefused(t *testing.T) {
 	}
 }
 
-// crowd runs in a child process that may lock little memory. 100,000 goroutines read there.
-func crowd() error {
+// manyGoroutines runs in a child process that may lock little memory. 100,000 goroutines read
+// there.
+func manyGoroutines() error {
 	limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
 	const memlock = 8
 	if err := syscall.Setrlimit(memlock, &limit); err != nil {
@@ -413,7 +414,7 @@ func TestManyGoroutines(t *testing.T) {
 	if err := os.WriteFile(name, bytesOf(1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out := runChild(t, "crowd", func(cmd *exec.Cmd) {
+	out := runChild(t, "goroutines", func(cmd *exec.Cmd) {
 		if os.Getuid() == 0 {
 			runAsNobody(t, dir, cmd) // Root may lock any amount of memory.
 		}
