@@ -49,7 +49,9 @@ def db_bench(options, preload=None, uri=None):
         environment["LD_PRELOAD"] = preload
         command.append("--fs_uri=" + uri)
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
         _, status, usage = os.wait4(process.pid, 0)
         output.seek(0)
         text = output.read().decode(errors="replace").replace("\r", "\n")

@@ -115,7 +115,6 @@ for need in "$@"; do
         mandoc) has mandoc || package mandoc mandoc ;;
         man) has man || package man man-db ;;
         pkg-config) has pkg-config || package pkg-config pkg-config ;;
-        mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
         cmake) has cmake || package cmake cmake ;;
         libaio) need_libaio || package libaio libaio-dev ;;
         rocksdb) need_rocksdb || package RocksDB librocksdb-dev rocksdb-tools ;;

@@ -27,18 +27,18 @@ func (d *ringBinding) String() string { return "ring" }
 
 // notByRing has cases that package ring cannot express, with the reason.
 var notByRing = map[string]string{
-	"a failure ends a chain":                               kernelsLinks,
-	"every failure ends a chain":                           kernelsLinks,
-	"always goes on":                                       kernelsLinks,
-	"always behind what was cancelled":                     kernelsLinks,
-	"a chain longer than the submission queue":             oneSubmission,
-	"a long chain that breaks":                             oneSubmission,
-	"an exact read that is continued does not end a chain": shortEnds,
-	"a barrier that is cancelled holds nobody back":        behindBarrier,
-	"cancel everything":                                    behindBarrier,
-	"cancel before submission":                             notPending,
-	"direct transfers at the cursor":                       noPosition,
-	"sockets have no offsets":                              socketOffset,
+	"a failure cancels the rest of a chain":                   kernelsLinks,
+	"every kind of failure cancels the rest of a chain":       kernelsLinks,
+	"continue_on_error continues a chain":                     kernelsLinks,
+	"continue_on_error after a cancelled member":              kernelsLinks,
+	"a chain longer than the submission queue":                oneSubmission,
+	"a failure in a long chain":                               oneSubmission,
+	"an exact read that is continued does not cancel a chain": shortEnds,
+	"a cancelled barrier holds nothing back":                  behindBarrier,
+	"cancel everything":                                       behindBarrier,
+	"cancel before submission":                                notPending,
+	"direct transfers at the current position":                noPosition,
+	"sockets have no offsets":                                 socketOffset,
 }
 
 const (
@@ -53,8 +53,8 @@ const (
 
 // otherByRing has steps of cases whose result with io_uring is not that of the plain call.
 var otherByRing = map[string]map[string]string{
-	"reading a directory": {"read fd=f len=0": "0"},
-	"broken socket":       {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
+	"transfers on a directory": {"read fd=f len=0": "0"},
+	"write to a broken socket": {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
 }
 
 func (d *ringBinding) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
@@ -67,7 +67,7 @@ func (d *ringBinding) cannot(c *conformanceCase) string {
 		return "a ring does not inject faults"
 	}
 	_, limited := c.option("in_flight")
-	if c.has("room") || limited && c.has("refuse") {
+	if c.has("free_slots") || limited && c.has("refuse") {
 		return "a ring has no limit on operations in flight"
 	}
 	for _, s := range c.steps {
@@ -192,8 +192,8 @@ func (d *ringBinding) push(ops ...*operation) error {
 		last := q
 		op.request, op.left = q, 1
 		all = append(all, q)
-		if ns, ok := op.words.get("limit"); ok {
-			if op.words.has("always") {
+		if ns, ok := op.words.get("timeout"); ok {
+			if op.words.has("continue_on_error") {
 				q.Hardlink()
 			} else {
 				q.Link()
@@ -206,7 +206,7 @@ func (d *ringBinding) push(ops ...*operation) error {
 		}
 		if i < len(ops)-1 {
 			// A timeout completes with ETIME, which the kernel counts as a failure.
-			if op.words.has("always") || op.kind == "timeout" {
+			if op.words.has("continue_on_error") || op.kind == "timeout" {
 				last.Hardlink()
 			} else {
 				last.Link()
@@ -337,7 +337,7 @@ func (d *ringBinding) resume(op *operation) error {
 		return d.send(op.request)
 	}
 	op.left = 2
-	op.limit = new(ring.Request).LinkTimeout(duration(op.words.number("limit")))
+	op.limit = new(ring.Request).LinkTimeout(duration(op.words.number("timeout")))
 	op.limit.UserData = op
 	return d.send(op.request.Link(), op.limit)
 }

@@ -69,8 +69,8 @@ IOStatus RandomAccessFile::MultiRead(FSReadRequest* requests, size_t count,
 		ranges = allocated.data();
 	}
 	for (size_t i = 0; i < count; i++)
-		ranges[i] = {descriptor_->fd,    range_flags_,        requests[i].offset,
-		             requests[i].len,    requests[i].scratch, 0};
+		ranges[i] = {descriptor_->fd, range_flags_,        requests[i].offset,
+		             requests[i].len, requests[i].scratch, 0};
 
 	int failed;
 	{

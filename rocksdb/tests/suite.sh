@@ -18,7 +18,8 @@ fi
 if ! [ -e "$root.complete" ]; then
 	rm -rf "$root" "$root.apt"
 	mkdir -p "$(dirname "$root")"
-	sources=$(ls /etc/apt/sources.list /etc/apt/sources.list.d/debian.sources 2>/dev/null || true)
+	files="/etc/apt/sources.list /etc/apt/sources.list.d/debian.sources"
+	sources=$(ls $files 2>/dev/null || true)
 	mirror=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\).*/\2/p' \
 		$sources </dev/null | head -n 1)
 	apt-config dump Acquire >"$root.apt"

@@ -108,7 +108,8 @@ TEST_EACH_BACKEND(uri_names_the_env_of_options)
 	{
 		std::shared_ptr<rocksdb::Env> guard;
 
-		CHECK_OK(rocksdb::Env::CreateFromUri(ConfigOptions(), uri, "", &env, &guard));
+		CHECK_OK(
+		    rocksdb::Env::CreateFromUri(ConfigOptions(), "id=" + uri, "", &env, &guard));
 		CHECK(guard == nullptr);
 	}
 	CHECK(env == options.env);

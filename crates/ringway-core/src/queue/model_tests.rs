@@ -1,7 +1,7 @@
-//! The life of an operation in its slot, on the null backend with and without faults, against a
-//! model: random steps of many operations, with ids whose life is over among them.
+//! Random steps on a table over the null backend, with and without faults, checked against a model.
+//! Ids of operations that have ended are used too.
 
-use super::{BackendKind, Completion, GivenUp, OpId, Options, Table};
+use super::{Abandoned, BackendKind, Completion, OpId, Options, Table};
 use crate::FaultPlan;
 use crate::file::File;
 use crate::op::{self, Operation};
@@ -11,40 +11,40 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An operation's number: in its user data, its attachment and its buffer.
+/// The number of an operation: its user data, its attachment and the content of its buffer.
 type Number = u64;
 
-/// Rounds after which nothing is in flight, if nothing new comes.
-const ENOUGH: usize = 10_000;
+/// After this many rounds without new operations nothing may be in flight.
+const MAX_ROUNDS: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// So many operations, as a chain if there are several, of these kinds and options.
+    /// Inserts this many operations (several form a chain), with this opcode and these options.
     Insert(u8, u8, u8),
     Start(usize),
-    Carry,
+    SubmitPending,
     Submit,
-    SortOut,
+    ProcessEvents,
     NextDone,
     Take(usize),
     Cancel(usize),
-    GiveUp(usize),
-    /// Everything that an id whose life is over could be used for.
+    Abandon(usize),
+    /// Every use of the id of an operation that has ended.
     Stale(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let at = || any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
     prop_oneof![
-        4 => (1u8..4, any::<u8>(), any::<u8>()).prop_map(|(count, kind, options)| Step::Insert(count, kind, options)),
+        4 => (1u8..4, any::<u8>(), any::<u8>()).prop_map(|(count, opcode, options)| Step::Insert(count, opcode, options)),
         4 => at().prop_map(Step::Start),
-        2 => Just(Step::Carry),
+        2 => Just(Step::SubmitPending),
         2 => Just(Step::Submit),
-        3 => Just(Step::SortOut),
+        3 => Just(Step::ProcessEvents),
         1 => Just(Step::NextDone),
         3 => at().prop_map(Step::Take),
         2 => at().prop_map(Step::Cancel),
-        2 => at().prop_map(Step::GiveUp),
+        2 => at().prop_map(Step::Abandon),
         1 => at().prop_map(Step::Stale),
     ]
 }
@@ -64,36 +64,37 @@ fn plan() -> impl Strategy<Value = Option<FaultPlan>> {
     prop::option::of(plan)
 }
 
-/// Where the model has an operation.
+/// The state of an operation in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
-    /// Started, and waited for.
+    /// Started, not abandoned.
     Begun,
-    /// Started, and given up.
+    /// Started and abandoned.
     Abandoned,
 }
 
-struct Life {
+struct Model {
     table: Table<Number>,
     backends: Backends,
     file: File,
-    /// Ids of operations that were inserted together and have not been started.
+    /// Ids of operations that were inserted together and not started.
     chains: Vec<Vec<OpId>>,
     live: HashMap<OpId, (Number, Phase)>,
     /// Live ids, in a stable order.
     ids: Vec<OpId>,
     over: Vec<OpId>,
-    /// What became of each operation, and what shows that what it owned was dropped or returned.
-    outcomes: Vec<u32>,
+    /// How often each operation has ended, and a reference count that shows whether its resources
+    /// were dropped or returned.
+    completions: Vec<u32>,
     owned: Vec<Arc<()>>,
 }
 
-impl Life {
+impl Model {
     fn new(plan: Option<FaultPlan>) -> Self {
         let options = Options::new().backend(BackendKind::Null);
         let options = plan.into_iter().fold(options, Options::faults);
-        let (table, backends) = options.build_halves().unwrap();
+        let (table, backends) = options.build_parts().unwrap();
         let file = File::open("/dev/null").unwrap();
         let (chains, live, ids, over) = Default::default();
         Self {
@@ -104,19 +105,19 @@ impl Life {
             live,
             ids,
             over,
-            outcomes: Vec::new(),
+            completions: Vec::new(),
             owned: Vec::new(),
         }
     }
 
-    fn operation(&mut self, kind: u8, options: u8) -> (Operation, Number) {
-        let number = self.outcomes.len() as Number;
+    fn operation(&mut self, opcode: u8, options: u8) -> (Operation, Number) {
+        let number = self.completions.len() as Number;
         let owned = Arc::new(());
         let keeps = owned.clone();
-        self.outcomes.push(0);
+        self.completions.push(0);
         self.owned.push(owned);
         let buffer = || number.to_le_bytes().repeat(8);
-        let operation = match kind % 5 {
+        let operation = match opcode % 5 {
             0 => op::nop(),
             1 => op::read(&self.file, buffer(), 0),
             2 => op::write(&self.file, buffer(), 0),
@@ -134,10 +135,10 @@ impl Life {
         (operation.user_data(number), number)
     }
 
-    /// The one outcome of an operation.
-    fn outcome(&mut self, id: OpId, number: Number, of: Number) {
+    /// Records the end of an operation.
+    fn complete_once(&mut self, id: OpId, number: Number, of: Number) {
         assert_eq!(number, of, "{id:?} is another operation's");
-        self.outcomes[number as usize] += 1;
+        self.completions[number as usize] += 1;
         self.live.remove(&id).unwrap();
         self.ids.retain(|live| *live != id);
         self.over.push(id);
@@ -146,7 +147,7 @@ impl Life {
     fn completed(&mut self, id: OpId, completion: Completion) {
         assert_eq!(completion.id, id);
         let (number, _) = self.live[&id];
-        self.outcome(id, completion.user_data, number);
+        self.complete_once(id, completion.user_data, number);
         if let Some(buffer) = completion.into_buffer() {
             assert_eq!(
                 buffer.as_slice(),
@@ -170,10 +171,10 @@ impl Life {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Insert(count, kind, options) => {
+            Step::Insert(count, opcode, options) => {
                 let mut chain = Vec::new();
                 for _ in 0..count {
-                    let (operation, number) = self.operation(kind, options);
+                    let (operation, number) = self.operation(opcode, options);
                     let id = self.table.insert(operation, number).unwrap();
                     assert_eq!(self.live.insert(id, (number, Phase::New)), None, "an id twice");
                     assert!(!self.over.contains(&id), "an id again");
@@ -185,7 +186,7 @@ impl Life {
             Step::Start(_) if self.chains.is_empty() => {}
             Step::Start(at) => {
                 let mut chain = self.chains.swap_remove(at % self.chains.len());
-                // Some have been given up.
+                // Some were abandoned.
                 chain.retain(|id| self.live.contains_key(id));
                 chain.iter().for_each(|id| self.live.get_mut(id).unwrap().1 = Phase::Begun);
                 match chain[..] {
@@ -193,10 +194,10 @@ impl Life {
                     _ => self.table.start_chain(&chain),
                 }
             }
-            Step::Carry => self.table.carry(&mut self.backends),
+            Step::SubmitPending => self.table.submit_pending(&mut self.backends),
             Step::Submit => self.backends.submit().unwrap(),
-            Step::SortOut => {
-                self.table.sort_out(&mut self.backends);
+            Step::ProcessEvents => {
+                self.table.process_events(&mut self.backends);
                 self.orphans();
             }
             Step::NextDone => {
@@ -217,19 +218,19 @@ impl Life {
                 assert!(!cancelled || self.live[&id].1 != Phase::New);
                 self.orphans();
             }
-            Step::GiveUp(at) => {
+            Step::Abandon(at) => {
                 let Some(id) = self.one(at) else { return };
                 let (number, phase) = self.live[&id];
-                match self.table.give_up(id).unwrap() {
-                    GivenUp::New(operation, attachment) => {
+                match self.table.abandon(id).unwrap() {
+                    Abandoned::New(operation, attachment) => {
                         assert_eq!((phase, operation.user_data), (Phase::New, number));
-                        self.outcome(id, attachment, number);
+                        self.complete_once(id, attachment, number);
                     }
-                    GivenUp::Done(completion, attachment) => {
+                    Abandoned::Done(completion, attachment) => {
                         assert_eq!((phase, attachment), (Phase::Begun, number));
                         self.completed(id, completion);
                     }
-                    GivenUp::InFlight => {
+                    Abandoned::InFlight => {
                         assert_ne!(phase, Phase::New);
                         self.live.get_mut(&id).unwrap().1 = Phase::Abandoned;
                     }
@@ -246,7 +247,7 @@ impl Life {
                 );
                 assert!(
                     table.take(id).is_none()
-                        && table.give_up(id).is_none()
+                        && table.abandon(id).is_none()
                         && !table.cancel(backends, id)
                 );
                 table.start(id);
@@ -255,14 +256,14 @@ impl Life {
         }
     }
 
-    /// What the table says agrees with the model.
+    /// The table agrees with the model.
     fn look(&mut self) {
         self.table.check();
         let counts = self.table.counts();
-        let over = self.outcomes.iter().map(|outcomes| u64::from(*outcomes)).sum::<u64>();
+        let over = self.completions.iter().map(|completions| u64::from(*completions)).sum::<u64>();
         assert_eq!(
             (counts.pushed, counts.in_flight),
-            (self.outcomes.len() as u64, self.live.len() as u64)
+            (self.completions.len() as u64, self.live.len() as u64)
         );
         assert_eq!(counts.delivered + counts.orphaned, over);
         for (id, (number, phase)) in &self.live {
@@ -271,13 +272,13 @@ impl Life {
         }
     }
 
-    /// Everything is started, completes and is taken.
+    /// Starts and completes all operations, and takes their results.
     fn finish(mut self) {
         while !self.chains.is_empty() {
             self.step(Step::Start(0));
         }
-        for _ in 0..ENOUGH {
-            for step in [Step::Carry, Step::Submit, Step::SortOut] {
+        for _ in 0..MAX_ROUNDS {
+            for step in [Step::SubmitPending, Step::Submit, Step::ProcessEvents] {
                 self.step(step);
             }
             (0..self.ids.len()).rev().for_each(|at| self.step(Step::Take(at)));
@@ -288,8 +289,12 @@ impl Life {
         self.look();
         assert!(self.live.is_empty(), "{:?} are never done", self.live);
         self.table.shut_down(&mut self.backends, Duration::ZERO);
-        assert!(self.table.is_over);
-        assert!(self.outcomes.iter().all(|outcomes| *outcomes == 1), "{:?}", self.outcomes);
+        assert!(self.table.is_shut_down);
+        assert!(
+            self.completions.iter().all(|completions| *completions == 1),
+            "{:?}",
+            self.completions
+        );
         assert!(
             self.owned.iter().all(|owned| Arc::strong_count(owned) == 1),
             "a closure is left over"
@@ -300,23 +305,24 @@ impl Life {
 proptest! {
     #[test]
     fn every_operation_has_one_outcome(plan in plan(), steps in proptest::collection::vec(step(), 1..300)) {
-        let mut life = Life::new(plan);
+        let mut model = Model::new(plan);
         for step in steps {
-            life.step(step);
-            life.look();
+            model.step(step);
+            model.look();
         }
-        life.finish();
+        model.finish();
     }
 
-    /// It ends at any point: what is in flight is told or freed once.
+    /// The table may be shut down at any point: each operation in flight is completed or freed
+    /// once.
     #[test]
     fn it_may_end_at_any_point(plan in plan(), steps in proptest::collection::vec(step(), 1..100)) {
-        let mut life = Life::new(plan);
-        steps.into_iter().for_each(|step| life.step(step));
-        life.table.shut_down(&mut life.backends, Duration::from_secs(60));
-        prop_assert!(life.table.is_over);
-        life.table.check();
-        drop(life.table);
-        prop_assert!(life.owned.iter().all(|owned| Arc::strong_count(owned) == 1));
+        let mut model = Model::new(plan);
+        steps.into_iter().for_each(|step| model.step(step));
+        model.table.shut_down(&mut model.backends, Duration::from_secs(60));
+        prop_assert!(model.table.is_shut_down);
+        model.table.check();
+        drop(model.table);
+        prop_assert!(model.owned.iter().all(|owned| Arc::strong_count(owned) == 1));
     }
 }

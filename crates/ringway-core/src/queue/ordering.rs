@@ -1,17 +1,17 @@
-//! Whose turn it is: barriers, and chains of which one operation follows another.
+//! The order of operations: barriers, and chains in which one operation follows another.
 
 use super::Table;
-use super::in_flight::Ending;
+use super::in_flight::CancelCause;
 use crate::slots::{Key, State};
 
 impl<T: Default> Table<T> {
-    /// Lets an operation that has just been pushed wait behind a barrier, or have its turn.
+    /// Releases an operation that was just started, or holds it behind a barrier.
     pub(super) fn stage(&mut self, key: Key) {
         self.staged.push_back(key);
         self.unstage();
     }
 
-    /// Lets through what no barrier holds back any more.
+    /// Releases the operations that no barrier holds any more.
     pub(super) fn unstage(&mut self) {
         while let Some(key) = self.staged.front().copied() {
             let drain = match self.slots.get(key) {
@@ -33,36 +33,36 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// An operation's turn has come.
+    /// Makes a held operation pending.
     #[inline]
     pub(super) fn release(&mut self, key: Key) {
-        self.slots.set_state(key, State::Held, State::Queued);
+        self.slots.set_state(key, State::Held, State::Pending);
         self.pending.push_back(key);
         if let Some(flight) = self.slots.get_mut(key)
-            && !std::mem::replace(&mut flight.counted, true)
+            && !std::mem::replace(&mut flight.is_active, true)
         {
             self.active += 1;
         }
     }
 
-    /// The next of a chain, whose turn has come.
-    pub(super) fn go_on(&mut self, key: Key) {
+    /// Releases the next operation of a chain.
+    pub(super) fn release_next(&mut self, key: Key) {
         if self.slots.state(key) == Some(State::Held) {
             self.held -= 1;
             self.release(key);
         }
-        // A carried one is linked, and the kernel has begun it or will answer ECANCELED, upon which
-        // it is tried again.
+        // A submitted one is linked: the kernel has started it, or it fails with ECANCELED and is
+        // retried.
     }
 
-    /// The next of a chain, which has failed or was cancelled. Gives it back if it is over with
-    /// that.
-    pub(super) fn break_off(&mut self, key: Key, ending: Ending) -> Option<Key> {
+    /// Cancels the next operation of a chain. Returns it if it has not been submitted and so ends
+    /// now.
+    pub(super) fn cancel_next(&mut self, key: Key, cancel_cause: CancelCause) -> Option<Key> {
         let state = self.slots.state(key);
         if let Some(flight) = self.slots.get_mut(key)
-            && flight.ending == Ending::Natural
+            && flight.cancel_cause == CancelCause::None
         {
-            flight.ending = ending;
+            flight.cancel_cause = cancel_cause;
         }
         match state {
             Some(State::Held) => {
