@@ -60,7 +60,7 @@ ifneq ($(SUITE),)
 needs.deb := dpkg-source mmdebstrap
 endif
 
-NEED := @./scripts/setup.sh
+NEED := ./scripts/setup.sh
 GOALS ?= $(or $(MAKECMDGOALS),$(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))))
 NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
@@ -88,22 +88,22 @@ print-needs:
 ##@ Use
 
 bench: ## measure each way of doing I/O on this machine, in about a minute; ARGS="..."
-	$(NEED) $(needs.bench)
+	@$(NEED) $(needs.bench)
 	$(CARGO) run --release -p ringway-cli --bin ringway -- bench $(ARGS)
 
 probe: ## what this machine supports, why not the rest, and how to fix that; ARGS="..."
-	$(NEED) $(needs.probe)
+	@$(NEED) $(needs.probe)
 	$(CARGO) run --release -p ringway-cli --bin ringway -- probe $(ARGS)
 
 build: c ## the command and the C libraries, optimized
-	$(NEED) $(needs.build)
+	@$(NEED) $(needs.build)
 	$(CARGO) build --release -p ringway-cli --bin ringway
 
 c: ## the C libraries, in target/c
 	$(MAKE) -C crates/ringway-c
 
 rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
-	$(NEED) $(needs.rocksdb)
+	@$(NEED) $(needs.rocksdb)
 	$(MAKE) -C rocksdb
 
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
@@ -127,7 +127,7 @@ install-rocksdb: ## the FileSystem for RocksDB: its shared object and its header
 # Packages are installed before anything is built. The doc tests run on each backend: they are the
 # programs a reader tries first.
 test: ## formatting, lints and every test: what CI runs
-	$(NEED) $(needs.test)
+	@$(NEED) $(needs.test)
 	$(MAKE) check
 	scripts/tests/setup.sh
 	$(CARGO) test --workspace --all-features --no-fail-fast
@@ -139,7 +139,7 @@ test: ## formatting, lints and every test: what CI runs
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
 check: ## formatting and lints alone
-	$(NEED) $(needs.check)
+	@$(NEED) $(needs.check)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
@@ -151,26 +151,26 @@ check: ## formatting and lints alone
 	$(MAKE) -C go check
 
 fmt: ## format the code
-	$(NEED) $(needs.fmt)
+	@$(NEED) $(needs.fmt)
 	$(CARGO) fmt --all
 	$(MAKE) -C go fmt
 
 doc: ## the documentation of the library crates, in target/doc
-	$(NEED) $(needs.doc)
+	@$(NEED) $(needs.doc)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p ringway -p ringway-core --all-features --no-deps
 
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
-	$(NEED) $(needs.soak)
+	@$(NEED) $(needs.soak)
 	$(CARGO) run --release -p ringway-torture --bin soak -- $(SOAK)
 
 storm: ## a thousand tasks that drop their reads and writes at random moments; STORM=60 seconds
-	$(NEED) $(needs.storm)
+	@$(NEED) $(needs.storm)
 	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test trust storm -- \
 		--nocapture --test-threads=3
 
 # (loom's usual cfg would change tokio too.)
 loom: ## the engine's shard under every order of its threads, with loom
-	$(NEED) $(needs.loom)
+	@$(NEED) $(needs.loom)
 	LOOM_MAX_PREEMPTIONS=5 RUSTFLAGS="--cfg ringway_loom" CARGO_PROFILE_RELEASE_LTO=off \
 		CARGO_TARGET_DIR=$(TARGET)/loom $(CARGO) test -p ringway --lib --release loom_tests
 
@@ -178,7 +178,7 @@ loom: ## the engine's shard under every order of its threads, with loom
 # compiler accept the unstable flags that fuzzing and the sanitizers need.
 fuzz: export RUSTC_BOOTSTRAP := 1
 fuzz: ## each fuzz target for FUZZ=60 seconds
-	$(NEED) $(needs.fuzz)
+	@$(NEED) $(needs.fuzz)
 	set -e; cd fuzz; for target in $$($(CARGO) fuzz list); do \
 		found=$(abspath $(TARGET))/fuzz-found/$$target; \
 		mkdir -p $$found; \
@@ -193,7 +193,7 @@ QUEUE := -p ringway-core --lib --test model
 ENGINE := -p ringway --lib --test trust -- --skip process --skip compile --skip examples
 sanitize: export RUSTC_BOOTSTRAP := 1
 sanitize: ## the queue's and the engine's tests under AddressSanitizer and ThreadSanitizer
-	$(NEED) $(needs.sanitize)
+	@$(NEED) $(needs.sanitize)
 	for tests in "$(QUEUE)" "$(ENGINE)"; do \
 		RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 \
 			CARGO_TARGET_DIR=$(TARGET)/address $(CARGO) $(SANITIZED) $$tests && \
@@ -209,7 +209,7 @@ sanitize: ## the queue's and the engine's tests under AddressSanitizer and Threa
 COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
 PEERS := $(abspath $(TARGET))/compare
 compare: ## ringway next to its peers and to a bare ring, in about ten minutes; ARGS="..."
-	$(NEED) $(needs.compare)
+	@$(NEED) $(needs.compare)
 	$(CARGO) $(COMPARE) $(PEERS)
 	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring \
 		--features tokio-io-uring
@@ -221,22 +221,22 @@ go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-ful
 ##@ Release
 
 package: ## the crates as they would be published, in target/package
-	$(NEED) $(needs.package)
+	@$(NEED) $(needs.package)
 	scripts/package.sh
 
 semver: ## whether a crate breaks the API of its last release, with cargo-semver-checks
 	scripts/semver.sh
 
 dist: ## reproducible tarballs with prebuilt libringway and the command, in target/dist
-	$(NEED) $(needs.dist)
+	@$(NEED) $(needs.dist)
 	scripts/dist.sh
 
 reproducible: ## whether `make dist` gives the same bytes in two directories, in some minutes
-	$(NEED) $(needs.reproducible)
+	@$(NEED) $(needs.reproducible)
 	scripts/tests/dist.sh
 
 deb: ## the Debian packages, in target/deb; SUITE=bookworm builds them in a clean Debian, as root
-	$(NEED) $(needs.deb)
+	@$(NEED) $(needs.deb)
 	scripts/deb.sh $(SUITE)
 
 clean: ## remove what was built

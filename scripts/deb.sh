@@ -34,7 +34,7 @@ cd "$out"
 archive "gzip -n -9" "ringway_$version.orig.tar.gz" "$name" --exclude="$name/debian"
 (cd "$name" && cargo vendor --quiet --locked --versioned-dirs >/dev/null)
 mv "$name/vendor" vendor
-archive "xz -T0" "ringway_$version.orig-vendor.tar.xz" vendor
+archive "xz -T0 -2" "ringway_$version.orig-vendor.tar.xz" vendor
 mv vendor "$name/vendor"
 
 if [ "$suite" = "" ]; then
@@ -46,8 +46,12 @@ fi
 
 # The minimal Debian, with Rust's toolchain in /opt/rust. It is removed at the end.
 debian=$(mktemp -d)
-trap 'umount "$debian/opt/rust" "$debian/proc" 2>/dev/null; rm -rf --one-file-system "$debian"' EXIT
-${MMDEBSTRAP:-mmdebstrap} --quiet --variant=buildd --include=debhelper,pkg-config,lintian "$suite" "$debian"
+remove() {
+    umount "$debian/opt/rust" "$debian/proc" 2>/dev/null || true
+    rm -rf --one-file-system "$debian"
+}
+trap remove EXIT
+${MMDEBSTRAP:-mmdebstrap} --quiet --variant=buildd --include=debhelper,lintian "$suite" "$debian"
 mkdir -p "$debian/opt/rust" "$debian/build"
 mount --bind -o ro "$(rustc --print sysroot)" "$debian/opt/rust"
 mount -t proc proc "$debian/proc"

@@ -1,5 +1,5 @@
-//! A job file comes from somewhere else, often pasted: whatever is in it, the parser must answer
-//! with jobs that can be run or with an error that points into the file.
+//! Fuzzes the parser of job files, which are often pasted from elsewhere. It must return jobs that
+//! can run, or an error that names a line of the file.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use ringway_cli::bench::job_file;
 
 fuzz_target!(|text: &str| {
-    // What is included is the text itself, which may begin with a section.
+    // `include` yields the same text again, which may start with a section.
     let mut include = |_: &str, name: &str| Ok((name.to_owned(), text.to_owned()));
     match job_file::parse(text, &mut include) {
         Ok(file) => {

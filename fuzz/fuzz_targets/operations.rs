@@ -1,5 +1,5 @@
-//! Whatever a program does with a queue, its files and its completions must be as the model says:
-//! the fuzzer looks for the sequence of operations, cancels and faults for which they are not.
+//! Fuzzes sequences of operations, cancels and faults on a queue. Files and completions must equal
+//! those of the model in ringway-torture.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use ringway_core::BackendKind;
 use ringway_torture::{Conditions, Faults, Script, run, watchdog};
 
-/// Bytes before the script.
+/// Bytes before the script: they select the backend and the faults.
 const HEAD: usize = 8;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,8 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
         retryable: rate(head[5]),
         delay: rate(head[6]),
         reorder: rate(head[7]),
-        // Of the bits that the backend and the file leave free, so that the corpus keeps its
-        // meaning.
+        // The bits that the backend and `direct` do not use. A new byte would change what the
+        // existing corpus means.
         starve: rate(head[0] >> 2),
         sync_errors: rate(head[1] >> 2),
     };
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         direct: head[1] & 1 != 0,
         faults: (head[1] & 2 != 0).then_some(faults),
     };
-    let dir = tempfile::tempdir().expect("there is room for a directory");
+    let dir = tempfile::tempdir().expect("create a temporary directory");
     let script = Script::decode(script);
     let _watched = watchdog::watch(format!("{conditions:?} {script:?}"));
     if let Err(failure) = run(&script, &conditions, dir.path())

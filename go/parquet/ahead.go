@@ -1,16 +1,26 @@
 //go:build linux
 
-// Package parquet reads row groups of Parquet files with few submissions: all column chunks of a group are one batch, which
-// then is read from memory.
+// Package parquet reads row groups of Parquet files in batches: one submission reads all column
+// chunks of a row group into memory, and parquet-go then reads from there.
 //
 //	f, err := ringway.Open("rows.parquet")
-//	...
+//	if err != nil {
+//		return err
+//	}
 //	ahead := parquet.NewAhead(f)
+//	defer ahead.Release()
 //	file, err := parquetgo.OpenFile(ahead, size)
-//	...
-//	err = ahead.Fetch(file, 0) // What is now read of row group 0 is a copy.
+//	if err != nil {
+//		return err
+//	}
+//	if err := ahead.Fetch(file, 0); err != nil {
+//		return err
+//	}
+//	rows := file.RowGroups()[0].Rows() // Reads from memory.
 //
-// A [ringway.File] alone is an io.ReaderAt too, and needs none of this: it is for whoever knows what is to come.
+// The import name parquetgo is github.com/parquet-go/parquet-go. A [ringway.File] is an
+// [io.ReaderAt] and can be passed to parquet-go directly; this package is for programs that know
+// which row groups they will read.
 package parquet
 
 import (
@@ -24,41 +34,45 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// Source is what the file is read from: a [ringway.File].
+// Source is the file to read: a [ringway.File].
 type Source interface {
 	io.ReaderAt
 	ReadBatch(batch []ringway.Transfer) error
 }
 
-// Ahead is a file with parts of it in memory: reads that lie in one of them are copies, the others go to the file.
+// Ahead is a file with some ranges in memory. It serves reads within these ranges from memory, and
+// others from the file.
 type Ahead struct {
 	file  Source
-	parts []part // In order, apart from each other.
+	parts []part // Sorted and disjoint.
 }
 
-// part of a file that is in memory.
+// part is a range of the file in memory.
 type part struct {
 	begin, end int64
 	buffer     *ringway.Buffer
-	got        int64 // How much of it there is: the file may end before.
+	got        int64 // Bytes read: the file may end before end.
 }
 
 const (
-	// page is what direct I/O is aligned to, so that the batch goes as it is.
+	// page is the alignment of direct I/O.
 	page = 4096
-	// piece is the most that one transfer moves: a device splits larger ones, and two of half the size go side by side.
+	// piece is the largest transfer. A device splits larger ones; several smaller ones run in
+	// parallel.
 	piece = 256 << 10
-	// gap is the most that is read for nothing, rather than by a transfer of its own.
+	// gap is the largest hole that is read along rather than split around.
 	gap = 64 << 10
 )
 
-// NewAhead has nothing in memory yet.
+// NewAhead returns an Ahead with nothing in memory.
 func NewAhead(file Source) *Ahead { return &Ahead{file: file} }
 
-// Fetch reads the chunks of some leaf columns of a row group (of all, if none is named) in one batch, in the place of what
-// was fetched before. It takes as much memory as those chunks are long, which is at most the file's size. Chunks that lie outside
-// of the file are an error. Nobody may read from Ahead meanwhile. Where Fetch fails nothing is in memory, and reads go to the
-// file.
+// Fetch reads the chunks of the given leaf columns of a row group, or of all columns, in one batch.
+// It replaces what it fetched before. The memory is the size of the chunks, at most that of the
+// file. Chunks outside the file are an error. After an error nothing is in memory, and reads go to
+// the file.
+//
+// Reads must not run concurrently with Fetch.
 func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 	a.Release()
 	groups := file.Metadata().RowGroups
@@ -81,14 +95,16 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 		if at := chunk.DictionaryPageOffset; at > 0 && at < begin {
 			begin = at
 		}
-		// What the file says of itself is not to be trusted: memory is taken for what can be there, and for nothing else.
+		// Do not trust the metadata: allocate only for ranges within the file.
 		if size := file.Size(); begin < 0 || chunk.TotalCompressedSize < 0 || begin > size ||
 			chunk.TotalCompressedSize > size-begin {
-			return fmt.Errorf("column %d of row group %d: %d bytes at %d, in a file of %d", i, group, chunk.TotalCompressedSize,
+			return fmt.Errorf("column %d of row group %d: %d bytes at %d, in a file of %d", i,
+				group, chunk.TotalCompressedSize,
 				begin, size)
 		}
 		end := begin + chunk.TotalCompressedSize
-		wanted = append(wanted, part{begin: begin &^ (page - 1), end: (end + page - 1) &^ (page - 1)})
+		wanted = append(wanted, part{begin: begin &^ (page - 1),
+			end: (end + page - 1) &^ (page - 1)})
 	}
 	slices.SortFunc(wanted, func(x, y part) int { return cmp.Compare(x.begin, y.begin) })
 	for _, w := range wanted {
@@ -103,7 +119,9 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 		p := &a.parts[i]
 		p.buffer = ringway.NewBuffer(int(p.end - p.begin))
 		for at := 0; at < p.buffer.Len(); at += piece {
-			batch = append(batch, ringway.Transfer{P: p.buffer.Bytes()[at:min(at+piece, p.buffer.Len())], Off: p.begin + int64(at)})
+			batch = append(batch,
+				ringway.Transfer{P: p.buffer.Bytes()[at:min(at+piece, p.buffer.Len())],
+					Off: p.begin + int64(at)})
 		}
 	}
 	if err := a.file.ReadBatch(batch); err != nil {
@@ -118,7 +136,7 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 	return nil
 }
 
-// Release gives back the memory of what was fetched; reads go to the file then. Nobody may read meanwhile.
+// Release frees the memory; reads then go to the file. Reads must not run concurrently with it.
 func (a *Ahead) Release() {
 	for i := range a.parts {
 		a.parts[i].buffer.Release()
@@ -126,11 +144,12 @@ func (a *Ahead) Release() {
 	a.parts = a.parts[:0]
 }
 
-// ReadAt is that of [io.ReaderAt].
+// ReadAt implements [io.ReaderAt].
 func (a *Ahead) ReadAt(p []byte, off int64) (int, error) {
-	at, found := slices.BinarySearchFunc(a.parts, off, func(part part, off int64) int { return cmp.Compare(part.begin, off) })
+	at, found := slices.BinarySearchFunc(a.parts, off,
+		func(part part, off int64) int { return cmp.Compare(part.begin, off) })
 	if !found {
-		at-- // The one that begins before.
+		at-- // The part that starts before off.
 	}
 	if at >= 0 {
 		if part := &a.parts[at]; off-part.begin <= part.got-int64(len(p)) {

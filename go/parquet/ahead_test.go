@@ -2,6 +2,9 @@
 
 package parquet_test
 
+// Compares reads through Ahead with reads through package os, and tests Fetch with hostile
+// metadata.
+
 import (
 	"bytes"
 	"errors"
@@ -28,9 +31,9 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
-// row has what Parquet files are made of: dictionaries, encodings, compressions, what may be missing, and what repeats.
+// row covers dictionaries, encodings, compressions, optional and repeated fields.
 type row struct {
 	ID       int64            `parquet:"id,delta"`
 	Name     string           `parquet:"name,dict"`
@@ -43,7 +46,7 @@ type row struct {
 	At       time.Time        `parquet:"at,timestamp(microsecond)"`
 	Sure     bool             `parquet:"sure"`
 	Children []child          `parquet:"children"`
-	Code     string           `parquet:"code,dict"` // A dictionary of many pages of memory.
+	Code     string           `parquet:"code,dict"` // A large dictionary.
 }
 
 type child struct {
@@ -54,17 +57,20 @@ type child struct {
 	} `parquet:"inner,optional"`
 }
 
-// rows writes a file of several row groups, each with several pages a column.
+// rows writes a file of several row groups, each with several pages per column.
 func rows(t testing.TB, w io.Writer) {
 	t.Helper()
-	writer := parquet.NewGenericWriter[row](w, parquet.PageBufferSize(2000), parquet.WriteBufferSize(0), parquet.DataPageVersion(2))
+	writer := parquet.NewGenericWriter[row](w, parquet.PageBufferSize(2000),
+		parquet.WriteBufferSize(0), parquet.DataPageVersion(2))
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
 		group := make([]row, 700)
 		for i := range group {
-			one := row{ID: r.Int64(), Name: fmt.Sprint("name ", r.IntN(17)), Text: strings.Repeat("text ", r.IntN(9)), Score: r.Float64(),
-				Long: bytes.Repeat([]byte{byte(i)}, r.IntN(900)), Code: strings.Repeat(fmt.Sprint(i), 30),
-				At: time.UnixMicro(r.Int64N(1e15)).UTC(), Sure: i%3 == 0}
+			one := row{ID: r.Int64(), Name: fmt.Sprint("name ", r.IntN(17)),
+				Text: strings.Repeat("text ", r.IntN(9)), Score: r.Float64(),
+				Long: bytes.Repeat([]byte{byte(i)}, r.IntN(900)),
+				Code: strings.Repeat(fmt.Sprint(i), 30),
+				At:   time.UnixMicro(r.Int64N(1e15)).UTC(), Sure: i%3 == 0}
 			if i%4 == 0 {
 				one.Maybe = &one.Text
 			}
@@ -72,7 +78,8 @@ func rows(t testing.TB, w io.Writer) {
 				one.Tags = append(one.Tags, fmt.Sprint("tag ", r.IntN(5)))
 			}
 			if i%5 == 0 {
-				one.Limits = map[string]int32{"limit": r.Int32()} // One: a map has no order.
+				// One entry: maps are not ordered.
+				one.Limits = map[string]int32{"limit": r.Int32()}
 			}
 			for range r.IntN(3) {
 				c := child{Values: make([]int32, r.IntN(5))}
@@ -98,7 +105,7 @@ func rows(t testing.TB, w io.Writer) {
 	}
 }
 
-// wide writes a file with many columns and little in each.
+// wide writes a file with many small columns.
 func wide(t testing.TB, w io.Writer) {
 	t.Helper()
 	group := parquet.Group{}
@@ -125,7 +132,7 @@ func wide(t testing.TB, w io.Writer) {
 	}
 }
 
-// files are the two above, and those that the library has for its own tests, which others have written.
+// files returns the two files above, and the files of other writers in the library's testdata.
 func files(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -136,35 +143,39 @@ func files(t *testing.T) []string {
 			t.Fatal(err)
 		}
 	}
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/parquet-go/parquet-go").Output()
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/parquet-go/parquet-go").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []string
-	for _, pattern := range []string{filepath.Join(dir, "*.parquet"), filepath.Join(strings.TrimSpace(string(module)), "testdata", "*.parquet")} {
+	for _, pattern := range []string{filepath.Join(dir, "*.parquet"),
+		filepath.Join(strings.TrimSpace(string(module)), "testdata", "*.parquet")} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range found {
-			if info, err := os.Stat(name); err == nil && info.Size() < 700_000 { // The larger ones take long.
+			// Larger files take too long.
+			if info, err := os.Stat(name); err == nil && info.Size() < 700_000 {
 				all = append(all, name)
 			}
 		}
 	}
 	if len(all) < 10 || filepath.Dir(all[0]) != dir || filepath.Dir(all[1]) != dir {
-		t.Fatal("some are missing: ", all)
+		t.Fatal("files are missing: ", all)
 	}
 	return all
 }
 
-// add has a hash depend on a value.
+// add adds a value to a hash.
 func add(sum hash.Hash, v parquet.Value) {
 	var b [64]byte
-	sum.Write(append(v.AppendBytes(b[:0]), byte(v.Kind()), byte(v.RepetitionLevel()), byte(v.DefinitionLevel()), byte(v.Column())))
+	sum.Write(append(v.AppendBytes(b[:0]), byte(v.Kind()), byte(v.RepetitionLevel()),
+		byte(v.DefinitionLevel()), byte(v.Column())))
 }
 
-// content of a row group, as a number, and of some of its columns alone.
+// content summarizes the rows of a row group.
 func content(group parquet.RowGroup) (string, error) {
 	sum, count := fnv.New64a(), 0
 	all := group.Rows()
@@ -186,6 +197,7 @@ func content(group parquet.RowGroup) (string, error) {
 	}
 }
 
+// contentOf summarizes the values of a column chunk.
 func contentOf(chunk parquet.ColumnChunk) (string, error) {
 	sum, count := fnv.New64a(), 0
 	pages := chunk.Pages()
@@ -211,7 +223,7 @@ func contentOf(chunk parquet.ColumnChunk) (string, error) {
 	}
 }
 
-// counting is a file that counts what is read other than in batches.
+// counting counts reads other than batches.
 type counting struct {
 	*ringway.File
 	reads atomic.Int64
@@ -222,7 +234,8 @@ func (c *counting) ReadAt(p []byte, off int64) (int, error) {
 	return c.File.ReadAt(p, off)
 }
 
-// The same as by package os: read as it comes, by row groups that are fetched, and by columns that are.
+// Reads return the same as with package os: without Fetch, of fetched row groups, and of fetched
+// columns.
 func TestSameRows(t *testing.T) {
 	all := files(t)
 	for _, backend := range backends {
@@ -238,7 +251,7 @@ func TestSameRows(t *testing.T) {
 					groups += sameRows(t, engine, name, flag)
 				}
 				if groups < len(all)*3/4 {
-					t.Error("hardly anything was compared:", groups)
+					t.Error("too few row groups were compared:", groups)
 				}
 			})
 		}
@@ -288,13 +301,14 @@ func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 		before := counted.reads.Load()
 		got, err = content(fetched.RowGroups()[i])
 		if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Fatalf("%s, fetched group %d: %s, %v; package os: %s, %v", name, i, got, err, want, wantErr)
+			t.Fatalf("%s, fetched group %d: %s, %v; package os: %s, %v", name, i, got, err, want,
+				wantErr)
 		}
 		if more := counted.reads.Load() - before; more != 0 {
-			t.Fatalf("%s: %d reads of what was fetched", name, more)
+			t.Fatalf("%s: %d reads of fetched data", name, more)
 		}
 
-		// Some columns, in any order, read by goroutines of their own.
+		// Some columns in descending order, each read by a goroutine.
 		chunks := group.ColumnChunks()
 		var some []int
 		for c := len(chunks) - 1; c >= 0; c -= 1 + len(chunks)/4 {
@@ -310,36 +324,40 @@ func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 				want, wantErr := contentOf(chunks[c])
 				got, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c])
 				if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					t.Errorf("%s, group %d, column %d: %s, %v; package os: %s, %v", name, i, c, got, err, want, wantErr)
+					t.Errorf("%s, group %d, column %d: %s, %v; package os: %s, %v", name, i, c, got,
+						err, want, wantErr)
 				}
 			})
 		}
 		wg.Wait()
 		if more := counted.reads.Load() - before; more != 0 {
-			t.Fatalf("%s: %d reads of columns that were fetched", name, more)
+			t.Fatalf("%s: %d reads of fetched columns", name, more)
 		}
-		// One alone, with its dictionary before it.
+		// A single column, with its dictionary.
 		for c := range chunks[:min(len(chunks), 20)] {
 			if err := ahead.Fetch(fetched, i, c); err != nil {
 				t.Fatal(name, err)
 			}
 			before := counted.reads.Load()
-			if _, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c]); err != nil && !strings.Contains(name, "testdata") {
+			if _, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c]); err != nil &&
+				!strings.Contains(name, "testdata") {
 				t.Fatal(name, err)
 			}
 			if more := counted.reads.Load() - before; more != 0 {
-				t.Fatalf("%s: %d reads of column %d, which was fetched", name, more, c)
+				t.Fatalf("%s: %d reads of the fetched column %d", name, more, c)
 			}
 		}
-		// What was not fetched comes from the file.
-		if got, err := content(fetched.RowGroups()[i]); got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Fatalf("%s, half-fetched group %d: %s, %v; package os: %s, %v", name, i, got, err, want, wantErr)
+		// Other columns come from the file.
+		if got, err := content(fetched.RowGroups()[i]); got != want ||
+			fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%s, half-fetched group %d: %s, %v; package os: %s, %v", name, i, got, err,
+				want, wantErr)
 		}
 	}
 	return len(plain.RowGroups())
 }
 
-// failing has batches fail.
+// failing returns an error for each batch.
 type failing struct {
 	*ringway.File
 	reason error
@@ -359,7 +377,7 @@ func TestFetchErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	reason := errors.New("no batch today")
+	reason := errors.New("batch failed")
 	ahead := ringwayparquet.NewAhead(&failing{f, reason})
 	file, err := parquet.OpenFile(ahead, int64(b.Len()))
 	if err != nil {
@@ -374,11 +392,11 @@ func TestFetchErrors(t *testing.T) {
 		}
 	}
 	if _, err := content(file.RowGroups()[0]); err != nil {
-		t.Error("what cannot be fetched can be read:", err)
+		t.Error("reads fail after a failed Fetch:", err)
 	}
 }
 
-// measured counts the bytes that a batch asks for.
+// measured counts the bytes that batches request.
 type measured struct {
 	*ringway.File
 	bytes int64
@@ -391,8 +409,8 @@ func (m *measured) ReadBatch(batch []ringway.Transfer) error {
 	return m.File.ReadBatch(batch)
 }
 
-// Whatever a file says of where its chunks lie: no more memory is taken than the file is long, and what lies outside of it is an
-// error.
+// With any metadata, Fetch requests no more memory than the size of the file, and chunks outside
+// the file are an error.
 func FuzzHostileMetadata(f *testing.F) {
 	var b bytes.Buffer
 	rows(f, &b)
@@ -406,7 +424,8 @@ func FuzzHostileMetadata(f *testing.F) {
 	}
 	f.Cleanup(func() { source.Close() })
 	length := int64(b.Len())
-	for _, number := range []int64{0, 1, -1, 4096, length, length + 1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 4095, 1 << 40} {
+	for _, number := range []int64{0, 1, -1, 4096, length, length +
+		1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 4095, 1 << 40} {
 		for _, other := range []int64{0, 4, -1, length, 1 << 40, math.MaxInt64} {
 			f.Add(number, other, number, other)
 		}
@@ -420,16 +439,18 @@ func FuzzHostileMetadata(f *testing.F) {
 			t.Fatal(err)
 		}
 		chunk := &file.Metadata().RowGroups[0].Columns[3].MetaData
-		chunk.DataPageOffset, chunk.DictionaryPageOffset, chunk.TotalCompressedSize = data, dictionary, size
+		chunk.DataPageOffset, chunk.DictionaryPageOffset = data, dictionary
+		chunk.TotalCompressedSize = size
 		err = ahead.Fetch(file, 0)
 		if m.bytes > length+8192 {
-			t.Fatalf("%d bytes were asked for, of %d", m.bytes, length)
+			t.Fatalf("%d bytes were requested of %d", m.bytes, length)
 		}
 		begin := data
 		if dictionary > 0 && dictionary < begin {
 			begin = dictionary
 		}
-		if inside := begin >= 0 && size >= 0 && begin <= length && size <= length-begin; inside != (err == nil) {
+		if inside := begin >= 0 && size >= 0 && begin <= length &&
+			size <= length-begin; inside != (err == nil) {
 			t.Fatalf("%d bytes at %d of %d: %v", size, begin, length, err)
 		}
 		p, want := make([]byte, 100), make([]byte, 100)

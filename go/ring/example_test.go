@@ -5,6 +5,7 @@ package ring_test
 import (
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,7 +14,8 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// Eight reads go to the kernel with one system call. Their completions come in any order; the tag says which is whose.
+// Eight reads go to the kernel with one system call. Their completions come in any order; the tag
+// says which is whose.
 func Example() {
 	f, err := os.CreateTemp("", "example")
 	if err != nil {
@@ -27,7 +29,7 @@ func Example() {
 
 	r, err := ring.New(ring.Options{Entries: 8})
 	if err != nil {
-		log.Fatal(err) // It says why io_uring was refused, and what to do about it.
+		log.Fatal(err) // It explains why io_uring is not available, and how to fix it.
 	}
 	defer r.Close()
 
@@ -40,7 +42,8 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	if _, err := r.SubmitAndWait(len(words), -1); err != nil { // Submits, and waits for all of them.
+	// Submits, and waits for all of them.
+	if _, err := r.SubmitAndWait(len(words), -1); err != nil {
 		log.Fatal(err)
 	}
 	done := make([]ring.Completion, len(words))
@@ -55,8 +58,9 @@ func Example() {
 	// Output: The |quic|k br|own |fox |jump|s ov|er t|
 }
 
-// A file that is written, synced and only then renamed, in one chain: if one of the three fails, what follows is not begun.
-// (A failed fsync does not end a chain of the kernel's, so it is looked at.)
+// A file that is written, synced and only then renamed, in one chain: if one of the three fails,
+// what follows is not begun. (A failed fsync does not end a chain of the kernel's, so it is looked
+// at.)
 func ExampleRequest_Link() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -102,7 +106,7 @@ func ExampleRequest_Link() {
 	// content <nil>
 }
 
-// A time limit for one request.
+// A timeout for one request.
 func ExampleRequest_LinkTimeout() {
 	var pipe [2]int
 	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
@@ -117,8 +121,8 @@ func ExampleRequest_LinkTimeout() {
 	defer r.Close()
 
 	read := new(ring.Request).Read(pipe[0], make([]byte, 1), ring.CurrentPosition).Link()
-	limit := new(ring.Request).LinkTimeout(10 * time.Millisecond)
-	for _, q := range []*ring.Request{read, limit} {
+	timeout := new(ring.Request).LinkTimeout(10 * time.Millisecond)
+	for _, q := range []*ring.Request{read, timeout} {
 		if err := r.Push(q); err != nil {
 			log.Fatal(err)
 		}
@@ -128,13 +132,99 @@ func ExampleRequest_LinkTimeout() {
 	}
 	var done [2]ring.Completion
 	for _, c := range done[:r.Reap(done[:])] {
-		if c.Request == limit {
-			fmt.Println("the time is up:", c.Err() == syscall.ETIME)
+		if c.Request == timeout {
+			fmt.Println("the timeout expired:", c.Err() == syscall.ETIME)
 		} else {
-			fmt.Println("the read has failed:", c.Err() != nil)
+			fmt.Println("the read failed:", c.Err() != nil)
 		}
 	}
 	// Unordered output:
-	// the time is up: true
-	// the read has failed: true
+	// the timeout expired: true
+	// the read failed: true
+}
+
+// An echo server: it always has an accept in flight, and one request per connection. For sockets,
+// package net is usually the better choice: the Go poller costs less for small messages, and it
+// supports sendfile and splice.
+func Example_echo() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	file, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		log.Fatal(err)
+	}
+	listener.Close()
+	defer file.Close()
+
+	const messages = 3
+	go func() { // The client.
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer conn.Close()
+		p := make([]byte, 16)
+		for i := range messages {
+			fmt.Fprintf(conn, "message %d", i)
+			n, err := conn.Read(p)
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(string(p[:n]))
+		}
+	}()
+
+	r, err := ring.New(ring.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer r.Close() // Cancels the accept.
+	push := func(q *ring.Request) {
+		if err := r.Push(q); err != nil {
+			log.Fatal(err)
+		}
+	}
+	type connection struct {
+		fd     int
+		buffer [4096]byte
+	}
+	push(new(ring.Request).Accept(int(file.Fd()), 0))
+	for served := 0; served < 1; {
+		if _, err := r.SubmitAndWait(1, -1); err != nil {
+			log.Fatal(err)
+		}
+		var done [16]ring.Completion
+		for _, c := range done[:r.Reap(done[:])] {
+			if err := c.Err(); err != nil {
+				log.Fatal(err)
+			}
+			n := int(c.Result)
+			switch q := c.Request; q.Opcode() {
+			case ring.OpAccept:
+				conn := &connection{fd: n}
+				receive := new(ring.Request).Recv(conn.fd, conn.buffer[:], 0)
+				receive.UserData = conn
+				push(receive)
+				push(q.Accept(int(file.Fd()), 0))
+			case ring.OpRecv:
+				conn := q.UserData.(*connection)
+				if n == 0 {
+					push(q.Close(conn.fd))
+				} else {
+					push(q.Send(conn.fd, conn.buffer[:n], syscall.MSG_WAITALL))
+				}
+			case ring.OpSend:
+				conn := q.UserData.(*connection)
+				push(q.Recv(conn.fd, conn.buffer[:], 0))
+			case ring.OpClose:
+				served++
+			}
+		}
+	}
+	// Output:
+	// message 0
+	// message 1
+	// message 2
 }

@@ -2,8 +2,9 @@
 
 package ring
 
-// Random sequences of pushes, submissions, waits, reaps, cancels, withdrawals and closes, beside a model: what the file holds,
-// and who is in flight. After every step pushed = delivered + orphaned + in flight. Ordinary test runs do the seeds.
+// Random sequences of pushes, submissions, waits, reaps, cancels, withdrawals and closes, compared
+// with a model of the file's contents and the requests in flight. After every step, pushed =
+// delivered + orphaned + in flight. Ordinary test runs use the seed corpus.
 
 import (
 	"bytes"
@@ -16,33 +17,33 @@ import (
 )
 
 const (
-	places    = 8  // Of the file, each with at most one operation, or one chain, in flight.
+	places    = 8  // Blocks of the file. Each has at most one operation or chain in flight.
 	placeSize = 96 // Bytes.
 )
 
-// flying is what the model knows of a request in flight.
-type flying struct {
-	kind  int // One of the steps that push.
-	place int // Of the file; -1: none.
+// inFlight is the model of a request in flight.
+type inFlight struct {
+	kind  int // A step that pushes requests.
+	place int // Block of the file; -1: none.
 	data  []byte
 	parts [][]byte
-	other *Request // The cancel's; or of a chain the one before.
-	after bool     // Linked behind another.
+	other *Request // The target of a cancel, or the previous request of a chain.
+	after bool     // Linked to the previous request.
 }
 
 // machine is a ring and its model.
 type machine struct {
-	t       *testing.T
-	ring    *Ring
-	file    *os.File
-	content [places][]byte
-	busy    [places]int
-	pipe    [2]int
-	fed     int
-	taken   map[byte]bool // Of what was fed and not yet read.
-	flying  map[*Request]*flying
-	order   []*Request // In flight, in the order of their pushes.
-	spare   []*Request
+	t        *testing.T
+	ring     *Ring
+	file     *os.File
+	content  [places][]byte
+	busy     [places]int
+	pipe     [2]int
+	fed      int
+	unread   map[byte]bool // Bytes written to the pipe and not yet read.
+	inFlight map[*Request]*inFlight
+	order    []*Request // In flight, in the order of their pushes.
+	spare    []*Request
 
 	pushed, delivered, orphaned int
 }
@@ -71,7 +72,8 @@ const (
 )
 
 func (m *machine) open(options byte) {
-	o := Options{Entries: 1 << (options % 4), CQEntries: 1 << (options % 4), CoopTaskrun: options&16 != 0}
+	o := Options{Entries: 1 << (options % 4), CQEntries: 1 << (options % 4),
+		CoopTaskrun: options&16 != 0}
 	r, err := New(o)
 	if err != nil {
 		skip(m.t, err)
@@ -88,8 +90,8 @@ func (m *machine) request() *Request {
 	return new(Request)
 }
 
-// push puts requests that are in no other's way into the queue, together.
-func (m *machine) push(all []*Request, fs []*flying) {
+// push pushes requests together. They must not conflict with others in flight.
+func (m *machine) push(all []*Request, fs []*inFlight) {
 	for m.ring.SpaceLeft() < len(all) {
 		if _, err := m.ring.Submit(); err != nil && err != ErrReap {
 			m.t.Fatal(err)
@@ -105,7 +107,7 @@ func (m *machine) push(all []*Request, fs []*flying) {
 			m.t.Fatal(err)
 		}
 		m.pushed++
-		m.flying[q] = fs[i]
+		m.inFlight[q] = fs[i]
 		m.order = append(m.order, q)
 		if place := fs[i].place; place >= 0 {
 			m.busy[place]++
@@ -113,13 +115,13 @@ func (m *machine) push(all []*Request, fs []*flying) {
 	}
 }
 
-// end takes a request out of the flight.
-func (m *machine) end(q *Request) *flying {
-	f := m.flying[q]
+// end removes a request from the model.
+func (m *machine) end(q *Request) *inFlight {
+	f := m.inFlight[q]
 	if f == nil {
-		m.t.Fatal("a completion of one that is not in flight")
+		m.t.Fatal("a completion of a request that is not in flight")
 	}
-	delete(m.flying, q)
+	delete(m.inFlight, q)
 	for i, other := range m.order {
 		if other == q {
 			m.order = append(m.order[:i], m.order[i+1:]...)
@@ -130,13 +132,13 @@ func (m *machine) end(q *Request) *flying {
 		m.busy[f.place]--
 	}
 	if q.InFlight() {
-		m.t.Fatal("it has ended and is in flight")
+		m.t.Fatal("the request is in flight after its completion")
 	}
 	m.spare = append(m.spare, q)
 	return f
 }
 
-// look asks the file itself, where nobody can say what became of a write.
+// look updates the model from the file, after a write with an unknown outcome.
 func (m *machine) look(place int) {
 	if _, err := m.file.ReadAt(m.content[place], int64(place*placeSize)); err != nil {
 		m.t.Fatal(err)
@@ -147,30 +149,30 @@ func (m *machine) reap(most int) {
 	done := make([]Completion, most)
 	for _, c := range done[:m.ring.Reap(done)] {
 		if c.More() {
-			if f := m.flying[c.Request]; f == nil || f.kind != stepMulti || c.Result != 1 {
-				m.t.Fatalf("more is to come: %+v", c)
+			if f := m.inFlight[c.Request]; f == nil || f.kind != stepMulti || c.Result != 1 {
+				m.t.Fatalf("unexpected FlagMore: %+v", c)
 			}
 			continue
 		}
 		m.delivered++
-		m.judge(c, m.end(c.Request))
+		m.check(c, m.end(c.Request))
 	}
 }
 
-func (m *machine) judge(c Completion, f *flying) {
-	gone := c.Err() == syscall.ECANCELED || c.Err() == syscall.EINTR
+func (m *machine) check(c Completion, f *inFlight) {
+	canceled := c.Err() == syscall.ECANCELED || c.Err() == syscall.EINTR
 	switch f.kind {
 	case stepRead, stepReadv:
 		switch {
-		case gone:
+		case canceled:
 		case c.Result != placeSize:
 			m.t.Fatal("read: ", c.Result)
 		case !bytes.Equal(bytes.Join(f.parts, nil), m.content[f.place]):
-			m.t.Fatal("other bytes are read than were written")
+			m.t.Fatal("read wrong bytes")
 		}
 	case stepWrite, stepWritev:
 		switch {
-		case gone: // Nothing was written.
+		case canceled: // Nothing was written.
 		case c.Result != placeSize:
 			m.t.Fatal("write: ", c.Result)
 		default:
@@ -179,37 +181,39 @@ func (m *machine) judge(c Completion, f *flying) {
 		if m.busy[f.place] == 0 {
 			before := bytes.Clone(m.content[f.place])
 			if m.look(f.place); !bytes.Equal(before, m.content[f.place]) {
-				m.t.Fatal("the file holds something else than was written")
+				m.t.Fatal("the file has wrong bytes")
 			}
 		}
 	case stepPipe:
-		if gone {
+		if canceled {
 			return
 		}
 		if c.Result < 1 {
 			m.t.Fatal("pipe: ", c.Result)
 		}
 		for _, b := range f.data[:c.Result] {
-			if !m.taken[b] {
-				m.t.Fatal("a byte that was not fed, or was read before")
+			if !m.unread[b] {
+				m.t.Fatal("read a byte that was not written, or was read before")
 			}
-			delete(m.taken, b)
+			delete(m.unread, b)
 		}
 	case stepNop, stepFsync:
-		if c.Result != 0 && !gone {
+		if c.Result != 0 && !canceled {
 			m.t.Fatal("nop, fsync: ", c.Result)
 		}
 	case stepTimeout, stepLimit:
-		// A limit that comes too late to stop its request says so.
-		if c.Err() != syscall.ETIME && !gone && !(f.kind == stepLimit && (c.Err() == syscall.ENOENT || c.Err() == syscall.EALREADY)) {
+		// A LinkTimeout that comes too late returns ENOENT or EALREADY.
+		if c.Err() != syscall.ETIME && !canceled &&
+			!(f.kind == stepLimit && (c.Err() == syscall.ENOENT || c.Err() == syscall.EALREADY)) {
 			m.t.Fatal("timeout: ", c.Result)
 		}
 	case stepMulti:
-		if c.Result != 1 && !gone {
+		if c.Result != 1 && !canceled {
 			m.t.Fatal("poll: ", c.Result)
 		}
 	case stepCancel:
-		if err := c.Err(); err != nil && err != syscall.ENOENT && err != syscall.EALREADY && !gone {
+		if err := c.Err(); err != nil && err != syscall.ENOENT && err != syscall.EALREADY &&
+			!canceled {
 			m.t.Fatal("cancel: ", err)
 		}
 	}
@@ -221,7 +225,7 @@ func (m *machine) step(step, arg byte) {
 	off := int64(place * placeSize)
 	fd := int(m.file.Fd())
 	data := bytes.Repeat([]byte{arg ^ byte(m.pushed)}, placeSize)
-	one := func(q *Request, f *flying) { m.push([]*Request{q}, []*flying{f}) }
+	one := func(q *Request, f *inFlight) { m.push([]*Request{q}, []*inFlight{f}) }
 	cut := int(arg) % placeSize
 	modify := func(q *Request) *Request {
 		if arg&0xc0 == 0xc0 {
@@ -234,7 +238,8 @@ func (m *machine) step(step, arg byte) {
 		if !free {
 			return
 		}
-		f := &flying{kind: kind, place: place, parts: [][]byte{make([]byte, cut), make([]byte, placeSize-cut)}}
+		f := &inFlight{kind: kind, place: place, parts: [][]byte{make([]byte, cut),
+			make([]byte, placeSize-cut)}}
 		if kind == stepRead {
 			f.parts = [][]byte{make([]byte, placeSize)}
 			one(modify(m.request().Read(fd, f.parts[0], off)), f)
@@ -243,54 +248,59 @@ func (m *machine) step(step, arg byte) {
 		one(modify(m.request().Readv(fd, f.parts, off)), f)
 	case stepWrite:
 		if free {
-			one(modify(m.request().Write(fd, data, off)), &flying{kind: kind, place: place, data: data})
+			one(modify(m.request().Write(fd, data, off)), &inFlight{kind: kind, place: place,
+				data: data})
 		}
 	case stepWritev:
 		if free {
-			one(modify(m.request().Writev(fd, [][]byte{data[:cut], data[cut:]}, off)), &flying{kind: kind, place: place, data: data})
+			one(modify(m.request().Writev(fd, [][]byte{data[:cut], data[cut:]}, off)),
+				&inFlight{kind: kind, place: place, data: data})
 		}
 	case stepChain:
 		if !free {
 			return
 		}
-		// The read sees what was written before it in the chain: or both, or it alone, are cancelled.
+		// The read returns what the write wrote, unless it is canceled.
 		p := make([]byte, placeSize)
 		write, read := m.request().Write(fd, data, off).Link(), m.request().Read(fd, p, off)
-		m.push([]*Request{write, read}, []*flying{
-			{kind: stepWrite, place: place, data: data}, {kind: stepRead, place: place, parts: [][]byte{p}, after: true}})
+		m.push([]*Request{write, read}, []*inFlight{
+			{kind: stepWrite, place: place, data: data}, {kind: stepRead, place: place,
+				parts: [][]byte{p}, after: true}})
 	case stepPipe:
 		p := make([]byte, 1+arg%3)
 		q := m.request().Read(m.pipe[0], p, CurrentPosition)
 		if arg&8 != 0 {
 			q.Readv(m.pipe[0], [][]byte{p[:1], p[1:]}, CurrentPosition)
 		}
-		one(q, &flying{kind: kind, place: -1, data: p})
+		one(q, &inFlight{kind: kind, place: -1, data: p})
 	case stepNop:
 		q := m.request().Nop()
 		if arg&1 != 0 {
 			q.Drain()
 		}
-		one(q, &flying{kind: kind, place: -1})
+		one(q, &inFlight{kind: kind, place: -1})
 	case stepTimeout:
-		one(m.request().Timeout(time.Duration(arg)*time.Microsecond), &flying{kind: kind, place: -1})
+		one(m.request().Timeout(time.Duration(arg)*time.Microsecond),
+			&inFlight{kind: kind, place: -1})
 	case stepFsync:
-		one(modify(m.request().Fdatasync(fd)), &flying{kind: kind, place: -1})
+		one(modify(m.request().Fdatasync(fd)), &inFlight{kind: kind, place: -1})
 	case stepCancel:
 		if len(m.order) == 0 {
 			return
 		}
 		other := m.order[int(arg)%len(m.order)]
-		one(m.request().Cancel(other), &flying{kind: kind, place: -1, other: other})
+		one(m.request().Cancel(other), &inFlight{kind: kind, place: -1, other: other})
 	case stepLimit:
 		p := make([]byte, 1)
-		m.push([]*Request{m.request().Read(m.pipe[0], p, CurrentPosition).Link(), m.request().LinkTimeout(time.Duration(arg) * time.Microsecond)},
-			[]*flying{{kind: stepPipe, place: -1, data: p}, {kind: stepLimit, place: -1}})
+		m.push([]*Request{m.request().Read(m.pipe[0], p, CurrentPosition).Link(),
+			m.request().LinkTimeout(time.Duration(arg) * time.Microsecond)},
+			[]*inFlight{{kind: stepPipe, place: -1, data: p}, {kind: stepLimit, place: -1}})
 	case stepMulti:
-		one(m.request().PollMultishot(m.pipe[0], 1), &flying{kind: kind, place: -1})
+		one(m.request().PollMultishot(m.pipe[0], 1), &inFlight{kind: kind, place: -1})
 	case stepFeed:
-		if b := byte(m.fed); !m.taken[b] {
+		if b := byte(m.fed); !m.unread[b] {
 			m.fed++
-			m.taken[b] = true
+			m.unread[b] = true
 			if _, err := syscall.Write(m.pipe[1], []byte{b}); err != nil {
 				m.t.Fatal(err)
 			}
@@ -300,7 +310,9 @@ func (m *machine) step(step, arg byte) {
 			m.t.Fatal(err)
 		}
 	case stepWait:
-		if _, err := m.ring.SubmitAndWait(int(arg)%5, time.Duration(arg)*time.Microsecond); err != nil && err != ErrTimeout && err != ErrReap {
+		if _, err := m.ring.SubmitAndWait(int(arg)%5,
+			time.Duration(arg)*time.Microsecond); err != nil && err != ErrTimeout &&
+			err != ErrReap {
 			m.t.Fatal(err)
 		}
 	case stepReap:
@@ -316,7 +328,7 @@ func (m *machine) step(step, arg byte) {
 	}
 }
 
-// close ends the ring: whoever was in flight is nobody's.
+// close closes the ring: requests in flight are orphaned.
 func (m *machine) close() {
 	if err := m.ring.Close(); err != nil {
 		m.t.Fatal(err)
@@ -324,20 +336,20 @@ func (m *machine) close() {
 	for _, q := range append([]*Request(nil), m.order...) {
 		m.orphaned++
 		if f := m.end(q); f.kind == stepPipe {
-			m.taken = nil // Nobody knows what it has read.
+			m.unread = nil // It may have read any bytes.
 		}
 	}
 	for place := range places {
 		m.look(place)
 	}
-	if m.taken == nil {
+	if m.unread == nil {
 		m.refill()
 	}
 }
 
-// refill empties the pipe.
+// refill replaces the pipe by an empty one.
 func (m *machine) refill() {
-	m.taken = map[byte]bool{}
+	m.unread = map[byte]bool{}
 	if m.pipe[0] > 0 {
 		_ = syscall.Close(m.pipe[0])
 		_ = syscall.Close(m.pipe[1])
@@ -347,17 +359,20 @@ func (m *machine) refill() {
 	}
 }
 
-func (m *machine) books() {
-	if len(m.flying) != m.ring.InFlight() || m.pushed != m.delivered+m.orphaned+m.ring.InFlight() {
-		m.t.Fatalf("%d pushed, %d delivered, %d orphaned, %d in flight, by the model %d", m.pushed, m.delivered, m.orphaned,
-			m.ring.InFlight(), len(m.flying))
+// checkCounts checks the conservation of requests.
+func (m *machine) checkCounts() {
+	if len(m.inFlight) != m.ring.InFlight() ||
+		m.pushed != m.delivered+m.orphaned+m.ring.InFlight() {
+		m.t.Fatalf("%d pushed, %d delivered, %d orphaned, %d in flight, in the model %d", m.pushed,
+			m.delivered, m.orphaned,
+			m.ring.InFlight(), len(m.inFlight))
 	}
 	if n := m.ring.Overflow(); n != 0 {
 		m.t.Fatal("completions are lost: ", n)
 	}
 }
 
-// shared is a file for all runs of a process: a directory for each would cost more than the run.
+// shared is one file for all runs of a process: a directory per run would cost more than the run.
 var shared = sync.OnceValues(func() (*os.File, error) {
 	f, err := os.CreateTemp("", "ringway-fuzz-")
 	if err == nil {
@@ -383,7 +398,7 @@ func FuzzSequence(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &machine{t: t, file: file, flying: map[*Request]*flying{}}
+		m := &machine{t: t, file: file, inFlight: map[*Request]*inFlight{}}
 		for place := range places {
 			m.content[place] = make([]byte, placeSize)
 		}
@@ -399,9 +414,9 @@ func FuzzSequence(f *testing.F) {
 		defer func() { _ = m.ring.Close() }()
 		for i := 1; i+1 < len(sequence); i += 2 {
 			m.step(sequence[i], sequence[i+1])
-			m.books()
+			m.checkCounts()
 		}
 		m.close()
-		m.books()
+		m.checkCounts()
 	})
 }

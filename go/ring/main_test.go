@@ -2,7 +2,7 @@
 
 package ring_test
 
-// Examples cannot be skipped one by one: where io_uring is refused, none is run.
+// Examples have no way to skip themselves: where io_uring is refused, none runs.
 
 import (
 	"errors"
@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		// The memory of rings that tests have closed comes back late, and may be too little until then.
+		// The memory of rings that tests have closed comes back late, and may be too little until
+		// then.
 		const memlock, enough = 8, 1 << 20
 		var limit syscall.Rlimit
 		if syscall.Getrlimit(memlock, &limit) == nil && limit.Cur < enough && os.Geteuid() != 0 {

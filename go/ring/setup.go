@@ -6,6 +6,7 @@ package ring
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
@@ -37,10 +38,10 @@ type Options struct {
 	// thread fails with EEXIST. Linux 6.1.
 	DeferTaskrun bool
 	// SQPoll, if not 0, starts a kernel thread that takes requests from the submission queue
-	// (SQPOLL), so that a submission needs no system call. After this many milliseconds without
-	// requests the thread sleeps, and the next submission wakes it. It uses a whole processor while
-	// it is awake.
-	SQPoll uint32
+	// (SQPOLL), so that a submission needs no system call. After this time without requests, at a
+	// resolution of milliseconds, the thread sleeps, and the next submission wakes it. It uses a
+	// whole processor while it is awake.
+	SQPoll time.Duration
 	// IOPoll makes the kernel poll the device for completions instead of waiting for interrupts
 	// (IOPOLL). It requires direct I/O on a device with polling queues; other operations fail with
 	// EINVAL or EOPNOTSUPP. Requests complete only while the thread is in [Ring.SubmitAndWait].
@@ -116,7 +117,7 @@ func (o Options) config() config {
 	case o.SQPoll > 0:
 		// The kernel does not accept the taskrun flags with SQPOLL.
 		w.flags |= setupSQPoll
-		w.idle = o.SQPoll
+		w.idle = uint32(max(o.SQPoll.Milliseconds(), 1))
 	case o.DeferTaskrun:
 		w.flags |= setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag
 	case o.CoopTaskrun:
@@ -185,7 +186,8 @@ func (r *Ring) mmap() error {
 		// Linux 5.4 and later map both queues at once. The package requires 5.6.
 		return syscall.EINVAL
 	}
-	const prot, share = syscall.PROT_READ | syscall.PROT_WRITE, syscall.MAP_SHARED | syscall.MAP_POPULATE
+	const prot = syscall.PROT_READ | syscall.PROT_WRITE
+	const share = syscall.MAP_SHARED | syscall.MAP_POPULATE
 	var err error
 	if r.rings, err = syscall.Mmap(r.fd, offSQRing, max(sqSize, cqSize), prot, share); err != nil {
 		return err
@@ -203,7 +205,8 @@ func (r *Ring) view() {
 	p := &r.params
 	word := func(offset uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[offset])) }
 	r.sqHead, r.sqTail, r.sqFlags = word(p.sqOff.head), word(p.sqOff.tail), word(p.sqOff.flags)
-	r.cqHead, r.cqTail, r.cqOverflow = word(p.cqOff.head), word(p.cqOff.tail), word(p.cqOff.overflow)
+	r.cqHead, r.cqTail = word(p.cqOff.head), word(p.cqOff.tail)
+	r.cqOverflow = word(p.cqOff.overflow)
 	r.sqMask, r.cqMask = p.sqEntries-1, p.cqEntries-1
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&r.entries[0])), p.sqEntries)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.rings[p.cqOff.cqes])), p.cqEntries)

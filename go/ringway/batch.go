@@ -1,37 +1,74 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
-
 package ringway
+
+// Batches: several transfers with one wait, and group commits.
 
 import (
 	"context"
 	"io"
-	"sync"
-	"syscall"
-	"unsafe"
 )
 
-// ReadBatch reads several ranges together: one submission, and one wait for all of them. Each has its own answer; the error
-// is the first of theirs, the end of the file aside.
-func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(always, batch) }
+// Transfer is a read or a write in a batch.
+type Transfer struct {
+	P   []byte // P is the buffer.
+	Off int64  // Off is the offset in the file.
+	N   int    // N is the result: the number of bytes, as ReadAt and WriteAt return it.
+	Err error  // Err is the result: the error, as ReadAt and WriteAt return it.
+}
 
-// ReadBatchContext is ReadBatch with a context, as [File.ReadAtContext]. When that ends, what has no answer yet has its cause.
+// Durability is how a batch of writes ends.
+type Durability int
+
+// The degrees of durability. The zero value is NoSync.
+const (
+	NoSync   Durability = iota // Do not sync.
+	DataSync                   // Sync as File.Datasync does.
+	FullSync                   // Sync as File.Sync does.
+)
+
+func (d Durability) opcode() opcode {
+	if d == DataSync {
+		return opFdatasync
+	}
+	return opFsync
+}
+
+// firstError returns the first error of a batch that is not io.EOF.
+func firstError(batch []Transfer) error {
+	for i := range batch {
+		if err := batch[i].Err; err != nil && err != io.EOF {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadBatch reads several ranges with one submission and one wait. Each transfer has its own
+// result. ReadBatch returns the first of their errors that is not io.EOF.
+func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(background, batch) }
+
+// ReadBatchContext is ReadBatch with a context, as [File.ReadAtContext] has it. When the context
+// ends, transfers without a result have its cause as their error.
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
-	return f.batch(ctx, read, batch, func() error {
-		// What the page cache has is read one by one. A submission would save the entry into the kernel, which is a tenth of what a
-		// cached read costs, and has costs of its own. So would another processor's help: to wake one takes as long as the batch.
+	return f.useBatch(ctx, opRead, batch, func() error {
+		// Cached data is read range by range. One submission would save the entries into the kernel,
+		// a tenth of the cost of a cached read, and has costs of its own. A second processor does
+		// not help either: waking one takes as long as the batch.
 		for i := range batch {
-			if t := &batch[i]; len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.engine.carriesBatch(f, read)) {
-				t.N = f.cachedFirst(ctx, t.P, t.Off)
+			t := &batch[i]
+			if len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.supportsBatch(opRead)) {
+				t.N = f.tryCachedFirst(ctx, t.P, t.Off)
 			}
 		}
-		return f.detachBatch(ctx, read, batch, func(batch []Transfer) error { return f.readBatch(ctx, batch) })
+		return f.detachBatch(ctx, opRead, batch, func(batch []Transfer) error {
+			return f.readBatch(ctx, batch)
+		})
 	})
 }
 
-// readBatch reads what is left of a batch. The file is held open.
+// readBatch reads the rest of a batch. The file is held open.
 func (f *File) readBatch(ctx context.Context, batch []Transfer) error {
-	if f.engine.carriesBatch(f, read) {
-		f.together(ctx, read, batch)
+	if f.supportsBatch(opRead) {
+		f.submitBatch(ctx, opRead, batch)
 	}
 	for i := range batch {
 		t := &batch[i]
@@ -39,58 +76,55 @@ func (f *File) readBatch(ctx context.Context, batch []Transfer) error {
 		case t.Off < 0:
 			t.Err = f.fail("readat", errNegative)
 		case t.Err == nil && t.N < len(t.P):
-			// What is short goes on alone: to the end, or to the end of the file.
+			// A short read continues by itself, up to the end of the range or of the file.
 			n, err := f.readAt(ctx, t.P[t.N:], t.Off+int64(t.N))
 			t.N, t.Err = t.N+n, f.fail("read", err)
 		}
 	}
-	return first(batch)
+	return firstError(batch)
 }
 
-// WriteBatch writes several ranges together, and makes them durable if that is asked for: a group commit. Without an order
-// among them; the sync is after all of them, in the same submission where the ranges follow one another. If a write fails
-// nothing is synced. The error is the first of theirs, or of the sync. An error is never made good by a second attempt, for
-// nobody knows what is on the disk then.
+// WriteBatch writes several ranges and then makes them durable if end asks for it: a group commit.
+// The ranges are written in no particular order. The sync follows all writes; if the ranges are
+// adjacent and in order, it is part of the same submission. If a write fails, nothing is synced.
+// WriteBatch returns the first error of a write, or the error of the sync. It never tries to make
+// up for an error with a second attempt: after an error, nobody knows what is on the disk.
 //
-// To a file that was opened with O_APPEND they are appended, in their order and by one write, so that nothing of others comes
-// in between (unless that write is short, on a full disk say); their offsets say nothing.
+// If the file is open with O_APPEND, one write appends all ranges in their order, so that no other
+// write comes between them (unless that write is short, on a full disk for example). Their offsets
+// are ignored.
 func (f *File) WriteBatch(batch []Transfer, end Durability) error {
-	return f.WriteBatchContext(always, batch, end)
+	return f.WriteBatchContext(background, batch, end)
 }
 
-// WriteBatchContext is WriteBatch with a context, as [File.WriteAtContext]. When that ends all of the batch have its cause, and
-// may be written or not, and durable or not, also after the return.
+// WriteBatchContext is WriteBatch with a context, as [File.WriteAtContext] has it. When the context
+// ends, all transfers have its cause as their error. They may be written or not, and durable or
+// not, also after the return.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
-	return f.batch(ctx, write, batch, func() error {
-		return f.detachBatch(ctx, write, batch, func(batch []Transfer) error { return f.writeBatch(ctx, batch, end) })
+	return f.useBatch(ctx, opWrite, batch, func() error {
+		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) error {
+			return f.writeBatch(ctx, batch, end)
+		})
 	})
 }
 
 // writeBatch is WriteBatch in a file that is held open.
 func (f *File) writeBatch(ctx context.Context, batch []Transfer, end Durability) error {
-	switch follow := !f.append && f.follow(batch) && !f.engine.closed.Load(); {
-	case f.append:
+	if f.append {
 		f.appendBatch(ctx, batch)
-	case follow && (!f.direct || f.engine.backend == Threads):
-		f.writeRange(ctx, batch, batch[0].Off)
-	case follow && end != NoSync && f.engine.backend == Uring:
-		if done, err := f.commit(ctx, batch, end); done {
+	} else {
+		if done, err := f.writeTogether(ctx, batch, end); done {
 			return err
 		}
 		f.writeRest(ctx, batch)
-	default:
-		if f.engine.carriesBatch(f, write) {
-			f.together(ctx, write, batch)
-		}
-		f.writeRest(ctx, batch)
 	}
-	if err := first(batch); err != nil || end == NoSync {
+	if err := firstError(batch); err != nil || end == NoSync {
 		return err
 	}
-	return f.sync(ctx, end.kind())
+	return f.sync(ctx, end.opcode())
 }
 
-// writeRest writes what is left of a batch, one by one.
+// writeRest writes the rest of a batch, one range after the other.
 func (f *File) writeRest(ctx context.Context, batch []Transfer) {
 	for i := range batch {
 		t := &batch[i]
@@ -104,16 +138,60 @@ func (f *File) writeRest(ctx context.Context, batch []Transfer) {
 	}
 }
 
-func (d Durability) kind() kind {
-	if d == DataSync {
-		return fdatasync
+// appendBatch appends a batch with one write: of the ranges as they are if the kernel accepts that,
+// else of a buffer with all of them.
+func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
+	f.position.Lock()
+	defer f.position.Unlock()
+	if f.storage && f.engine.closed.Load() {
+		f.failRest(batch, ErrEngineClosed)
+		return
 	}
-	return fsync
+	if f.appendVectored(ctx, batch) {
+		return
+	}
+	total := 0
+	for i := range batch {
+		total += len(batch[i].P)
+	}
+	buffer := f.engine.borrow(total)
+	defer buffer.release()
+	at := 0
+	for i := range batch {
+		at += copy(buffer.memory[at:], batch[i].P)
+	}
+	n, err := 0, error(nil)
+	if f.storage {
+		n, err = f.writeAll(ctx, buffer.memory[:total], atCurrent)
+	} else {
+		n, err = f.file.Write(buffer.memory[:total])
+	}
+	setWritten(batch, n)
+	if err != nil {
+		f.failRest(batch, err)
+	}
 }
 
-// batch runs something with the file held open, on a batch without answers.
-func (f *File) batch(ctx context.Context, kind kind, batch []Transfer, do func() error) error {
-	return f.use(kind.op(), func() error {
+// setWritten distributes the result of one write of a whole batch: n bytes from the beginning.
+func setWritten(batch []Transfer, n int) {
+	for i := range batch {
+		batch[i].N = min(n, len(batch[i].P))
+		n -= batch[i].N
+	}
+}
+
+// failRest sets the error of the writes that are not complete.
+func (f *File) failRest(batch []Transfer, err error) {
+	for i := range batch {
+		if t := &batch[i]; t.N < len(t.P) {
+			t.Err = f.fail("write", err)
+		}
+	}
+}
+
+// useBatch calls do with the file held open and the results of the batch cleared.
+func (f *File) useBatch(ctx context.Context, op opcode, batch []Transfer, do func() error) error {
+	return f.use(op.pathOp(), func() error {
 		for i := range batch {
 			batch[i].N, batch[i].Err = 0, nil
 		}
@@ -124,248 +202,51 @@ func (f *File) batch(ctx context.Context, kind kind, batch []Transfer, do func()
 	})
 }
 
-// detachBatch does something to a batch: to a copy of what is left of it, if the context can end.
-func (f *File) detachBatch(ctx context.Context, kind kind, batch []Transfer, do func(batch []Transfer) error) error {
+// detachBatch calls do with the batch, or with a copy of its rest in pooled memory if the context
+// can end.
+func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
+	do func(batch []Transfer) error) error {
 	if ctx.Done() == nil {
 		return do(batch)
 	}
 	size := 0
 	for i := range batch {
-		size += pages(len(batch[i].P) - batch[i].N)
+		size += wholePages(len(batch[i].P) - batch[i].N)
 	}
-	memory := f.engine.lend(size)
-	owned, rest := make([]Transfer, len(batch)), memory.memory
+	buffer := f.engine.borrow(size)
+	pooled, rest := make([]Transfer, len(batch)), buffer.memory
 	for i := range batch {
 		left := batch[i].P[batch[i].N:]
-		owned[i] = Transfer{P: rest[:len(left)], Off: batch[i].Off + int64(batch[i].N)}
-		rest = rest[pages(len(left)):]
-		if kind == write {
-			copy(owned[i].P, left)
+		pooled[i] = Transfer{P: rest[:len(left)], Off: batch[i].Off + int64(batch[i].N)}
+		rest = rest[wholePages(len(left)):]
+		if op == opWrite {
+			copy(pooled[i].P, left)
 		}
 	}
-	over, err := detach(ctx, f, func() (bool, error) { return true, do(owned) }, func(bool) { memory.giveBack() })
+	done, err := detach(ctx, f,
+		func() (bool, error) { return true, do(pooled) }, func(bool) { buffer.release() })
 	for i := range batch {
 		t := &batch[i]
 		switch {
-		case !over && t.N < len(t.P):
-			t.Err = f.fail(kind.op(), err)
-		case over:
-			if kind == read {
-				copy(t.P[t.N:], owned[i].P[:owned[i].N])
+		case !done && t.N < len(t.P):
+			t.Err = f.fail(op.pathOp(), err)
+		case done:
+			if op == opRead {
+				copy(t.P[t.N:], pooled[i].P[:pooled[i].N])
 			}
-			t.N, t.Err = t.N+owned[i].N, owned[i].Err
+			t.N, t.Err = t.N+pooled[i].N, pooled[i].Err
 		}
 	}
-	if over {
-		memory.giveBack()
+	if done {
+		buffer.release()
 	}
 	return err
 }
 
-// pages is n, in whole pages.
-func pages(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
+// wholePages rounds n up to a multiple of the page size.
+func wholePages(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
 
-func (e *Engine) carriesBatch(f *File, kind kind) bool {
-	return f.storage && !e.closed.Load() && e.carries(f, kind, 0)
-}
-
-// flights are used again: a batch allocates nothing in the steady state.
-var flights = sync.Pool{New: func() any { return &flight{w: waiter{done: make(chan struct{}, 1)}} }}
-
-// flight is several requests that one goroutine waits for.
-type flight struct {
-	w   waiter
-	all []*request
-}
-
-// together takes what fits of a batch through one shard. What does not fit, is empty or went wrong for the backend alone is
-// left with nothing done and no error.
-func (f *File) together(ctx context.Context, kind kind, batch []Transfer) {
-	group := flights.Get().(*flight)
-	all := group.all[:0]
-	for i := range batch {
-		t := &batch[i]
-		if t.N == len(t.P) || t.Off < 0 || len(t.P) > maxTransfer {
-			continue
-		}
-		if f.direct && !f.fits(t.P, t.Off) { // (N is 0.)
-			continue
-		}
-		if kind == write {
-			looked(t.P)
-		}
-		r := f.request(kind, t.P[t.N:], t.Off+int64(t.N))
-		r.index = int32(i)
-		all = append(all, r)
-	}
-	err := f.engine.flyWith(ctx, &group.w, all)
-	for i, r := range all {
-		all[i] = nil
-		t := &batch[r.index]
-		if err != nil {
-			r.free()
-			t.Err = f.fail(kind.op(), err)
-			continue
-		}
-		result, failed := f.engine.outcome(ctx, r)
-		switch {
-		case failed != nil:
-			t.Err = f.fail(kind.op(), failed)
-		case result > 0:
-			if kind == read {
-				written(t.P[t.N:][:result])
-			}
-			t.N += int(result)
-		}
-	}
-	group.all = all[:0]
-	flights.Put(group)
-}
-
-// mostVectors is what one system call takes.
-const mostVectors = 1024
-
-// follow tells whether a batch is one range.
-func (f *File) follow(batch []Transfer) bool {
-	if !f.storage || len(batch) == 0 || len(batch) > mostVectors || batch[0].Off < 0 {
-		return false
-	}
-	at := batch[0].Off
-	for i := range batch {
-		t := &batch[i]
-		if t.Off != at || len(t.P) == 0 {
-			return false
-		}
-		if f.direct && !f.alignment().fits(t.P, t.Off) {
-			return false
-		}
-		at += int64(len(t.P))
-	}
-	return at-batch[0].Off <= maxTransfer
-}
-
-// writeRange writes a batch that is one range, from an offset on or at the file's own position, by one plain call if that is not
-// short. What is not written has the error.
-func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
-	total := 0
-	for i := range batch {
-		total += len(batch[i].P)
-	}
-	v := vectors.Get().(*[]syscall.Iovec)
-	for done := 0; done < total; {
-		for i := range batch {
-			if left := batch[i].P[batch[i].N:]; len(left) > 0 {
-				looked(left)
-				*v = append(*v, syscall.Iovec{Base: unsafe.SliceData(left)})
-				(*v)[len(*v)-1].SetLen(len(left))
-			}
-		}
-		n, err := 0, f.engine.calls.begin(ctx)
-		if err == nil {
-			at := off
-			if off != atCursor {
-				at += int64(done)
-			}
-			n, err = writeVectors(f.fd, *v, at)
-			f.engine.calls.end()
-			if n == 0 && err == nil {
-				err = io.ErrUnexpectedEOF
-			}
-		}
-		clear(*v)
-		*v = (*v)[:0]
-		done += n
-		divide(batch, done)
-		if err != nil {
-			f.failRest(batch, err)
-			break
-		}
-	}
-	vectors.Put(v)
-}
-
-// failRest gives those of a batch that are not whole an error.
-func (f *File) failRest(batch []Transfer, err error) {
-	for i := range batch {
-		if t := &batch[i]; t.N < len(t.P) {
-			t.Err = f.fail("write", err)
-		}
-	}
-}
-
-// appendBatch appends a batch by one write: as it is, or where the kernel would not take that, from one buffer.
-func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
-	total, asItIs := 0, f.storage && len(batch) <= mostVectors
-	for i := range batch {
-		p := batch[i].P
-		total += len(p)
-		asItIs = asItIs && (!f.direct || len(p) == 0 || f.alignment().fits(p, 0))
-	}
-	f.cursor.Lock()
-	defer f.cursor.Unlock()
-	if f.storage && f.engine.closed.Load() {
-		f.failRest(batch, ErrEngineClosed)
-		return
-	}
-	if asItIs {
-		f.writeRange(ctx, batch, atCursor)
-		return
-	}
-	memory := f.engine.lend(total)
-	defer memory.giveBack()
-	at := 0
-	for i := range batch {
-		at += copy(memory.memory[at:], batch[i].P)
-	}
-	n, err := 0, error(nil)
-	if f.storage {
-		n, err = f.writeAll(ctx, memory.memory[:total], atCursor)
-	} else {
-		n, err = f.file.Write(memory.memory[:total])
-	}
-	divide(batch, n)
-	if err != nil {
-		f.failRest(batch, err)
-	}
-}
-
-// divide tells the parts of a batch that is one range how much of each was written, of n bytes in all.
-func divide(batch []Transfer, n int) {
-	for i := range batch {
-		batch[i].N = min(n, len(batch[i].P))
-		n -= batch[i].N
-	}
-}
-
-// vectors are used again.
-var vectors = sync.Pool{New: func() any { return new([]syscall.Iovec) }}
-
-// commit is a vectored write with the sync linked behind it: one submission. True: it is over, or failed. False: some of it was
-// never done, and batch tells how far the write went; a sync has to follow.
-func (f *File) commit(ctx context.Context, batch []Transfer, end Durability) (bool, error) {
-	all := f.request(writev, nil, batch[0].Off)
-	all.more = new(more)
-	total := 0
-	for i := range batch {
-		looked(batch[i].P)
-		all.more.many = append(all.more.many, batch[i].P)
-		total += len(batch[i].P)
-	}
-	sync := f.request(end.kind(), nil, 0)
-	all.more.linked, all.chained, sync.chained = sync, true, true
-	if err := f.engine.flyAll(ctx, []*request{all}); err != nil {
-		f.failRest(batch, err)
-		return true, err
-	}
-	n, err := f.engine.outcome(ctx, all)
-	synced, syncErr := f.engine.outcome(ctx, sync)
-	divide(batch, max(int(n), 0))
-	if err != nil && !unrun(err) {
-		f.failRest(batch, err)
-		return true, first(batch)
-	}
-	if syncErr != nil && !unrun(syncErr) { // It ran, and what it answered is never said again.
-		return true, syncErr
-	}
-	return int(n) == total && syncErr == nil && synced == 0, nil
+// supportsBatch reports whether a queue of the engine supports the transfers of a batch.
+func (f *File) supportsBatch(op opcode) bool {
+	return f.storage && !f.engine.closed.Load() && f.engine.supports(f, op, 0)
 }

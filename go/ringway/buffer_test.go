@@ -41,7 +41,7 @@ func TestArena(t *testing.T) {
 				if bytes.Count(h.memory, []byte{h.mark}) != len(h.memory) {
 					t.Fatalf("%s: somebody else wrote to a block of %d bytes", name, len(h.memory))
 				}
-				h.giveBack()
+				h.release()
 				all[at] = all[len(all)-1]
 				all = all[:len(all)-1]
 				continue
@@ -78,7 +78,7 @@ func TestArena(t *testing.T) {
 		}
 		for _, h := range all {
 			h.memory[0] = 1 // Still there.
-			h.giveBack()
+			h.release()
 		}
 		if a.only != nil {
 			t.Fatal("a retired arena stays though all is back")
@@ -109,9 +109,9 @@ func TestBufferReleases(t *testing.T) {
 // What is read for somebody who has gone goes back.
 func TestBufferAbandoned(t *testing.T) {
 	lent := func() int {
-		unfixed.mu.Lock()
-		defer unfixed.mu.Unlock()
-		return unfixed.lent
+		pooled.mu.Lock()
+		defer pooled.mu.Unlock()
+		return pooled.borrowed
 	}
 	before := lent()
 	for range 50 {
@@ -121,12 +121,12 @@ func TestBufferAbandoned(t *testing.T) {
 			<-reading
 			cancel()
 		}()
-		b, err := orAbandon(ctx, func() (*Buffer, error) {
+		b, err := untilDone(ctx, func() (*Buffer, error) {
 			b := NewBuffer(5000)
 			close(reading)
 			<-gone
 			return b, nil
-		}, releaseLate)
+		}, discardBuffer)
 		close(gone)
 		if b != nil || err != context.Canceled {
 			t.Fatal(b, err)
@@ -149,15 +149,15 @@ type watching struct {
 
 func (w *watching) push(r *request) {
 	w.queue.push(r)
-	if r.flight != nil {
-		w.ops[r.flight.Opcode()]++
+	if r.inRing != nil {
+		w.ops[r.inRing.Opcode()]++
 	}
 }
 
 // What lies in fixed buffers goes as such, and the rest as ever.
 func TestFixedBuffers(t *testing.T) {
 	ops := map[ring.Opcode]int{}
-	e, err := New(Options{Backend: Uring, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20, wrap: func(q queue) queue {
+	e, err := New(Options{Backend: BackendURing, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20, wrap: func(q queue) queue {
 		return &watching{q, ops}
 	}})
 	if err != nil {
@@ -211,7 +211,7 @@ func TestFixedBuffers(t *testing.T) {
 
 // A backend without fixed buffers says so, and works.
 func TestFixedBuffersRefused(t *testing.T) {
-	e, err := New(Options{Backend: Threads, FixedBuffers: 1 << 20})
+	e, err := New(Options{Backend: BackendThreads, FixedBuffers: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,9 +132,9 @@ func (m *fileModel) endAll() {
 	for len(m.running) > 0 {
 		m.end(0)
 	}
-	deadline := time.Now().Add(never)
+	deadline := time.Now().Add(tooLong)
 	for _, f := range m.files {
-		for f.hold.users.Load()&math.MaxInt64 != 0 {
+		for f.refs.count.Load()&math.MaxInt64 != 0 {
 			if time.Now().After(deadline) {
 				m.t.Fatal("a call that was given up does not end")
 			}
@@ -228,7 +228,7 @@ func FuzzFile(f *testing.F) {
 		}
 		kind := sequence[0]
 		m := &fileModel{t: t, name: filepath.Join(t.TempDir(), "file"), flag: os.O_RDWR | os.O_CREATE, size: 96}
-		m.options = Options{Backend: []Backend{Uring, KAIO, Threads}[kind%3], AlwaysRing: kind&16 != 0, InFlight: 1 + int(kind>>5)*4}
+		m.options = Options{Backend: []Backend{BackendURing, BackendKAIO, BackendThreads}[kind%3], AlwaysRing: kind&16 != 0, InFlight: 1 + int(kind>>5)*4}
 		if kind&8 != 0 {
 			m.flag, m.size = m.flag|syscall.O_DIRECT, 8192
 		}

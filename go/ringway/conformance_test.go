@@ -681,11 +681,11 @@ func checkPath(what, path, value string) error {
 
 // nowhere are the cases that neither File nor package ring can express; both say why.
 var nowhere = []string{
-	"a failure ends a chain", "every failure ends a chain", "an exact read that is continued does not end a chain",
-	"always goes on", "always behind what was cancelled", "a chain longer than the submission queue", "a long chain that breaks",
-	"a barrier that is cancelled holds nobody back", "a bad offset in a chain refuses all of it",
-	"a chain of no operations is refused", "cancel before submission", "cancel everything", "a full queue hands back",
-	"completions that are there take room", "chains are taken whole or not", "one at a time", "a chain under faults",
+	"a failure cancels the rest of a chain", "every kind of failure cancels the rest of a chain", "an exact read that is continued does not cancel a chain",
+	"continue_on_error continues a chain", "continue_on_error after a cancelled member", "a chain longer than the submission queue", "a failure in a long chain",
+	"a cancelled barrier holds nothing back", "a bad offset in a chain refuses the whole chain",
+	"a chain of no operations is refused", "cancel before submission", "cancel everything", "a push to a full queue is refused",
+	"completions that are ready occupy slots", "a chain is pushed as a whole or not at all", "one operation in flight at a time", "a chain under faults",
 	"sockets have no offsets",
 }
 
@@ -710,11 +710,11 @@ func TestConformance(t *testing.T) {
 	missing := false // A backend, or all of io_uring.
 	for _, make := range []func() door{
 		func() door { return &ringDoor{} },
-		func() door { return &fileDoor{backend: Uring} },
-		func() door { return &fileDoor{backend: Uring, always: true} },
-		func() door { return &fileDoor{backend: KAIO} },
-		func() door { return &fileDoor{backend: KAIO, always: true} },
-		func() door { return &fileDoor{backend: Threads} },
+		func() door { return &fileDoor{backend: BackendURing} },
+		func() door { return &fileDoor{backend: BackendURing, always: true} },
+		func() door { return &fileDoor{backend: BackendKAIO} },
+		func() door { return &fileDoor{backend: BackendKAIO, always: true} },
+		func() door { return &fileDoor{backend: BackendThreads} },
 	} {
 		name := fmt.Sprint(make())
 		t.Run(name, func(t *testing.T) {
@@ -776,7 +776,7 @@ func TestConformance(t *testing.T) {
 		case ran[c.name] > 0:
 			count++
 		case listed:
-			t.Logf("nowhere: %s: %s; %s", c.name, new(ringDoor).cannot(c), (&fileDoor{backend: Uring, always: true}).cannot(c))
+			t.Logf("nowhere: %s: %s; %s", c.name, new(ringDoor).cannot(c), (&fileDoor{backend: BackendURing, always: true}).cannot(c))
 		case !missing:
 			t.Errorf("%s: %s: has run nowhere, and is not listed", c.file, c.name)
 		}

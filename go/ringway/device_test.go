@@ -59,7 +59,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
-	for _, backend := range []Backend{Uring, KAIO, Threads} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
 		for _, direct := range []int{syscall.O_DIRECT, 0} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				e, err := New(Options{Backend: backend})
@@ -105,7 +105,7 @@ func TestFrozen(t *testing.T) {
 		t.Skip("skipped: ", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	for _, backend := range []Backend{Uring, KAIO, Threads} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
 		for _, direct := range []int{0, syscall.O_DIRECT} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				e, err := New(Options{Backend: backend, closeWait: 200 * time.Millisecond})
@@ -124,7 +124,7 @@ func TestFrozen(t *testing.T) {
 				defer thaw()
 				reason := errors.New("enough")
 				memory := alignedSlice(2*pageSize, pageSize)
-				for what, do := range contextual(f, memory) {
+				for what, do := range contextMethods(f, memory) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
 					returns(t, what, func() {

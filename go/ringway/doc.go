@@ -1,25 +1,57 @@
-// Package ringway reads and writes files asynchronously under ordinary goroutines: one engine over io_uring, Linux KAIO or
-// plain system calls, without cgo.
+// Package ringway reads and writes files asynchronously under ordinary goroutines. One engine
+// submits the operations through io_uring, Linux AIO ("KAIO") or plain system calls. It is pure
+// Go, without cgo.
 //
-// A [File] has the methods of an [os.File] and keeps their contracts. A goroutine that reads parks until the kernel is
-// done, as it does on a network connection, so that any number of reads in flight need no threads.
+// A [File] has the methods of an [os.File] and keeps their contracts:
 //
 //	f, err := ringway.Open("data")
 //	...
 //	n, err := f.ReadAt(p, off)
 //
-// What is in the page cache is copied at once, with one system call and no ring. Everything else goes to one of a few rings
-// that all goroutines share; under load they submit together and pick up each other's completions.
+// A goroutine that reads parks until the kernel completes the read, as it does on a network
+// connection, so thousands of reads in flight need only a few threads. With direct I/O, which
+// bypasses the page cache, neither the offset nor the buffer of a read needs to be aligned:
+//
+//	f, err := ringway.OpenFile("data", os.O_RDONLY|ringway.Direct, 0)
+//
+// [File.ReadBatch] reads many ranges in one submission. [File.WriteBatch] is a group commit: it
+// writes several ranges and syncs the file once:
+//
+//	err := f.ReadBatch([]ringway.Transfer{{P: p, Off: 0}, {P: q, Off: 1 << 20}})
+//	err = log.WriteBatch(records, ringway.DataSync)
+//
+// Methods that take a context return as soon as the context ends:
+//
+//	buf, err := f.ReadBuf(ctx, off, 4096)
+//	...
+//	buf.Release()
+//
+// The functions of the package use the engine that [Default] returns. [New] makes another one.
+//
+// # When not to use it
+//
+// A read of cached data is one system call, as with os.File, and costs the same. A program that
+// has only a few reads in flight, or whose data is cached, gains nothing. Pipes, sockets and
+// terminals are left to package os and its poller; use package net for sockets.
 //
 // # Buffers
 //
-// A buffer belongs to the kernel until the method that was given it returns. A method whose context can end uses memory of
-// ringway's and copies, so that it can return as soon as the context ends; [File.ReadBuf] reads into a buffer of ringway's own
-// and saves the copy. After [ErrAbandoned] a buffer is not the program's again.
+// A buffer belongs to the kernel until the method that received it returns. A method whose
+// context can end therefore works on memory of the package and copies, so that it can return at
+// once; [File.ReadBuf] reads into a pooled [Buffer] and saves the copy. After [ErrAbandoned], the
+// buffer must never be used again.
 //
 // # Backends
 //
-// io_uring is tried first, with a real read, then Linux KAIO, which carries direct I/O alone, then plain system calls.
-// RINGWAY_BACKEND=uring, kaio or threads forces one, and so does [Options.Backend]. [Explain] tells which it is, and why
-// not another.
+// An engine tries io_uring first, with a real read, then KAIO, which supports direct I/O only,
+// and then plain system calls. [Options.Backend] or the environment variable RINGWAY_BACKEND
+// (uring, kaio or threads) forces one. [Explain] names the backend in use, and why a better one
+// is not available.
+//
+// # Other systems
+//
+// The rings need Linux on amd64, arm64, loong64 or riscv64. On every other system the package has
+// the same API and the same contracts, over the methods of os.File: the backend is
+// [BackendThreads], [Direct] has no effect, [File.Preallocate] fails with EOPNOTSUPP and
+// [File.Advise] does nothing.
 package ringway

@@ -90,7 +90,7 @@ func scratch(content string) (name string, remove func()) {
 
 // A program that wants one backend, or none, asks for an engine of its own.
 func ExampleNew() {
-	engine, err := ringway.New(ringway.Options{Backend: ringway.Threads})
+	engine, err := ringway.New(ringway.Options{Backend: ringway.BackendThreads})
 	if err != nil {
 		panic(err) // A *Refusal: the errno, what it means here, and the mend.
 	}

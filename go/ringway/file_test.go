@@ -29,7 +29,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 func engine(t testing.TB, o ringway.Options) *ringway.Engine {
 	t.Helper()
@@ -204,7 +204,7 @@ func TestWrites(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		} else {
-			var misaligned *ringway.Misaligned
+			var misaligned *ringway.MisalignedError
 			if n != 0 || !errors.As(err, &misaligned) || !errors.Is(err, syscall.EINVAL) {
 				t.Fatal(n, err)
 			}
@@ -437,8 +437,8 @@ func TestContexts(t *testing.T) {
 		cancel(reason)
 		p := make([]byte, 4096)
 		for i, err := range []error{
-			second(f.ReadAtContext(gone, p, 0)), second(f.WriteAtContext(gone, p, 0)), f.SyncContext(gone),
-			second(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
+			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p, 0)), f.SyncContext(gone),
+			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
 		} {
 			if !errors.Is(err, reason) {
 				t.Errorf("%d: %v", i, err)
@@ -483,8 +483,6 @@ func TestReadBufBeyondTheFile(t *testing.T) {
 		}
 	})
 }
-
-func second[T any](_ T, err error) error { return err }
 
 func TestCopies(t *testing.T) {
 	content := bytesOf(1<<20 + 100)
@@ -553,7 +551,7 @@ func TestPreallocateAndAdvise(t *testing.T) {
 		if info, _ := f.Stat(); info.Size() != 1<<20 {
 			t.Fatal(info.Size())
 		}
-		if err := f.Advise(0, 0, ringway.WillNeed); err != nil {
+		if err := f.Advise(0, 0, ringway.AdviceWillNeed); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Advise(0, 0, 99); !errors.Is(err, syscall.EINVAL) {
@@ -572,11 +570,11 @@ func TestExplain(t *testing.T) {
 	if _, err := ringway.New(ringway.Options{Backend: "smoke signals"}); err == nil || !strings.Contains(err.Error(), "smoke signals") {
 		t.Fatal(err)
 	}
-	t.Setenv(ringway.Variable, "threads")
-	if e := engine(t, ringway.Options{}); e.Backend() != ringway.Threads {
+	t.Setenv(ringway.BackendEnv, "threads")
+	if e := engine(t, ringway.Options{}); e.Backend() != ringway.BackendThreads {
 		t.Fatal(e.Explain())
 	}
-	if e := engine(t, ringway.Options{Backend: ringway.Uring}); e.Backend() != ringway.Uring {
+	if e := engine(t, ringway.Options{Backend: ringway.BackendURing}); e.Backend() != ringway.BackendURing {
 		t.Fatal("the program's word counts more than the environment's")
 	}
 }

@@ -1,16 +1,17 @@
 package ringway
 
+// DirFS: a directory as an fs.FS.
+
 import (
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// FS is a directory as a file system, whose files are read by an engine. As with [os.DirFS], symbolic links may lead out of
-// it.
+// FS is a directory as a file system, as [os.DirFS] makes one. An engine reads its files. Symbolic
+// links may lead out of the directory.
 type FS struct {
-	engine *Engine // nil: the default one.
+	engine *Engine // nil: the default engine.
 	dir    string
 }
 
@@ -22,14 +23,14 @@ var (
 	_ fs.ReadLinkFS = (*FS)(nil)
 )
 
-// DirFS is a directory, on the default engine.
+// DirFS returns a directory as a file system, on the default engine.
 func DirFS(dir string) *FS { return &FS{dir: dir} }
 
-// DirFS is a directory.
+// DirFS returns a directory as a file system.
 func (e *Engine) DirFS(dir string) *FS { return &FS{e, dir} }
 
-// at is where a name leads to.
-func (f *FS) at(op, name string) (string, error) {
+// resolve returns the path below the directory that a name stands for.
+func (f *FS) resolve(op, name string) (string, error) {
 	if !fs.ValidPath(name) || f.dir == "" {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
@@ -37,18 +38,19 @@ func (f *FS) at(op, name string) (string, error) {
 	if err != nil {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
-	return f.dir + "/" + local, nil // As it is: "." then has the name that it was asked for by, as with os.DirFS.
+	// Not cleaned: like os.DirFS, this keeps "." as the name of the directory itself.
+	return f.dir + "/" + local, nil
 }
 
-// named has an error tell the name that was asked for, not where it leads to.
-func named(err error, name string) error {
+// withName replaces the path in an error by the name that the caller used.
+func withName(err error, name string) error {
 	if e, ok := err.(*fs.PathError); ok {
 		e.Path = name
 	}
 	return err
 }
 
-// Open opens a file or a directory; the answer is a *[File].
+// Open opens a file or a directory. The result is a *[File].
 func (f *FS) Open(name string) (fs.File, error) {
 	file, err := f.open("open", name)
 	if err != nil {
@@ -58,7 +60,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 }
 
 func (f *FS) open(op, name string) (*File, error) {
-	at, err := f.at(op, name)
+	path, err := f.resolve(op, name)
 	if err != nil {
 		return nil, err
 	}
@@ -66,48 +68,48 @@ func (f *FS) open(op, name string) (*File, error) {
 	if f.engine != nil {
 		open = f.engine.Open
 	}
-	file, err := open(at)
-	return file, named(err, name)
+	file, err := open(path)
+	return file, withName(err, name)
 }
 
-// Stat tells of a file.
+// Stat describes a file, as [os.Stat] does.
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
-	at, err := f.at("stat", name)
+	path, err := f.resolve("stat", name)
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(at)
-	return info, named(err, name)
+	info, err := os.Stat(path)
+	return info, withName(err, name)
 }
 
-// Lstat tells of a file, and of a symbolic link itself.
+// Lstat describes a file without following a symbolic link, as [os.Lstat] does.
 func (f *FS) Lstat(name string) (fs.FileInfo, error) {
-	at, err := f.at("lstat", name)
+	path, err := f.resolve("lstat", name)
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Lstat(at)
-	return info, named(err, name)
+	info, err := os.Lstat(path)
+	return info, withName(err, name)
 }
 
-// ReadLink tells what a symbolic link holds, which may lead anywhere.
+// ReadLink returns the target of a symbolic link, which may lead anywhere.
 func (f *FS) ReadLink(name string) (string, error) {
-	at, err := f.at("readlink", name)
+	path, err := f.resolve("readlink", name)
 	if err != nil {
 		return "", err
 	}
-	target, err := os.Readlink(at)
-	return target, named(err, name)
+	target, err := os.Readlink(path)
+	return target, withName(err, name)
 }
 
 // ReadDir lists a directory, sorted by name.
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	at, err := f.at("readdir", name)
+	path, err := f.resolve("readdir", name)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(at)
-	return entries, named(err, name)
+	entries, err := os.ReadDir(path)
+	return entries, withName(err, name)
 }
 
 // ReadFile reads a whole file.
@@ -118,40 +120,17 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 	}
 	defer file.Close()
 	content, err := file.readWhole()
-	return content, named(err, name)
+	return content, withName(err, name)
 }
 
-// Sub is a directory below.
+// Sub returns the file system of a directory below.
 func (f *FS) Sub(dir string) (fs.FS, error) {
 	if dir == "." {
 		return f, nil
 	}
-	at, err := f.at("sub", dir)
+	path, err := f.resolve("sub", dir)
 	if err != nil {
 		return nil, err
 	}
-	return &FS{f.engine, at}, nil
-}
-
-// readWhole reads to the end, which may lie elsewhere than the size tells: files below /proc have none.
-func (f *File) readWhole() ([]byte, error) {
-	const least = 512
-	size := least
-	if info, err := f.Stat(); err == nil {
-		size = int(min(max(info.Size()+1, least), maxTransfer))
-	}
-	content := make([]byte, 0, size)
-	for {
-		n, err := f.Read(content[len(content):cap(content)])
-		content = content[:len(content)+n]
-		if err == io.EOF {
-			return content, nil
-		}
-		if err != nil {
-			return content, err
-		}
-		if len(content) == cap(content) {
-			content = append(content, 0)[:len(content)]
-		}
-	}
+	return &FS{f.engine, path}, nil
 }

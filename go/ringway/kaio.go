@@ -2,8 +2,9 @@
 
 package ringway
 
-// Linux KAIO carries direct reads and writes, and fsync where the file system has it. It rests on io_setup(2), io_submit(2),
-// io_getevents(2), io_destroy(2) and include/uapi/linux/aio_abi.h.
+// The Linux AIO (KAIO) backend: direct reads and writes, and fsync if the file system supports it.
+// It follows io_setup(2), io_submit(2), io_getevents(2), io_destroy(2), and the kernel's
+// include/uapi/linux/aio_abi.h.
 
 import (
 	"runtime"
@@ -22,11 +23,11 @@ const (
 	iocbResfd = 1
 )
 
-// iocb is struct iocb, and what is pinned while the kernel has it.
+// iocb is struct iocb, and the pins of the memory that the kernel uses.
 type iocb struct {
 	raw struct {
 		data         uint64
-		key, rwFlags uint32 // On little-endian machines; we use neither.
+		key, rwFlags uint32 // In the order of little-endian machines. Both are 0.
 		opcode       uint16
 		prio         int16
 		fd           uint32
@@ -35,8 +36,8 @@ type iocb struct {
 		_            uint64
 		flags, resfd uint32
 	}
-	pinner runtime.Pinner
-	of     *request
+	pinner  runtime.Pinner
+	request *request
 }
 
 // ioEvent is struct io_event.
@@ -45,32 +46,32 @@ type ioEvent struct {
 	res, unused int64
 }
 
-// kaio carries requests by an AIO context.
+// kaio is a queue over an AIO context.
 type kaio struct {
 	context  uintptr
 	eventfd  int
-	inFlight map[uint64]*iocb // By the number that the kernel has.
-	number   uint64
-	cap      int
+	inFlight map[uint64]*iocb // By the number that the kernel returns.
+	number   uint64           // The last one given.
+	limit    int              // The size of the context.
 	pushed   []*iocb
 	spare    []*iocb
 	refused  []*request
 	errno    syscall.Errno
-	events   [largest]ioEvent
+	events   [largestGroup]ioEvent
 }
 
-func newKaio(requests int) (*kaio, error) {
-	k := &kaio{inFlight: make(map[uint64]*iocb, requests), cap: requests}
+func newKAIO(requests int) (*kaio, error) {
+	k := &kaio{inFlight: make(map[uint64]*iocb, requests), limit: requests}
 	for {
-		_, _, errno := syscall.Syscall(syscall.SYS_IO_SETUP, uintptr(k.cap), uintptr(unsafe.Pointer(&k.context)), 0)
+		_, _, errno := syscall.Syscall(syscall.SYS_IO_SETUP, uintptr(k.limit), uintptr(unsafe.Pointer(&k.context)), 0)
 		if errno == 0 {
 			break
 		}
-		// The machine's contexts share fs.aio-max-nr: a smaller one may still fit.
-		if errno != syscall.EAGAIN || k.cap <= 32 {
+		// All contexts of the machine share fs.aio-max-nr: a smaller one may still fit.
+		if errno != syscall.EAGAIN || k.limit <= 32 {
 			return nil, refusal.New(refusal.KAIO, errno)
 		}
-		k.cap /= 2
+		k.limit /= 2
 	}
 	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if errno != 0 {
@@ -81,10 +82,10 @@ func newKaio(requests int) (*kaio, error) {
 	return k, nil
 }
 
-func (k *kaio) room() int { return min(k.cap-len(k.inFlight), largest) }
+func (k *kaio) capacity() int { return min(k.limit-len(k.inFlight), largestGroup) }
 
 func (k *kaio) push(r *request) {
-	if r.linked() != nil || r.chained || r.kind == writev {
+	if r.linked() != nil || r.chained || r.opcode == opWritev {
 		k.refuse(r)
 		if r.linked() != nil {
 			k.refuse(r.linked())
@@ -97,8 +98,10 @@ func (k *kaio) push(r *request) {
 	} else {
 		c = new(iocb)
 	}
-	c.of = r
-	c.raw.opcode = [...]uint16{read: iocbRead, write: iocbWrite, fsync: iocbFsync, fdatasync: iocbFdsync}[r.kind]
+	c.request = r
+	c.raw.opcode = [...]uint16{
+		opRead: iocbRead, opWrite: iocbWrite, opFsync: iocbFsync, opFdatasync: iocbFdsync,
+	}[r.opcode]
 	k.number++
 	c.raw.data = k.number
 	c.raw.fd = uint32(r.fd)
@@ -115,15 +118,16 @@ func (k *kaio) push(r *request) {
 	k.pushed = append(k.pushed, c)
 }
 
+// refuse completes a request that the context does not accept.
 func (k *kaio) refuse(r *request) {
-	r.result = cannotCarry
+	r.result = unsupported
 	k.refused = append(k.refused, r)
 }
 
-// cancel: what the device has is not to be had back.
+// cancel does nothing: the kernel cannot cancel a transfer of a disk.
 func (k *kaio) cancel(*request) {}
 
-func (k *kaio) submit(light bool) bool {
+func (k *kaio) submit(bool) bool {
 	for len(k.pushed) > 0 {
 		n, _, errno := syscall.Syscall(syscall.SYS_IO_SUBMIT, k.context, uintptr(len(k.pushed)),
 			uintptr(unsafe.Pointer(unsafe.SliceData(k.pushed))))
@@ -138,10 +142,10 @@ func (k *kaio) submit(light bool) bool {
 			}
 			fallthrough
 		default:
-			// A refusal is of the one at the head, and says nothing of the others. A plain system call gives the errno that
-			// every backend gives.
+			// The kernel refuses the first request, which says nothing about the others. A plain
+			// system call has the errno that every backend has.
 			k.errno = errno
-			k.refuse(k.over(k.pushed[0]))
+			k.refuse(k.finish(k.pushed[0]))
 			taken = 1
 		}
 		k.pushed = dropFirst(k.pushed, taken)
@@ -149,19 +153,19 @@ func (k *kaio) submit(light bool) bool {
 	return true
 }
 
-// dropFirst keeps the memory for the next group.
+// dropFirst removes the first n elements and keeps the memory for the next group.
 func dropFirst[T any](all []*T, n int) []*T {
 	rest := copy(all, all[n:])
 	clear(all[rest:])
 	return all[:rest]
 }
 
-// over is the end of a flight: whose it was.
-func (k *kaio) over(c *iocb) *request {
+// finish takes a request back from the context.
+func (k *kaio) finish(c *iocb) *request {
 	delete(k.inFlight, c.raw.data)
 	c.pinner.Unpin()
-	r := c.of
-	c.of = nil
+	r := c.request
+	c.request = nil
 	k.spare = append(k.spare, c)
 	return r
 }
@@ -185,10 +189,10 @@ func (k *kaio) reap(done []*request) []*request {
 			if c == nil {
 				continue
 			}
-			r := k.over(c)
+			r := k.finish(c)
 			r.result = int32(e.res)
 			if errno := errnoOf(r.result); errno == syscall.EINVAL || errno == syscall.EOPNOTSUPP {
-				r.result = cannotCarry // It may be KAIO alone that cannot.
+				r.result = unsupported // The plain call may support it.
 			}
 			done = append(done, r)
 		}
@@ -199,19 +203,19 @@ func (k *kaio) reap(done []*request) []*request {
 	return done
 }
 
-func (k *kaio) why() syscall.Errno { return k.errno }
+func (k *kaio) refusedWith() syscall.Errno { return k.errno }
 
-// ready empties the eventfd: its count is no number of completions.
-func (k *kaio) ready(fd uintptr) {
+// readable resets the eventfd. Its value is not the number of completions.
+func (k *kaio) readable(fd uintptr) {
 	var ticks [8]byte
 	_, _ = syscall.Read(int(fd), ticks[:])
 }
 
-// close ends the context, which waits for what is in flight.
+// close destroys the context, which waits for what is in flight.
 func (k *kaio) close() error {
 	_, _, errno := syscall.Syscall(syscall.SYS_IO_DESTROY, k.context, 0, 0)
 	for _, c := range k.inFlight {
-		k.over(c)
+		k.finish(c)
 	}
 	_ = syscall.Close(k.eventfd)
 	if errno != 0 {

@@ -1,8 +1,6 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
-
 package ringway
 
-// How many blocking system calls are under way at once.
+// The limit on blocking system calls.
 
 import (
 	"container/list"
@@ -12,83 +10,84 @@ import (
 )
 
 const (
-	// stuckAfter is for how long no call of a full lane has to end before the lane grows. A disk that is merely busy ends one in
-	// that time.
+	// stuckAfter is how long a full lane waits for a call to return before it grows. A disk that
+	// is merely busy completes a call in that time.
 	stuckAfter = 100 * time.Millisecond
-	// growth is how many more places there are after each such time, however many wait; largestLane bounds all of them: a
-	// place is a thread.
+	// growth is the number of slots that a lane gains after each such time, however many callers
+	// wait. largestLane bounds them, because each slot is a thread.
 	growth      = 8
 	largestLane = 1024
 )
 
-// lane bounds the blocking system calls of one kind. They wait for a place in their order. A lane in which nothing moves grows:
-// calls that hang (a frozen file system, a server that has gone) do not keep those on other files from their turn.
+// lane is a semaphore that limits the blocking system calls of one kind. Callers wait for a slot in
+// order. A lane in which no call returns grows: calls that hang (a frozen file system, a server
+// that does not answer) must not block those on other files.
 type lane struct {
-	over <-chan struct{} // The engine has ended.
+	done <-chan struct{} // Closed with the engine.
 	base int
 
 	mu      sync.Mutex
 	inUse   int
-	places  int       // Between base and largestLane.
+	slots   int       // Between base and largestLane.
 	ended   int       // Calls so far.
-	waiters list.List // Of channels, each closed when its turn has come.
-	watched bool      // look is called in a while.
-	seen    int       // Calls that had ended when it was called last.
+	waiters list.List // Of channels. A channel is closed when its waiter has a slot.
+	watched bool      // A timer for check is running.
+	seen    int       // The value of ended at the previous check.
 }
 
-func newLane(places int, over <-chan struct{}) *lane {
-	return &lane{over: over, base: places, places: places}
+func newLane(slots int, done <-chan struct{}) *lane {
+	return &lane{done: done, base: slots, slots: slots}
 }
 
-// begin waits for a place. The error is the context's cause or ErrEngineClosed.
+// begin waits for a slot. The error is the context's cause, or ErrEngineClosed.
 func (l *lane) begin(ctx context.Context) error {
 	l.mu.Lock()
-	if l.inUse < l.places {
+	if l.inUse < l.slots {
 		l.inUse++
 		l.mu.Unlock()
 		return nil
 	}
-	turn := make(chan struct{})
-	waiter := l.waiters.PushBack(turn)
+	admitted := make(chan struct{})
+	waiter := l.waiters.PushBack(admitted)
 	if !l.watched {
 		l.watched, l.seen = true, l.ended
-		time.AfterFunc(stuckAfter, l.look)
+		time.AfterFunc(stuckAfter, l.check)
 	}
 	l.mu.Unlock()
 	select {
-	case <-turn:
+	case <-admitted:
 		return nil
 	case <-ctx.Done():
-		l.leave(waiter, turn)
+		l.leave(waiter, admitted)
 		return context.Cause(ctx)
-	case <-l.over:
-		l.leave(waiter, turn)
+	case <-l.done:
+		l.leave(waiter, admitted)
 		return ErrEngineClosed
 	}
 }
 
-// look lets the lane grow if no call has ended since it looked last. It is one timer for all that wait: a hundred thousand
-// with a timer each would do nothing else.
-func (l *lane) look() {
+// check lets the lane grow if no call has ended since the previous check. One timer serves all
+// waiters: with a hundred thousand waiters, a timer for each would be all that the program does.
+func (l *lane) check() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watched = l.waiters.Len() > 0; !l.watched {
 		return
 	}
 	if l.ended == l.seen {
-		l.places = min(l.places+growth, largestLane)
+		l.slots = min(l.slots+growth, largestLane)
 		l.admit()
 	}
 	l.seen = l.ended
-	time.AfterFunc(stuckAfter, l.look)
+	time.AfterFunc(stuckAfter, l.check)
 }
 
-// leave gives up a place in the order, or the turn that has just come.
-func (l *lane) leave(waiter *list.Element, turn chan struct{}) {
+// leave stops waiting, and returns a slot that the waiter may have received in the meantime.
+func (l *lane) leave(waiter *list.Element, admitted chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-turn:
+	case <-admitted:
 		l.inUse--
 		l.admit()
 	default:
@@ -96,21 +95,21 @@ func (l *lane) leave(waiter *list.Element, turn chan struct{}) {
 	}
 }
 
-// admit lets in those that there are places for. The lock is held.
+// admit gives free slots to waiters. The lock is held.
 func (l *lane) admit() {
-	for l.inUse < l.places && l.waiters.Len() > 0 {
+	for l.inUse < l.slots && l.waiters.Len() > 0 {
 		l.inUse++
 		close(l.waiters.Remove(l.waiters.Front()).(chan struct{}))
 	}
 }
 
-// end gives a place back. A lane that has grown is as it was when half of its first places are free.
+// end returns a slot. A lane that has grown shrinks to its base when half of the base is free.
 func (l *lane) end() {
 	l.mu.Lock()
 	l.inUse--
 	l.ended++
 	if l.inUse <= l.base/2 {
-		l.places = l.base
+		l.slots = l.base
 	}
 	l.admit()
 	l.mu.Unlock()

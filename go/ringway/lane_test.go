@@ -18,7 +18,7 @@ import (
 // fill takes all places that there can be, and drain gives them back.
 func (l *lane) fill() {
 	l.mu.Lock()
-	l.inUse, l.places = largestLane, largestLane
+	l.inUse, l.slots = largestLane, largestLane
 	l.mu.Unlock()
 }
 
@@ -32,24 +32,24 @@ func (l *lane) drain() {
 func TestStuckLane(t *testing.T) {
 	l := newLane(4, nil)
 	for range 4 {
-		if err := l.begin(always); err != nil {
+		if err := l.begin(background); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 100 { // One wait at the most: the places that are new stay.
-		if err := l.begin(always); err != nil {
+		if err := l.begin(background); err != nil {
 			t.Fatal(err)
 		}
 		l.end()
 	}
-	if l.places != 4+growth || l.inUse != 4 {
-		t.Fatalf("%d places, %d in use", l.places, l.inUse)
+	if l.slots != 4+growth || l.inUse != 4 {
+		t.Fatalf("%d places, %d in use", l.slots, l.inUse)
 	}
 	for range 4 {
 		l.end()
 	}
-	if l.places != 4 || l.inUse != 0 {
-		t.Fatalf("%d places, %d in use", l.places, l.inUse)
+	if l.slots != 4 || l.inUse != 0 {
+		t.Fatalf("%d places, %d in use", l.slots, l.inUse)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 		began := time.Now() // Of the bubble's clock, which nothing but the sleeps below moves.
 		for range base + waiters {
 			go func() {
-				if err := l.begin(always); err != nil {
+				if err := l.begin(background); err != nil {
 					t.Error(err)
 				}
 				<-hang
@@ -75,15 +75,15 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 			synctest.Wait()
 			l.mu.Lock()
 			periods := int(time.Since(began) / stuckAfter)
-			if grown := (l.places - base) / growth; grown < periods/2 || grown > periods || l.inUse != min(l.places, base+waiters) {
+			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods || l.inUse != min(l.slots, base+waiters) {
 				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
 			}
 			l.mu.Unlock()
 		}
 		close(hang)
 		synctest.Wait()
-		if l.places != base || l.inUse != 0 {
-			t.Errorf("%d places, %d in use at the end", l.places, l.inUse)
+		if l.slots != base || l.inUse != 0 {
+			t.Errorf("%d places, %d in use at the end", l.slots, l.inUse)
 		}
 	})
 }
@@ -97,8 +97,8 @@ func TestLaneIsBounded(t *testing.T) {
 	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if l.places != largestLane || l.inUse != largestLane || l.waiters.Len() != 0 {
-		t.Fatalf("%d places, %d in use, %d wait", l.places, l.inUse, l.waiters.Len())
+	if l.slots != largestLane || l.inUse != largestLane || l.waiters.Len() != 0 {
+		t.Fatalf("%d places, %d in use, %d wait", l.slots, l.inUse, l.waiters.Len())
 	}
 }
 
@@ -130,19 +130,19 @@ func TestLaneStorm(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l.inUse != 0 || l.waiters.Len() != 0 || l.places != 3 {
-		t.Fatalf("%d in use, %d wait, %d places", l.inUse, l.waiters.Len(), l.places)
+	if l.inUse != 0 || l.waiters.Len() != 0 || l.slots != 3 {
+		t.Fatalf("%d in use, %d wait, %d places", l.inUse, l.waiters.Len(), l.slots)
 	}
 	if n := int(most.Load()); n > 3+growth {
 		t.Errorf("%d at once", n)
 	}
 	for range 3 {
-		if err := l.begin(always); err != nil {
+		if err := l.begin(background); err != nil {
 			t.Fatal(err)
 		}
 	}
 	close(over)
-	if err := l.begin(always); !errors.Is(err, ErrEngineClosed) {
+	if err := l.begin(background); !errors.Is(err, ErrEngineClosed) {
 		t.Fatal(err)
 	}
 }

@@ -79,7 +79,7 @@ func apiCalls() (all []apiCall) {
 	for prefix, of := range map[string]func(*world) any{
 		"Engine": func(w *world) any { return w.e }, "File": func(w *world) any { return w.f },
 		"FS": func(w *world) any { return w.fs }, "Buffer": func(w *world) any { return w.b },
-		"Misaligned": func(*world) any { return &Misaligned{} },
+		"MisalignedError": func(*world) any { return &MisalignedError{} },
 	} {
 		kind := reflect.TypeOf(of(&world{}))
 		for i := range kind.NumMethod() {
@@ -254,7 +254,7 @@ func usual(c apiCall, w *world, err error) bool {
 		return err == nil || w.f.direct && errors.Is(err, syscall.EOPNOTSUPP)
 	case "FS.ReadLink":
 		return errors.Is(err, syscall.EINVAL)
-	case "Misaligned.Unwrap":
+	case "MisalignedError.Unwrap":
 		return err == syscall.EINVAL
 	}
 	return err == nil
@@ -268,9 +268,7 @@ func usualOr(targets ...error) func(apiCall, *world, error) bool {
 
 // holdAll has nothing answered, and no place for a plain call.
 func holdAll(_ *testing.T, w *world) {
-	w.s.mu.Lock()
-	w.s.answer = func(*request) bool { return true }
-	w.s.mu.Unlock()
+	w.s.holdResults()
 	w.e.calls.fill()
 	w.e.syncs.fill()
 }
@@ -340,12 +338,10 @@ var situations = []situation{
 		returns(t, "Engine.Close", func() { _ = w.e.Close() })
 	}, want: usualOr(ErrEngineClosed)},
 	{name: "backend refuses everything", queue: true, before: func(t *testing.T, w *world) {
-		w.s.mu.Lock()
-		w.s.pushed = func(r *request) bool {
+		w.s.onPush(func(r *request) bool {
 			(&refusing{w.s.queue}).push(r)
 			return true
-		}
-		w.s.mu.Unlock()
+		})
 	}, want: usual},
 	{name: "no descriptor left", before: func(t *testing.T, w *world) {
 		limit(t, syscall.RLIMIT_NOFILE, 0)
@@ -359,14 +355,12 @@ var situations = []situation{
 		return usualOr(syscall.EFBIG)(c, w, err)
 	}},
 	{name: "disk full", queue: true, before: func(t *testing.T, w *world) {
-		w.s.mu.Lock()
-		w.s.answer = func(r *request) bool {
-			if r.kind != read {
+		w.s.onResult(func(r *request) bool {
+			if r.opcode != opRead {
 				r.result = -int32(syscall.ENOSPC)
 			}
 			return false
-		}
-		w.s.mu.Unlock()
+		})
 	}, want: func(c apiCall, w *world, err error) bool {
 		if w.f.direct && strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" || c.name == "File.Sync" {
 			return errors.Is(err, syscall.ENOSPC)
@@ -375,14 +369,12 @@ var situations = []situation{
 	}},
 	{name: "interrupted and short of everything", before: func(t *testing.T, w *world) {
 		random := rand.New(rand.NewPCG(1, 2))
-		w.s.mu.Lock()
-		w.s.answer = func(r *request) bool {
+		w.s.onResult(func(r *request) bool {
 			if random.IntN(3) > 0 {
 				r.result = -int32([]syscall.Errno{syscall.ECANCELED, syscall.EINTR, syscall.EAGAIN}[random.IntN(3)])
 			}
 			return false
-		}
-		w.s.mu.Unlock()
+		})
 		// And signals, to the whole process.
 		taken := make(chan os.Signal, 1)
 		signal.Notify(taken, syscall.SIGUSR1)
@@ -401,14 +393,12 @@ var situations = []situation{
 		})
 	}, want: usual},
 	{name: "short answers", queue: true, before: func(t *testing.T, w *world) {
-		w.s.mu.Lock()
-		w.s.pushed = func(r *request) bool {
+		w.s.onPush(func(r *request) bool {
 			if len(r.p) > pageSize {
 				r.p = r.p[:pageSize]
 			}
 			return false
-		}
-		w.s.mu.Unlock()
+		})
 	}, want: usual},
 }
 
@@ -433,8 +423,8 @@ func TestMatrix(t *testing.T) {
 			continue
 		}
 		for i := range 6 {
-			backend, direct := []Backend{Uring, KAIO, Threads}[i/2], i%2*syscall.O_DIRECT
-			if s.queue && backend == Threads || backend == KAIO && direct == 0 {
+			backend, direct := []Backend{BackendURing, BackendKAIO, BackendThreads}[i/2], i%2*syscall.O_DIRECT
+			if s.queue && backend == BackendThreads || backend == BackendKAIO && direct == 0 {
 				continue // There is no queue, or (KAIO) it carries nothing of such files.
 			}
 			t.Run(fmt.Sprint(s.name, ", ", backend, ", direct ", direct != 0), func(t *testing.T) {
@@ -468,7 +458,7 @@ func TestMatrix(t *testing.T) {
 						if !over {
 							select {
 							case err = <-done:
-							case <-time.After(never):
+							case <-time.After(tooLong):
 								t.Fatal("it does not return")
 							}
 						}

@@ -2,7 +2,7 @@
 
 package ringway
 
-// A queue without a device, for benchmarks: what is left is what the engine itself costs.
+// A queue without a device, for benchmarks: what remains is the cost of the engine itself.
 
 import (
 	"sync/atomic"
@@ -13,19 +13,21 @@ import (
 )
 
 func init() {
-	null.NewEngine = func() (any, error) { return New(Options{AlwaysRing: true, null: true}) }
+	null.NewEngine = func() (any, error) {
+		return newEngine(Options{AlwaysRing: true}, []Backend{backendNull})
+	}
 }
 
-// nullBackend is no backend that can be asked for.
-const nullBackend Backend = "null"
+// backendNull is not a backend that options or the environment can select.
+const backendNull Backend = "null"
 
-// nullQueue completes each request in full as soon as it is submitted. As with a device, goroutines park meanwhile: the reaper
-// finds the completions, not the round that submits.
+// nullQueue completes each request in full as soon as it is submitted. As with a device, goroutines
+// park in the meantime: the reaper finds the completions, not the round that submits.
 type nullQueue struct {
 	eventfd   int
 	pushed    []*request
 	signalled bool        // The descriptor is readable.
-	found     atomic.Bool // The reaper has seen that.
+	found     atomic.Bool // The reaper knows that.
 }
 
 func newNull() (*nullQueue, error) {
@@ -36,7 +38,7 @@ func newNull() (*nullQueue, error) {
 	return &nullQueue{eventfd: int(fd)}, nil
 }
 
-func (q *nullQueue) room() int { return largest }
+func (q *nullQueue) capacity() int { return largestGroup }
 
 func (q *nullQueue) push(r *request) {
 	r.result = int32(len(r.p))
@@ -65,9 +67,9 @@ func (q *nullQueue) reap(done []*request) []*request {
 	return done
 }
 
-func (q *nullQueue) why() syscall.Errno { return 0 }
+func (q *nullQueue) refusedWith() syscall.Errno { return 0 }
 
-func (q *nullQueue) ready(fd uintptr) {
+func (q *nullQueue) readable(fd uintptr) {
 	var ticks [8]byte
 	_, _ = syscall.Read(int(fd), ticks[:])
 	q.found.Store(true)

@@ -2,8 +2,6 @@
 
 package ringway
 
-// What the system call does in order stays in order: appends, writes at the file's position, and writes that make it longer.
-
 import (
 	"bytes"
 	"encoding/binary"
@@ -22,38 +20,7 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-// numbered is n blocks, each with its number and its writer's.
-func numbered(writer, round, blocks int) []byte {
-	p := alignedSlice(blocks*pageSize, pageSize)
-	for i := range blocks {
-		for _, at := range []int{0, pageSize - 12} {
-			b := p[i*pageSize+at:]
-			binary.LittleEndian.PutUint32(b, uint32(writer))
-			binary.LittleEndian.PutUint32(b[4:], uint32(round))
-			binary.LittleEndian.PutUint32(b[8:], uint32(i))
-		}
-	}
-	return p
-}
-
-func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
-	for _, backend := range []Backend{Uring, KAIO, Threads} {
-		for _, direct := range []int{0, syscall.O_DIRECT} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e, err := New(Options{Backend: backend, AlwaysRing: true})
-				if err != nil {
-					skip.Test(t, err)
-				}
-				defer func() {
-					if err := e.Close(); err != nil {
-						t.Error(err)
-					}
-				}()
-				test(t, e, direct)
-			})
-		}
-	}
-}
+// The order of effects: appends, writes at the current position, and writes that extend the file.
 
 // Many append batches to one file, by one File and by several: the records of each batch follow one another, in their order.
 func TestAppendBatch(t *testing.T) {
@@ -67,8 +34,8 @@ func TestAppendBatch(t *testing.T) {
 			}
 			defer f.Close()
 			// Small requests: what is longer than one of the device has to stay one write all the same.
-			f.alignment()
-			f.needs.largest = 16 << 10
+			f.directLimits()
+			f.limits.largest = 16 << 10
 			files = append(files, f)
 		}
 		const writers, rounds = 8, 6
@@ -205,7 +172,7 @@ func TestAppendBatchFails(t *testing.T) {
 
 // One after the other: what goes to a queue, and when.
 func TestOrderedWrites(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		for _, c := range []struct {
 			name  string
 			flag  int
@@ -224,26 +191,22 @@ func TestOrderedWrites(t *testing.T) {
 			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: backend})
 				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|syscall.O_DIRECT|c.flag)
-				f.alignment()
-				f.needs.largest = 64 << 10
+				f.directLimits()
+				f.limits.largest = 64 << 10
 				now, most := 0, 0
-				s.mu.Lock()
-				s.pushed = func(r *request) bool {
-					if r.kind == write || r.kind == writev {
+				s.onPush(func(r *request) bool {
+					if r.opcode == opWrite || r.opcode == opWritev {
 						now++
 						most = max(most, now)
 					}
 					return false
-				}
-				s.mu.Unlock()
-				s.mu.Lock()
-				s.answer = func(r *request) bool {
-					if r.kind == write || r.kind == writev {
+				})
+				s.onResult(func(r *request) bool {
+					if r.opcode == opWrite || r.opcode == opWritev {
 						now--
 					}
 					return false
-				}
-				s.mu.Unlock()
+				})
 				content := numbered(1, 2, 1024)
 				if n, err := c.write(f, content); n != len(content) || err != nil {
 					t.Fatal(n, err)
@@ -296,28 +259,26 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 // A disk has no room for what a write's middle needs (a hole of the file): what is behind it is not written, though there is room
 // for that. As with the system call, the file holds the n bytes and what it held before.
 func TestWriteFailsHalfWay(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		t.Run(string(backend), func(t *testing.T) {
 			const hole = 128 << 10
 			e, s := scriptedEngine(t, Options{Backend: backend})
 			before, content := numbered(1, 2, 256), numbered(3, 4, 256)
 			f := openIn(t, e, before, os.O_RDWR|syscall.O_DIRECT)
-			f.alignment()
-			f.needs.largest = 64 << 10
-			s.mu.Lock()
-			s.pushed = func(r *request) bool {
+			f.directLimits()
+			f.limits.largest = 64 << 10
+			s.onPush(func(r *request) bool {
 				switch {
-				case r.kind != write:
+				case r.opcode != opWrite:
 				case r.off == hole:
 					r.result = -int32(syscall.ENOSPC)
-					go s.giveLate([]*request{r})
+					go s.complete([]*request{r})
 					return true
 				case r.off < hole && r.off+int64(len(r.p)) > hole:
 					r.p = r.p[:hole-r.off]
 				}
 				return false
-			}
-			s.mu.Unlock()
+			})
 			if n, err := f.WriteAt(content, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
 				t.Error(n, err)
 			}
@@ -337,8 +298,8 @@ func TestAppendsLater(t *testing.T) {
 		const blocks = 1024
 		f := openIn(t, e, make([]byte, blocks*pageSize), os.O_RDWR|direct)
 		if direct != 0 {
-			f.alignment()
-			f.needs.largest = 64 << 10
+			f.directLimits()
+			f.limits.largest = 64 << 10
 		}
 		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_SETFL, uintptr(syscall.O_APPEND|direct)); errno != 0 {
 			t.Fatal(errno)
@@ -362,10 +323,10 @@ func TestAppendsLater(t *testing.T) {
 
 // A piece that is late, again and again, while the others are done: nothing is left out, whatever it answers.
 func TestStragglers(t *testing.T) {
-	for _, backend := range []Backend{Uring, KAIO} {
-		for _, kind := range []kind{read, write} {
-			for _, answer := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR), -int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, cannotCarry} {
-				t.Run(fmt.Sprint(backend, " ", kind.name(), " ", answer), func(t *testing.T) {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		for _, op := range []opcode{opRead, opWrite} {
+			for _, answer := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR), -int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, unsupported} {
+				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", answer), func(t *testing.T) {
 					e, s := scriptedEngine(t, Options{Backend: backend})
 					content := numbered(1, 2, 1024)
 					f := openIn(t, e, content, os.O_RDWR|syscall.O_DIRECT)
@@ -374,17 +335,16 @@ func TestStragglers(t *testing.T) {
 							t.Error(err)
 						}
 					}()
-					f.alignment()
-					f.needs.largest = 64 << 10
+					f.directLimits()
+					f.limits.largest = 64 << 10
 					// Held back until all others of its window are done: there is nothing else in flight then.
 					starved := 0
-					s.mu.Lock()
-					s.answer = func(r *request) bool {
-						if r.kind == kind && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
+					s.onResult(func(r *request) bool {
+						if r.opcode == op && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
 							starved++
 							s.count.Add(1)
 							r.result = answer
-							if answer == 0 && kind == read {
+							if answer == 0 && op == opRead {
 								r.result = 4096
 							}
 							go func() {
@@ -395,17 +355,16 @@ func TestStragglers(t *testing.T) {
 								held := s.held
 								s.held = nil
 								s.mu.Unlock()
-								s.giveLate(held)
+								s.complete(held)
 							}()
 							return true
 						}
 						return false
-					}
-					s.mu.Unlock()
+					})
 					p := numbered(1, 2, 1024)
 					var n int
 					var err error
-					if kind == read {
+					if op == opRead {
 						clear(p)
 						n, err = f.ReadAt(p, 0)
 					} else {
@@ -415,13 +374,13 @@ func TestStragglers(t *testing.T) {
 					if starved == 0 {
 						t.Fatal("none was late")
 					}
-					if answer == -int32(syscall.EIO) || answer == 0 && kind == write {
+					if answer == -int32(syscall.EIO) || answer == 0 && op == opWrite {
 						if err == nil || n != 0 && answer != 0 {
 							t.Error(n, err)
 						}
 						return
 					}
-					if kind == write {
+					if op == opWrite {
 						if content, err = os.ReadFile(f.Name()); err != nil {
 							t.Fatal(err)
 						}

@@ -1,40 +1,44 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
 package ringway
+
+// The submission policy, as pure data: when a shard submits the requests that have gathered, and
+// when it uses plain calls because only a few transfers run.
 
 import "sync/atomic"
 
-// When requests that have gathered are submitted together: the arithmetic, as pure data.
-//
-// To submit each by itself costs a system call for each; to submit all that have completed at once makes a convoy: the
-// device stands idle while they are prepared, and then has them all. Groups of an eighth of what is in flight have neither
-// fault. A lone request is a group. What is held back waits for completions, of which there are at least eight on their way, or
-// for the reaper, who comes back after the goroutines that it woke. Where none comes for a millisecond, since what is in flight
-// hangs, the shard does not wait any longer.
-
 const (
-	// share of what is in flight that makes a group.
-	share = 8
-	// largest group: as many as a submission queue takes at once.
-	largest = 64
+	// groupShare is the share of the requests in flight that makes a group: an eighth.
+	groupShare = 8
+	// largestGroup is how many requests a submission queue takes at once.
+	largestGroup = 64
 )
 
-// group is how many make one, of so many in flight.
-func group(inFlight int) int { return min(max(inFlight/share, 1), largest) }
+// groupSize returns how many requests to gather when inFlight are in flight.
+func groupSize(inFlight int) int { return min(max(inFlight/groupShare, 1), largestGroup) }
 
-// pace decides whether it is time to submit.
+// pace decides when to submit.
+//
+// To submit each request by itself costs a system call for each. To wait until all have completed
+// makes a convoy: the device idles while the next group is prepared. Groups of an eighth of what is
+// in flight avoid both. A single request is a group. Requests that are held back wait for
+// completions, of which at least eight are due, or for the reaper, which runs again after the
+// goroutines that it woke. If no completion arrives for a millisecond, the shard submits them.
 type pace struct {
 	inFlight int // Requests that the kernel has.
-	cap      int // The most of them.
+	limit    int // The most that it may have.
 	since    int // Completions since the last submission.
 }
 
-func (p *pace) room() int { return max(p.cap-p.inFlight, 0) }
+// capacity returns how many more requests the kernel may have.
+func (p *pace) capacity() int { return max(p.limit-p.inFlight, 0) }
 
-// due tells whether to submit, with so many waiting. expected: goroutines that are about to run and will have more to submit,
-// after which the reaper comes back.
+// due reports whether to submit now. expected is the number of goroutines that are about to run and
+// will have more requests; the reaper runs again after them.
 func (p *pace) due(waiting, expected int) bool {
-	ready := min(waiting, p.room())
-	overdue := expected == 0 && p.since >= group(p.inFlight)
-	return ready > 0 && (overdue || ready >= group(p.inFlight+expected))
+	ready := min(waiting, p.capacity())
+	overdue := expected == 0 && p.since >= groupSize(p.inFlight)
+	return ready > 0 && (overdue || ready >= groupSize(p.inFlight+expected))
 }
 
 func (p *pace) submitted(n int) {
@@ -48,36 +52,37 @@ func (p *pace) completed(n int) {
 }
 
 const (
-	// fewest is how many transfers are plain calls at most, at the same time. So few have hardly anybody to share a submission
-	// with, and the plain call is quicker. Each may block a thread, so this is also the most of those threads.
-	fewest = 4
-	// crowdRounds is how many rounds a shard makes before it is tried whether there are few again.
-	crowdRounds = 64
+	// fewTransfers is the most transfers that run as plain calls at the same time. So few rarely
+	// share a submission, and a plain call is faster. Each may block a thread.
+	fewTransfers = 4
+	// loadRounds is how many rounds a shard makes before it decides again.
+	loadRounds = 64
 )
 
-// crowd is whether a shard has more than a few transfers. Plain calls among those of a ring hold up both: the goroutine that
-// reaps has to wait for a processor. So it is one or the other, and changes with the most of many rounds: how many there are at
-// one moment depends on who runs.
-type crowd struct {
-	many   atomic.Bool
-	most   int // In these rounds. Under the shard's lock, as rounds.
+// load tracks whether a shard has more than a few transfers. Plain calls and the transfers of a
+// ring slow each other down, because the goroutine that reaps has to wait for a processor. So a
+// shard uses one or the other, and decides by the maximum of many rounds: the number at one moment
+// depends on which goroutines happen to run.
+type load struct {
+	high   atomic.Bool
+	most   int // In these rounds. Protected by the shard's lock, as rounds is.
 	rounds int
 }
 
-// seen is told how many transfers the shard has.
-func (c *crowd) seen(n int) { c.most = max(c.most, n) }
+// observe records how many transfers the shard has.
+func (l *load) observe(n int) { l.most = max(l.most, n) }
 
-// round is told of the end of one.
-func (c *crowd) round() {
-	if c.rounds++; c.rounds == crowdRounds {
-		c.set(c.most > fewest)
-		c.most, c.rounds = 0, 0
+// endRound counts a round.
+func (l *load) endRound() {
+	if l.rounds++; l.rounds == loadRounds {
+		l.set(l.most > fewTransfers)
+		l.most, l.rounds = 0, 0
 	}
 }
 
-// set writes what all read only when it changes.
-func (c *crowd) set(many bool) {
-	if c.many.Load() != many {
-		c.many.Store(many)
+// set writes only changes, because every transfer reads the cache line.
+func (l *load) set(high bool) {
+	if l.high.Load() != high {
+		l.high.Store(high)
 	}
 }

@@ -2,10 +2,10 @@
 
 package ringway
 
-// Without the race detector there is nobody to tell of what the kernel does.
+// Without the race detector, the memory accesses of the kernel need no annotations.
 
-// written tells the race detector that the kernel has written to p.
-func written([]byte) {}
+// kernelWrote tells the race detector that the kernel has written to p.
+func kernelWrote([]byte) {}
 
-// looked tells the race detector that the kernel has read from p.
-func looked([]byte) {}
+// kernelReads tells the race detector that the kernel reads p.
+func kernelReads([]byte) {}

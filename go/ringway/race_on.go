@@ -2,21 +2,23 @@
 
 package ringway
 
+// Annotations for the race detector, which does not see the memory accesses of the kernel. With
+// them it finds programs in which operations share a buffer.
+
 import (
 	"runtime"
 	"unsafe"
 )
 
-// The race detector does not see the kernel. It is told here, so that it finds the programs that share a buffer between
-// operations.
-
-func written(p []byte) {
+// kernelWrote tells the race detector that the kernel has written to p.
+func kernelWrote(p []byte) {
 	if len(p) > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
 	}
 }
 
-func looked(p []byte) {
+// kernelReads tells the race detector that the kernel reads p.
+func kernelReads(p []byte) {
 	if len(p) > 0 {
 		runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
 	}

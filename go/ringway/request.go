@@ -2,7 +2,7 @@
 
 package ringway
 
-// One operation in a shard, and whoever waits for it.
+// Requests: operations on their way through a shard, and the goroutines that wait for them.
 
 import (
 	"sync"
@@ -12,89 +12,73 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// kind is what a request does.
-type kind uint8
-
-const (
-	read kind = iota
-	write
-	writev
-	fsync
-	fdatasync
-)
-
-// op is the name that package os has for it.
-func (k kind) op() string {
-	if k == read {
-		return "read"
-	}
-	return "write"
-}
-
-// request is one operation on its way through a shard. It is small, two cache lines: of a hundred thousand that wait, each
-// is one. What the kernel sees belongs to the queue, and there are no more of those than may be in flight.
+// request is one operation. It is small, two cache lines, because each of a hundred thousand
+// waiting operations has one. What the kernel sees belongs to the queue; there are no more of those
+// than operations in flight.
 type request struct {
-	// Where it is, under the shard's lock.
+	// The list and the state are protected by the shard's lock.
 	prev, next *request
-	place      place
+	state      requestState
 
-	kind      kind
-	tries     uint8
-	chained   bool // Part of a link: not tried again by itself.
-	cancelled atomic.Bool
-	slot      int32 // Among those that the queue has.
-	result    int32 // Of the kernel, or cannotCarry.
-	index     int32 // In a batch.
-	fd        int
-	hold      *hold // Of the file that the descriptor is, or nil.
-	off       int64
-	p         []byte
-	waiter    *waiter
-	own       waiter        // Of a request alone.
-	flight    *ring.Request // While a ring has it.
-	more      *more         // Of a writev.
+	opcode   opcode
+	tries    uint8
+	chained  bool // Part of a chain: not retried on its own.
+	canceled atomic.Bool
+	slot     int32 // The index in shard.inQueue.
+	result   int32 // Of the kernel, or unsupported.
+	index    int32 // In a batch.
+	fd       int
+	refs     *refs // Of the file with the descriptor, or nil.
+	off      int64
+	p        []byte
+	waiter   *waiter
+	own      waiter        // For a request that is waited for alone.
+	inRing   *ring.Request // While a ring has it.
+	extra    *writevRequest
 }
 
-// more is what few requests have.
-type more struct {
-	many   [][]byte
-	linked *request // Begins when this one is done; both are submitted together.
+// writevRequest is what only a vectored write has.
+type writevRequest struct {
+	buffers [][]byte
+	linked  *request // Starts when the write is complete. Both are submitted together.
 }
 
-// linked is the request behind this one, or nil.
+// linked returns the request that is linked behind this one, or nil.
 func (r *request) linked() *request {
-	if r.more == nil {
+	if r.extra == nil {
 		return nil
 	}
-	return r.more.linked
+	return r.extra.linked
 }
 
-// place is how far a request has come.
-type place uint8
+// requestState is where a request is.
+type requestState uint8
 
 const (
-	idle place = iota
-	waiting
-	carried
-	abandoned // By the end of its engine: the kernel may still have it, and it belongs to nobody.
+	stateIdle      requestState = iota // Not submitted, or complete.
+	statePending                       // In the shard's submission queue.
+	stateQueued                        // In the kernel's queue.
+	stateAbandoned                     // The engine was closed; the kernel may still have it.
 )
 
-// cannotCarry is no errno: the backend does not do this one, and the goroutine does it by a plain system call.
-const cannotCarry = -1 << 20
+// unsupported is the result of a request that the backend does not support. Its goroutine makes a
+// plain system call. The value is not an errno.
+const unsupported = -1 << 20
 
-// waiter is a goroutine that waits for some requests.
+// waiter is a goroutine that waits for one or more requests.
 type waiter struct {
 	left atomic.Int32
-	done chan struct{} // With room for one, so that who completes never waits.
+	done chan struct{} // Buffered, so that a completion never blocks.
 }
 
-func (w *waiter) one() {
+// completeOne counts a request as complete, and wakes the goroutine after the last one.
+func (w *waiter) completeOne() {
 	if w.left.Add(-1) == 0 {
 		w.done <- struct{}{}
 	}
 }
 
-// requests are used again: a request alone allocates nothing.
+// requests pools requests: an operation allocates nothing in the steady state.
 var requests = sync.Pool{New: func() any {
 	r := new(request)
 	r.own.done = make(chan struct{}, 1)
@@ -102,32 +86,33 @@ var requests = sync.Pool{New: func() any {
 	return r
 }}
 
-func newRequest(kind kind, fd int, p []byte, off int64) *request {
+func newRequest(op opcode, fd int, p []byte, off int64) *request {
 	r := requests.Get().(*request)
-	r.kind, r.fd, r.p, r.off = kind, fd, p, off
+	r.opcode, r.fd, r.p, r.off = op, fd, p, off
 	return r
 }
 
-// request is one on the file, which is held open until it is done.
-func (f *File) request(kind kind, p []byte, off int64) *request {
-	r := newRequest(kind, f.fd, p, off)
-	r.hold = &f.hold
+// request returns a request on the file. The caller holds the file open until it is complete.
+func (f *File) request(op opcode, p []byte, off int64) *request {
+	r := newRequest(op, f.fd, p, off)
+	r.refs = &f.refs
 	return r
 }
 
-// free gives a request back, unless somebody may still ask to cancel it.
+// free returns a request to the pool. A canceled request is left to the garbage collector, because
+// the shard may still have a cancel for it.
 func (r *request) free() {
-	if r.cancelled.Load() {
+	if r.canceled.Load() {
 		return
 	}
-	r.p, r.hold, r.waiter, r.place, r.tries = nil, nil, &r.own, idle, 0
-	if r.kind > write {
-		r.more, r.chained = nil, false
+	r.p, r.refs, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
+	if r.opcode > opWrite {
+		r.extra, r.chained = nil, false
 	}
 	requests.Put(r)
 }
 
-// count is how many operations this is: with the linked one, two.
+// count returns the number of operations: 2 with a linked one.
 func (r *request) count() int {
 	if r.linked() == nil {
 		return 1
@@ -135,16 +120,54 @@ func (r *request) count() int {
 	return 2
 }
 
-// bytes is how much a request moves.
+// bytes returns how much the request transfers.
 func (r *request) bytes() int {
 	n := len(r.p)
-	if r.more != nil {
-		for _, b := range r.more.many {
+	if r.extra != nil {
+		for _, b := range r.extra.buffers {
 			n += len(b)
 		}
 	}
 	return n
 }
 
-// errno of a result below 0.
+// maxRetries is how often a request is retried after EAGAIN, before its goroutine makes a plain
+// call.
+const maxRetries = 8
+
+// retry reports whether the kernel did not do the operation, so that it must be submitted again:
+// after a signal, a shortage, or the end of the thread that submitted it, which cancels what that
+// thread had in flight. Every other error is final, above all that of a sync.
+func (r *request) retry() bool {
+	if r.result >= 0 || r.chained || r.canceled.Load() {
+		return false
+	}
+	switch errnoOf(r.result) {
+	case syscall.EAGAIN:
+		if r.tries++; r.tries <= maxRetries {
+			return true
+		}
+		r.result = unsupported
+	case syscall.EINTR, syscall.ECANCELED:
+		return true
+	}
+	return false
+}
+
+// complete gives the request a result that does not come from the queue.
+func (r *request) complete(result int32) {
+	r.result = result
+	if linked := r.linked(); linked != nil {
+		linked.complete(result)
+	}
+	r.waiter.completeOne()
+}
+
+// notDone reports whether an error means that the kernel did not do the operation this time: a
+// cancel, a signal or a shortage.
+func notDone(err error) bool {
+	return err == syscall.ECANCELED || err == syscall.EINTR || err == syscall.EAGAIN
+}
+
+// errnoOf returns the errno of a negative result.
 func errnoOf(result int32) syscall.Errno { return syscall.Errno(-result) }

@@ -66,7 +66,7 @@ func TestSendfileOverHTTP(t *testing.T) {
 	content := bytesOf(8 << 20)
 	name := fileWith(t, content)
 	// On which each read by the program is counted.
-	e, err := ringway.New(ringway.Options{Backend: ringway.Uring, AlwaysRing: true})
+	e, err := ringway.New(ringway.Options{Backend: ringway.BackendURing, AlwaysRing: true})
 	if err != nil {
 		skip.Test(t, err)
 	}

@@ -2,8 +2,9 @@
 
 package ringway
 
-// A soak: goroutines that read, write, batch, sync and cancel at random, over queues that fail in every way, each beside a model of
-// its file. Two seconds for each backend, or as long as RINGWAY_SOAK says: make -C go soak SOAK=10m.
+// A soak test: goroutines read, write, batch, sync and cancel at random, over queues that inject
+// faults. Each checks its file against a model. It takes two seconds for each backend, or as long as
+// RINGWAY_SOAK says: make -C go soak SOAK=10m.
 
 import (
 	"context"
@@ -22,121 +23,36 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-// hostile wraps a queue. Whoever has the turnstile alone calls it, but for poke.
-type hostile struct {
-	queue
-	random *rand.Rand
-	held   []held
-	shard  *shard
-	faults *soakFaults
-}
-
-// held is an answer that comes later: after so many rounds, for some of them after thousands of other answers.
-type held struct {
-	r      *request
-	rounds int
-}
-
-// soakFaults counts what was injected.
-type soakFaults struct{ short, retryable, late, failed, syncs atomic.Int64 }
-
-func (q *hostile) hits(one int) bool { return q.random.IntN(one) == 0 }
-
-func (q *hostile) push(r *request) {
-	if len(r.p) >= 2*pageSize && q.hits(8) {
-		q.faults.short.Add(1)
-		r.p = r.p[:len(r.p)/2&^(pageSize-1)]
-	}
-	q.queue.push(r)
-}
-
-func (q *hostile) submit(light bool) bool { return q.queue.submit(light) && !q.hits(50) }
-
-func (q *hostile) reap(done []*request) []*request {
-	before := len(done)
-	done = q.queue.reap(done)
-	keep := done[:before]
-	for _, r := range done[before:] {
-		if r.result != cannotCarry {
-			q.disturb(r)
-			if q.hits(8) {
-				rounds := 1 + q.random.IntN(8)
-				if q.hits(8) {
-					rounds = 500
-				}
-				q.faults.late.Add(1)
-				q.held = append(q.held, held{r, rounds})
-				continue
-			}
-		}
-		keep = append(keep, r)
-	}
-	clear(done[len(keep):])
-	rest := q.held[:0]
-	for _, h := range q.held {
-		if h.rounds--; h.rounds > 0 {
-			rest = append(rest, h)
-		} else {
-			keep = append(keep, h.r)
-		}
-	}
-	q.held = rest
-	return keep
-}
-
-// disturb changes an answer. What fails here was carried out all the same, which is the worse case.
-func (q *hostile) disturb(r *request) {
-	switch sync := r.kind == fsync || r.kind == fdatasync; {
-	case r.linked() != nil:
-	case q.hits(10) && !sync:
-		q.faults.retryable.Add(1)
-		r.result = -int32([]syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED}[q.random.IntN(3)])
-	case q.hits(100) && r.result >= 0:
-		q.faults.failed.Add(1)
-		if r.result = -int32(syscall.EIO); sync {
-			q.faults.syncs.Add(1)
-			r.result = -int32(syscall.EDQUOT) // Which nothing else fails with, so that they can be counted.
-		}
-	}
-}
-
-// poke has the shard make a round, as a completion would: for what is held back.
-func (q *hostile) poke() {
-	q.shard.mu.Lock()
-	q.shard.again = true
-	q.shard.turn()
-}
-
 const (
 	soakPlaces = 16
 	soakPlace  = 4 * 4096
 )
 
-// soaker is a goroutine with a file of its own. Each place of the file is filled with one byte value, or, after a write that
-// failed, with any of those that it may hold.
+// soaker is a goroutine with a file of its own. Each place of the file is filled with one byte value.
+// After a failed write it may hold several.
 type soaker struct {
 	t      *testing.T
 	random *rand.Rand
 	file   *File
-	may    [soakPlaces][256]bool
+	may    [soakPlaces][256]bool // The values that a place may hold.
 	counts *soakCounts
 }
 
-// soakCounts is the summary. syncErrors are the calls that told of a failed sync.
+// soakCounts is the summary. syncErrors counts calls that returned the error of a sync.
 type soakCounts struct {
-	operations, checked, cancelled, errors, syncErrors atomic.Int64
+	operations, checked, canceled, errors, syncErrors atomic.Int64
 }
 
 func (s *soaker) check(place int, p []byte) {
 	for i, b := range p {
 		if !s.may[place][b] {
-			s.t.Fatalf("place %d has %d at %d, which nobody wrote there", place, b, i)
+			s.t.Fatalf("place %d has %d at %d, which was not written there", place, b, i)
 		}
 	}
 	s.counts.checked.Add(int64(len(p)))
 }
 
-// wrote notes a write of a place; an error leaves what was there, or the new content, or some of both.
+// wrote records a write of a place. After an error the place may hold the old and the new value.
 func (s *soaker) wrote(place int, value byte, err error) {
 	if err == nil {
 		clear(s.may[place][:])
@@ -144,7 +60,7 @@ func (s *soaker) wrote(place int, value byte, err error) {
 	s.may[place][value] = true
 }
 
-// injected tells whether an error is one that was asked for.
+// injected reports whether an error was injected.
 func (s *soaker) injected(err error) bool {
 	if err == nil || errors.Is(err, io.EOF) {
 		return false
@@ -181,7 +97,7 @@ func (s *soaker) step() {
 		if _, err := s.file.ReadAt(p, off); !s.injected(err) {
 			s.check(place, p)
 		}
-	case 3: // Cancelled at a random moment.
+	case 3: // Canceled at a random moment.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.random.IntN(300))*time.Microsecond)
 		defer cancel()
 		b, err := s.file.ReadBuf(ctx, off, soakPlace)
@@ -190,7 +106,7 @@ func (s *soaker) step() {
 			s.check(place, b.Bytes())
 			b.Release()
 		case errors.Is(err, context.DeadlineExceeded):
-			s.counts.cancelled.Add(1)
+			s.counts.canceled.Add(1)
 		default:
 			s.injected(err)
 		}
@@ -205,7 +121,7 @@ func (s *soaker) step() {
 				s.check(int(t.Off/soakPlace), t.P)
 			}
 		}
-	case 5: // Ranges that follow one another, as a log's do, or apart.
+	case 5: // Adjacent ranges, as of a log, or scattered ones.
 		var batch []Transfer
 		stride := 1 + s.random.IntN(2)
 		for i := place; i < soakPlaces && len(batch) < 4; i += stride {
@@ -214,7 +130,7 @@ func (s *soaker) step() {
 		failed := s.injected(s.file.WriteBatch(batch, Durability(s.random.IntN(3))))
 		for _, t := range batch {
 			if t.Err != nil && !failed {
-				s.t.Fatal("a range failed, and the batch did not")
+				s.t.Fatal("a range failed, but the batch did not")
 			}
 			s.wrote(int(t.Off/soakPlace), t.P[0], t.Err)
 		}
@@ -231,40 +147,23 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, backend := range []Backend{Uring, KAIO} {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		t.Run(string(backend), func(t *testing.T) { soak(t, backend, span) })
 	}
 }
 
+// soakFaults are faults that callers see at times.
+var soakFaults = faultRates{
+	short: 8, unsent: 50, retryable: 10, failed: 100, late: 8, lateRounds: 8,
+}
+
 func soak(t *testing.T, backend Backend, span time.Duration) {
-	var faults soakFaults
-	var counts soakCounts
-	var queues []*hostile
-	e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 2, wrap: func(inner queue) queue {
-		q := &hostile{queue: inner, faults: &faults, random: rand.New(rand.NewPCG(uint64(len(queues)), 7))}
-		queues = append(queues, q)
-		return q
-	}})
+	e, faults, err := faultyEngine(Options{Backend: backend, Rings: 2}, soakFaults, 7)
 	if err != nil {
 		skip.Test(t, err)
 	}
-	for i, s := range e.shards {
-		queues[i].shard = s
-	}
-	poking := make(chan struct{})
-	var poker, soakers sync.WaitGroup
-	poker.Go(func() {
-		for {
-			select {
-			case <-poking:
-				return
-			case <-time.After(time.Millisecond):
-			}
-			for _, q := range queues {
-				q.poke()
-			}
-		}
-	})
+	var counts soakCounts
+	var soakers sync.WaitGroup
 	dir, end := t.TempDir(), time.Now().Add(span)
 	for g := range 24 {
 		soakers.Go(func() {
@@ -294,22 +193,20 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 		})
 	}
 	soakers.Wait()
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
-	close(poking)
-	poker.Wait()
+	closeAll(t, e)
 	if stats := e.Stats(); stats.Pushed != stats.Delivered || stats.InFlight != 0 || stats.Waiting != 0 {
-		t.Errorf("the books: %+v", stats)
+		t.Errorf("the counts do not add up: %+v", stats)
 	}
-	t.Logf("%d operations, %d bytes checked, %d cancelled, %d failed; injected: %d short, %d retryable, %d late, %d failures, of which %d of syncs",
-		counts.operations.Load(), counts.checked.Load(), counts.cancelled.Load(), counts.errors.Load(), faults.short.Load(),
-		faults.retryable.Load(), faults.late.Load(), faults.failed.Load(), faults.syncs.Load())
-	// A failure of a sync is never made good by another sync: each has to reach its caller.
+	t.Logf("%d operations, %d bytes checked, %d canceled, %d failed; "+
+		"injected: %d short, %d retryable, %d late, %d failures, %d of them of syncs",
+		counts.operations.Load(), counts.checked.Load(), counts.canceled.Load(),
+		counts.errors.Load(), faults.short.Load(), faults.retryable.Load(), faults.late.Load(),
+		faults.failed.Load(), faults.syncs.Load())
+	// No later sync makes up for a failed one: each failure has to reach its caller.
 	if reported := counts.syncErrors.Load(); reported != faults.syncs.Load() {
-		t.Errorf("%d syncs failed, and %d callers were told", faults.syncs.Load(), reported)
+		t.Errorf("%d syncs failed, and %d calls returned the error", faults.syncs.Load(), reported)
 	}
 	if faults.failed.Load() == 0 || faults.late.Load() == 0 || counts.checked.Load() == 0 {
-		t.Error("hardly a fault was injected")
+		t.Error("too few faults were injected")
 	}
 }

@@ -2,6 +2,8 @@
 
 package ringway
 
+// The io_uring backend, over package ring.
+
 import (
 	"syscall"
 
@@ -9,36 +11,38 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// There is no COOP_TASKRUN: a goroutine that computes on the thread that submitted would hold completions back until the
-// next tick, and with gathered submissions it saves nothing that can be measured.
+// The ring does not use IORING_SETUP_COOP_TASKRUN. A goroutine that computes on the thread that
+// submitted would hold completions back until the next tick, and with groups of submissions the
+// flag saves nothing that can be measured.
 
-// entries of a ring: small, since rings are locked memory. More only make one system call submit more.
-const entries = 64
+// ringEntries is the size of a ring. It is small, because ring memory is locked. A larger one only
+// lets one system call submit more.
+const ringEntries = 64
 
-// uring carries requests by a ring.
+// uring is a queue over a ring.
 type uring struct {
 	ring    *ring.Ring
-	spare   []*ring.Request // The last one used first: it is still in the processor's cache.
-	refused []*request      // Answered without the kernel.
-	errno   syscall.Errno
-	scratch [largest]ring.Completion
+	spare   []*ring.Request // Used last in, first out: the newest is still in the CPU cache.
+	refused []*request      // Complete without the kernel, until they are reaped.
+	errno   syscall.Errno   // With which the kernel refused requests.
+	scratch [largestGroup]ring.Completion
 	fixed   []byte // Registered memory, or nil.
 }
 
 func newUring(workers uint32) (*uring, error) {
-	r, err := ring.New(ring.Options{Entries: entries})
+	r, err := ring.New(ring.Options{Entries: ringEntries})
 	if err != nil {
 		return nil, err
 	}
 	if workers > 0 {
-		// Refused before 5.15, where the kernel's own limit holds.
+		// Kernels before 5.15 refuse this, and their own limit applies.
 		_, _, _ = r.IOWQMaxWorkers(workers, 0)
 	}
 	return &uring{ring: r}, nil
 }
 
-// fix registers memory. Nothing is in flight yet.
-func (u *uring) fix(memory []byte) error {
+// register registers memory. Nothing is in flight yet.
+func (u *uring) register(memory []byte) error {
 	err := u.ring.RegisterBuffers([][]byte{memory})
 	if err == nil {
 		u.fixed = memory
@@ -46,12 +50,12 @@ func (u *uring) fix(memory []byte) error {
 	return err
 }
 
-func (u *uring) unfix() {
+func (u *uring) unregister() {
 	_ = u.ring.UnregisterBuffers()
 	u.fixed = nil
 }
 
-func (u *uring) room() int { return u.ring.SpaceLeft() }
+func (u *uring) capacity() int { return u.ring.SpaceLeft() }
 
 func (u *uring) push(r *request) {
 	var q *ring.Request
@@ -61,30 +65,30 @@ func (u *uring) push(r *request) {
 		q = new(ring.Request)
 	}
 	fixed := u.fixed != nil && within(r.p, u.fixed)
-	switch r.kind {
-	case read:
+	switch r.opcode {
+	case opRead:
 		if fixed {
 			q.ReadFixed(r.fd, r.p, r.off, 0)
 		} else {
 			q.Read(r.fd, r.p, r.off)
 		}
-	case write:
+	case opWrite:
 		if fixed {
 			q.WriteFixed(r.fd, r.p, r.off, 0)
 		} else {
 			q.Write(r.fd, r.p, r.off)
 		}
-	case writev:
-		q.Writev(r.fd, r.more.many, r.off)
-	case fsync:
+	case opWritev:
+		q.Writev(r.fd, r.extra.buffers, r.off)
+	case opFsync:
 		q.Fsync(r.fd)
-	case fdatasync:
+	case opFdatasync:
 		q.Fdatasync(r.fd)
 	}
 	if r.linked() != nil {
 		q.Link()
 	}
-	q.UserData, r.flight = r, q
+	q.UserData, r.inRing = r, q
 	if err := u.ring.Push(q); err != nil {
 		u.refuse(q)
 	}
@@ -93,42 +97,44 @@ func (u *uring) push(r *request) {
 	}
 }
 
-// landed is the end of a flight: whose it was, or nobody's for a cancel.
-func (u *uring) landed(q *ring.Request) *request {
+// finish takes a request back from the ring. It returns nil for a cancel, which belongs to no
+// request.
+func (u *uring) finish(q *ring.Request) *request {
 	r, ok := q.UserData.(*request)
 	if !ok {
 		return nil
 	}
-	q.UserData, r.flight = nil, nil
+	q.UserData, r.inRing = nil, nil
 	q.Reset()
 	u.spare = append(u.spare, q)
 	return r
 }
 
+// refuse completes a request that the ring does not accept.
 func (u *uring) refuse(q *ring.Request) {
-	if r := u.landed(q); r != nil {
-		r.result = cannotCarry
+	if r := u.finish(q); r != nil {
+		r.result = unsupported
 		u.refused = append(u.refused, r)
 	}
 }
 
 func (u *uring) cancel(r *request) {
-	q := r.flight
+	q := r.inRing
 	if q == nil {
 		return
 	}
 	if u.ring.SpaceLeft() == 0 {
 		u.submit(false)
 	}
-	// Without room even now the request ends by itself.
+	// If there is no free slot even now, the request is not canceled and completes by itself.
 	_ = u.ring.Push(new(ring.Request).Cancel(q))
 }
 
-func (u *uring) submit(light bool) bool {
+func (u *uring) submit(brief bool) bool {
 	for u.ring.Pending() > 0 {
 		var n int
 		var err error
-		if light {
+		if brief {
 			n, err = u.ring.SubmitRaw()
 		} else {
 			n, err = u.ring.Submit()
@@ -137,7 +143,8 @@ func (u *uring) submit(light bool) bool {
 		case err == ring.ErrReap || err == nil && n == 0:
 			return false
 		case err != nil:
-			// The kernel takes none of it (a filter that came later, say): plain system calls do.
+			// The kernel refuses all of it (a seccomp filter that was installed later, for example).
+			// Plain system calls do it.
 			u.errno = refusal.Errno(err)
 			for _, q := range u.ring.Withdraw() {
 				u.refuse(q)
@@ -155,7 +162,7 @@ func (u *uring) reap(done []*request) []*request {
 		n := u.ring.Reap(u.scratch[:])
 		for i, c := range u.scratch[:n] {
 			u.scratch[i].Request = nil
-			if r := u.landed(c.Request); r != nil {
+			if r := u.finish(c.Request); r != nil {
 				r.result = c.Result
 				done = append(done, r)
 			}
@@ -166,8 +173,8 @@ func (u *uring) reap(done []*request) []*request {
 	}
 }
 
-func (u *uring) why() syscall.Errno { return u.errno }
+func (u *uring) refusedWith() syscall.Errno { return u.errno }
 
-func (u *uring) ready(uintptr) {}
+func (u *uring) readable(uintptr) {}
 
 func (u *uring) close() error { return u.ring.Close() }

@@ -1,37 +1,39 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * ioqueue.h: reads and writes of files, many at a time, answered by callbacks. A replacement for the ioqueue library, for
- * which programs are recompiled and not changed.
+ * ioqueue.h: asynchronous reads and writes of files with callbacks. A replacement for the ioqueue
+ * library: programs are recompiled, not changed. New programs should prefer ringway.h, which has
+ * any number of queues and more operations.
  *
- *	ioqueue_init(32);                                    (room for 32 at a time)
- *	ioqueue_pread(fd, buf, 4096, offset, done, arg);     (as many as there is room for; nothing begins yet)
- *	ioqueue_reap(1);                                     (begins them, waits for one, calls done(arg, 4096, buf))
- *	ioqueue_destroy();                                   (waits for the rest, and calls done() for them too)
+ *	ioqueue_init(32);                                  // a queue for 32 operations at a time
+ *	ioqueue_pread(fd, buf, 4096, offset, done, arg);   // queues a read; does not begin it
+ *	ioqueue_reap(1);                                   // begins it, waits, calls done()
+ *	ioqueue_destroy();                                 // waits for the rest and calls back
  *
- * Two libraries have these functions:
+ * Two libraries implement these functions:
  *
- *	-lioqueue     io_uring, or where that is refused Linux AIO, or where that is refused too, threads.
- *	              RINGWAY_BACKEND=uring|kaio|threads in the environment chooses.
- *	-lioqueuemt   threads, and no descriptor to poll.
+ *	-lioqueue     uses io_uring; if that is refused, Linux AIO; if that is refused, threads.
+ *	              RINGWAY_BACKEND=uring|kaio|threads in the environment chooses one.
+ *	-lioqueuemt   uses threads and has no descriptor to poll.
  *
- * ERRORS    What fails gives -1 and sets errno. A callback is handed the result of its read or write likewise: the bytes that were
- *           transferred, or -1, and errno says why while it runs.
+ * ERRORS    Functions that fail return -1 and set errno. A callback receives its result in the same
+ *           form: the number of bytes transferred, or -1 with errno set while it runs.
  *
- * MEMORY    Buffers, and descriptors with the files behind them, are yours and must stay until the callback.
+ * MEMORY    Keep buffers valid and descriptors open until the callback.
  *
- * FILES     Any that pread(2) and pwrite(2) take. Those opened with O_DIRECT, with the alignment that it asks for, are what this is
- *           fast for; others work as well.
+ * FILES     All files that pread(2) and pwrite(2) accept. Direct I/O (O_DIRECT, with the alignment
+ *           that it requires) is the fast case.
  *
- * THREADS   There is one queue in a process. It may go from thread to thread, but is used by one at a time. Callbacks run on the
- *           thread that called ioqueue_reap() or ioqueue_destroy().
+ * THREADS   A process has one queue. Any thread may use it, but only one at a time. Callbacks run
+ *           on the thread that called ioqueue_reap() or ioqueue_destroy().
  *
- * CALLBACKS A callback may queue more: its own place is free before it runs. It may not reap or destroy. It must return: no longjmp,
- *           no C++ exception out of it.
+ * CALLBACKS A callback may queue more operations: its own slot is free before it runs. It may not
+ *           reap or destroy. It must return: no longjmp(), no C++ exception.
  *
- * FORK      The queue belongs to the process that made it. In a child of fork() the functions fail with ECHILD, but for
- *           ioqueue_destroy(), which forgets the queue without touching the parent's or calling back; ioqueue_init() may follow.
+ * FORK      The queue belongs to the process that created it. In a forked child all functions fail
+ *           with ECHILD, except ioqueue_destroy(), which frees the child's copy without affecting
+ *           the parent or calling back. Then ioqueue_init() can be called again.
  *
- * docs/ioqueue.md has what differs from the original, and why.
+ * docs/ioqueue.md lists the differences from the original.
  */
 #ifndef IOQUEUE_H
 #define IOQUEUE_H
@@ -43,73 +45,83 @@ extern "C" {
 #endif
 
 /*
- * What is called when a read or write has completed: with the `cb_arg` and the `buf` that it was queued with, and its result, as of
- * pread(2) and pwrite(2): `res` bytes, which may be fewer than asked for, 0 at the end of the file; or -1, and errno is set.
+ * Called when a read or write has completed, with the `cb_arg` and `buf` that it was queued with.
+ * `res` is the result as of pread(2) or pwrite(2): the number of bytes, which may be fewer than
+ * requested and is 0 at the end of the file; or -1 with errno set.
  */
 typedef void (*ioqueue_cb)(void *arg, ssize_t res, void *buf);
 
 /*
- * Makes the queue, with room for `depth` reads and writes at a time. 0, or -1 and errno:
- *   EINVAL  `depth` is 0 or more than INT_MAX; there is a queue already; a RINGWAY_BACKEND that is none
- *   ENOMEM  `depth` is more than 16777215, or there is no memory
- *   others  the backend that RINGWAY_BACKEND asks for was refused (EPERM, ENOSYS, EAGAIN ...)
+ * Creates the queue, for at most `depth` outstanding reads and writes.
+ *
+ * Returns 0, or -1 with errno set:
+ *   EINVAL  `depth` is 0 or more than INT_MAX; there is a queue already; RINGWAY_BACKEND is invalid
+ *   ENOMEM  `depth` is more than 16777215; out of memory
+ *   others  the backend that RINGWAY_BACKEND chooses was refused (EPERM, ENOSYS, EAGAIN ...)
  */
 int ioqueue_init(unsigned depth);
 
 /*
- * The eventfd(2) of the queue: readable (POLLIN) when something may have completed. Then call ioqueue_reap(0). It is non-blocking
- * and close-on-exec, and belongs to the queue: ioqueue_destroy() closes it.
+ * Returns an eventfd(2) that is readable (POLLIN) when operations may have completed: then call
+ * ioqueue_reap(0). It is non-blocking and close-on-exec, and belongs to the queue:
+ * ioqueue_destroy() closes it.
  *
- * Each reap sets it back before it looks for completions, so it need not be read. It may be, before the reap: the number that
- * comes says nothing exact, and is then for you to remember. It may be readable for nothing, but never is there something to reap and
- * it is not readable. What is queued begins with a reap: before you poll, ioqueue_reap(0).
+ * There are no lost wakeups; spurious ones are possible. Each reap resets the eventfd, so you need
+ * not read it. You may read it before the reap; the number read has no exact meaning. Operations
+ * begin with a reap: call ioqueue_reap(0) before you poll.
  *
- * -1 and errno:
+ * Returns -1 with errno set:
  *   EINVAL  there is no queue
  *   ENOTSUP this is libioqueuemt
- *   EMFILE, ENFILE, ENOMEM  there is no descriptor left, or no memory
- *   ECHILD  a forked child
+ *   EMFILE, ENFILE, ENOMEM  no descriptor or no memory is left
+ *   ECHILD  called in a forked child
  */
 int ioqueue_eventfd(void);
 
 /*
- * Queues a read of `len` bytes at `offset` into `buf`, or a write of them from `buf`. Neither blocks nor begins: the next reap begins
- * it. `cb` is then called once, whatever happens, with `cb_arg`, which may be NULL.
+ * Queue a read of `len` bytes at `offset` into `buf`, or a write of `len` bytes from `buf`. They do
+ * not block and do not begin the operation: the next reap does. `cb` is then called exactly once,
+ * with `cb_arg`, which may be NULL.
  *
- * 0, or -1 and errno, with nothing queued and no callback to come:
+ * Return 0; or, with nothing queued and no callback, -1 with errno set:
  *   EINVAL    `buf` or `cb` is NULL; `len` is 0 or more than SSIZE_MAX; there is no queue
  *   EAGAIN    the queue is full: reap, then try again
  *   ESHUTDOWN called from a callback in ioqueue_destroy()
- *   ECHILD    a forked child
- * Everything else that is wrong, of the descriptor, the offset or the alignment, is told to the callback.
+ *   ECHILD    called in a forked child
+ * All other errors (bad descriptor, offset or alignment) are passed to the callback.
  */
 int ioqueue_pread(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg);
 int ioqueue_pwrite(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg);
 
 /*
- * Begins what was queued, waits until at least `min` have completed (0: does not wait), and calls the callbacks of all that have.
- * A signal does not end the wait. Reads and writes that failed count like others. What callbacks queue is for the next reap.
+ * Begins all queued operations, waits until at least `min` operations have completed (0: does not
+ * wait), and calls the callbacks of all that have. A signal does not interrupt the wait. Failed
+ * operations count. Operations that callbacks queue begin with the next reap.
  *
- * How many callbacks were called; or -1 and errno, and no callback was called and nothing is lost:
- *   EINVAL  `min` is more than the number queued and not yet called back; or there are none; or there is no queue
+ * Returns the number of callbacks called; or, with no callback called and nothing lost, -1 with
+ * errno set:
+ *   EINVAL  `min` is more than the number of outstanding operations; that number is 0; there is no
+ *           queue
  *   EDEADLK called from a callback
- *   ECHILD  a forked child
+ *   ECHILD  called in a forked child
  */
 int ioqueue_reap(unsigned min);
 
 /*
- * Ends the queue: begins what was queued, waits for everything, calls the callbacks, and closes the eventfd. ioqueue_init() may follow.
- * Without a queue it does nothing.
+ * Destroys the queue: begins all queued operations, waits for them, calls their callbacks, and
+ * closes the eventfd. Does nothing if there is no queue. ioqueue_init() can be called again.
  *
- * It waits as long as things complete. When nothing has for five seconds (a read of a pipe that nobody writes to), it cancels the rest,
- * whose callbacks get -1 and ECANCELED. What cannot be cancelled either, since a device does not answer, is given up
- * 25 seconds later: it gets no callback, and its buffer must be left alone for as long as the process lives.
+ * Waits as long as operations complete. If none has for five seconds (a read of a pipe that nobody
+ * writes to), it cancels the rest, whose callbacks get -1 and ECANCELED. Operations that cannot be
+ * cancelled, because a device does not respond, are given up 25 seconds later. They get no
+ * callback, and their buffers must be left alone for the life of the process.
  *
- * From a callback: does nothing but set errno to EDEADLK.
+ * From a callback it only sets errno to EDEADLK.
  */
 void ioqueue_destroy(void);
 
-/* Not in the original: the backend of the queue, "uring", "kaio" or "threads"; NULL without a queue. */
+/* Returns the backend of the queue, "uring", "kaio" or "threads"; NULL if there is no queue. The
+   original does not have this function. */
 const char *ioqueue_backend(void);
 
 #ifdef __cplusplus

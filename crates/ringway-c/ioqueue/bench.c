@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The benchmark of ioqueue.h: random reads, each followed by a reap that waits only when the queue is full, as the README of the original
- * describes it.
+ * Benchmark of ioqueue.h, as the README of the original describes it: random reads, each followed
+ * by a reap that waits only if the queue is full.
  */
 #include "bench.h"
 #include "ioqueue.h"
@@ -29,7 +29,8 @@ static void loop(struct bench *bench)
 	unsigned i;
 
 	for (i = 0; i < bench->reqs; i++) {
-		if (ioqueue_pread(bench->fd, bench->free[--bench->nfree], bench->bufsize, next_offset(bench), done, bench) == -1)
+		if (ioqueue_pread(bench->fd, bench->free[--bench->nfree], bench->bufsize,
+		                  next_offset(bench), done, bench) == -1)
 			die("ioqueue_pread");
 		in_flight++;
 		reap(in_flight < bench->depth ? 0 : 1);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the benchmark of ioqueue.h and the plain libaio loop beside it share, so that they differ in nothing but their loops: the rows of
- * the table, the buffers, the random offsets, the clocks.
+ * Shared code of the benchmark of ioqueue.h and the comparison loop on libaio: table rows, buffers,
+ * random offsets, clocks. The two programs differ only in their loops.
  *
  *	ioqueue_bench FILE [BUFSIZE...]
  *
- * reads FILE at random, with O_DIRECT, in blocks of 512 bytes to 256 KiB, or of BUFSIZE; the environment may set REQS, DEPTH and SEED. Times are milliseconds; us/op is
- * the time of a request from its submission to its completion, rtime * depth / reqs, as in the README of the original.
+ * reads FILE at random offsets with O_DIRECT, in blocks of 512 bytes to 256 KiB or of BUFSIZE
+ * bytes. The environment variables REQS, DEPTH and SEED set the number of requests, the queue depth
+ * and the random seed. Times are in milliseconds. us/op is the latency of a request, rtime * depth
+ * / reqs, as in the README of the original.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -28,13 +30,13 @@ struct bench {
 	unsigned reqs;
 	unsigned depth;
 	size_t bufsize;
-	uint64_t blocks;  /* of that size in the file */
+	uint64_t blocks;  /* blocks of bufsize bytes in the file */
 	uint64_t random;
-	void **free;      /* a stack of buffers */
+	void **free;      /* a stack of free buffers */
 	unsigned nfree;
 };
 
-/* Does all requests of a row, with all of its buffers free before and after. */
+/* Makes all requests of a row. All buffers are free before and after. */
 static void loop(struct bench *bench);
 
 static void die(const char *what)
@@ -43,7 +45,7 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* The next offset: xorshift, which costs next to nothing. */
+/* The next offset, from xorshift, which is cheap. */
 static inline off_t next_offset(struct bench *bench)
 {
 	bench->random ^= bench->random << 13;
@@ -65,7 +67,7 @@ static double now(void)
 	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* One row, which `name` begins. */
+/* Runs and prints one row. `name` is its first column. */
 static void row(const char *name, struct bench *bench)
 {
 	struct rusage before, after;
@@ -78,32 +80,37 @@ static void row(const char *name, struct bench *bench)
 	getrusage(RUSAGE_SELF, &after);
 	user = seconds(after.ru_utime) - seconds(before.ru_utime);
 	system = seconds(after.ru_stime) - seconds(before.ru_stime);
-	printf("%-8s%-8u%-8zu%-8u%-8.0f%-8.0f%-8.0f%-8.0f%-8.0f%-8.0f%.2f\n", name, bench->reqs, bench->bufsize, bench->depth, real * 1e3,
-	       user * 1e3, system * 1e3, (user + system) * 1e3, real * bench->depth / bench->reqs * 1e6, bench->reqs / real,
+	printf("%-8s%-8u%-8zu%-8u%-8.0f%-8.0f%-8.0f%-8.0f%-8.0f%-8.0f%.2f\n", name, bench->reqs,
+	       bench->bufsize, bench->depth, real * 1e3, user * 1e3, system * 1e3,
+	       (user + system) * 1e3, real * bench->depth / bench->reqs * 1e6, bench->reqs / real,
 	       (double)bench->reqs * (double)bench->bufsize / real / (1 << 20));
 	fflush(stdout);
 }
 
-/* As many requests as in the README of the original. */
+/* The number of requests in the README of the original. */
 static unsigned usual_reqs(size_t bufsize)
 {
-	return bufsize <= 2048 ? 262144 : bufsize <= 16384 ? 131072 : bufsize <= 131072 ? 65536 : 32768;
+	return bufsize <= 2048     ? 262144
+	       : bufsize <= 16384  ? 131072
+	       : bufsize <= 131072 ? 65536
+	                           : 32768;
 }
 
 static void bench_row(const char *name, int fd, off_t size, size_t bufsize)
 {
-	struct bench bench = { fd, usual_reqs(bufsize), 32, bufsize, 0, UINT64_C(0x9e3779b97f4a7c15), NULL, 0 };
+	struct bench bench = {fd, usual_reqs(bufsize),          32,   bufsize,
+	                      0,  UINT64_C(0x9e3779b97f4a7c15), NULL, 0};
 
 	if (getenv("REQS"))
 		bench.reqs = (unsigned)atoi(getenv("REQS"));
 	if (getenv("DEPTH"))
 		bench.depth = (unsigned)atoi(getenv("DEPTH"));
-	if (getenv("SEED")) /* Where another run has just read, a disk answers faster. */
+	if (getenv("SEED")) /* avoids offsets that another run has just read */
 		bench.random += strtoull(getenv("SEED"), NULL, 10) * UINT64_C(0xd1342543de82ef95);
 	bench.blocks = (uint64_t)size / bufsize;
 	bench.free = calloc(bench.depth, sizeof *bench.free);
 	if (!bench.free || !bench.blocks || !bench.reqs)
-		die("nothing to read, or no memory");
+		die("the file is smaller than a block, REQS is 0, or memory is exhausted");
 	for (; bench.nfree < bench.depth; bench.nfree++) {
 		if (posix_memalign(&bench.free[bench.nfree], 4096, bufsize) != 0)
 			die("memory");
@@ -115,7 +122,7 @@ static void bench_row(const char *name, int fd, off_t size, size_t bufsize)
 	free(bench.free);
 }
 
-/* The rows of the table, or those of the command line. */
+/* Prints the rows of the table, or those of the command line. */
 static int bench_main(const char *name, int argc, char **argv)
 {
 	int fd, i;
@@ -129,7 +136,8 @@ static int bench_main(const char *name, int argc, char **argv)
 	if (fd < 0)
 		die(argv[1]);
 	size = lseek(fd, 0, SEEK_END);
-	printf("backend reqs    bufsize depth   rtime   utime   stime   cpu     us/op   op/s    MB/s\n");
+	printf("backend reqs    bufsize depth   rtime   utime   stime   cpu     us/op   op/s    "
+	       "MB/s\n");
 	for (i = 2; i < argc; i++)
 		bench_row(name, fd, size, (size_t)atol(argv[i]));
 	for (i = 0; argc == 2 && i < 10; i++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * ioqueue.h on ringway.h: one queue for the process, results as -1 and errno, and a place for each callback. Compiled twice: as it is
- * for libioqueue, and with IOQUEUE_THREADS for libioqueuemt, whose backend is threads and which has no eventfd.
+ * Implements ioqueue.h on ringway.h: one queue for the process, results as -1 and errno, and a slot
+ * for each outstanding operation. Compiled twice: without a macro for libioqueue, and with
+ * IOQUEUE_THREADS for libioqueuemt, which uses threads and has no eventfd.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -13,14 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No queue of ringway's holds more operations. */
+/* The limit of struct ringway_options.in_flight. */
 #define DEPTH_MAX 16777215u
 
-/* How long ioqueue_destroy() waits for a completion before it cancels the rest, and then for what cannot be cancelled. */
+/* ioqueue_destroy() cancels the rest after QUIET_NS without a completion, and then waits CANCEL_MS
+   for operations that cannot be cancelled. */
 #define QUIET_NS (5 * INT64_C(1000000000))
 #define CANCEL_MS 25000u
 
-/* One read or write, from its push to its callback. */
+/* A read or write between its push and its callback. */
 struct request {
 	ioqueue_cb cb;
 	void *arg;
@@ -28,14 +30,14 @@ struct request {
 };
 
 static struct {
-	unsigned depth;                /* 0: there is no queue */
-	unsigned outstanding;          /* pushed and not called back */
+	unsigned depth;           /* 0: there is no queue */
+	unsigned outstanding;     /* operations pushed and not called back */
 	struct ringway_queue *ringway;
-	struct request *requests;      /* `depth` of them */
-	unsigned *free;                /* a stack of the depth - outstanding that are free */
-	int polled;                    /* the eventfd has been asked for */
-	int busy;                      /* callbacks are being called */
-	int ending;                    /* by ioqueue_destroy() */
+	struct request *requests; /* `depth` slots */
+	unsigned *free;           /* a stack of the depth - outstanding free slots */
+	int polled;               /* ioqueue_eventfd() has been called */
+	int busy;                 /* callbacks are running */
+	int ending;               /* in ioqueue_destroy() */
 } queue;
 
 static int fail(int error)
@@ -44,7 +46,7 @@ static int fail(int error)
 	return -1;
 }
 
-/* There is no queue any more. */
+/* Frees everything but the queue of ringway. */
 static void forget(void)
 {
 	free(queue.requests);
@@ -74,8 +76,12 @@ int ioqueue_init(unsigned depth)
 		queue.free[i] = depth - 1 - i;
 
 	options.in_flight = depth;
-	/* No more than are of use. The kernel holds four times as many completions, and on kaio that is the most it is given at a time. */
-	options.entries = depth <= 64 ? depth : depth <= 256 ? 64 : depth <= 4096 ? (depth + 3) / 4 : 1024;
+	/* As few as are useful, since entries cost locked memory. The kernel holds four times as
+	   many completions, which on kaio limits the operations that it has at a time. */
+	options.entries = depth <= 64     ? depth
+	                  : depth <= 256  ? 64
+	                  : depth <= 4096 ? (depth + 3) / 4
+	                                  : 1024;
 	options.close_wait_ms = CANCEL_MS;
 #ifdef IOQUEUE_THREADS
 	options.backend = RINGWAY_BACKEND_THREADS;
@@ -107,14 +113,14 @@ int ioqueue_eventfd(void)
 
 static void done(struct ringway_queue *ringway, const struct ringway_completion *completion)
 {
-	struct request *place = completion->user_data;
-	struct request request = *place;
+	struct request *slot = completion->user_data;
+	struct request request = *slot;
 	int64_t result = completion->result;
 
 	(void)ringway;
 	queue.outstanding--;
-	queue.free[queue.depth - queue.outstanding - 1] = (unsigned)(place - queue.requests);
-	/* A nop stands for what the kernel would refuse: see push(). */
+	queue.free[queue.depth - queue.outstanding - 1] = (unsigned)(slot - queue.requests);
+	/* push() replaces an operation with a negative offset by a nop. */
 	if (completion->opcode == RINGWAY_OP_NOP && result == 0)
 		result = -EINVAL;
 	if (result < 0) {
@@ -124,8 +130,9 @@ static void done(struct ringway_queue *ringway, const struct ringway_completion 
 	request.cb(request.arg, (ssize_t)result, request.buf);
 }
 
-/* Inlined, so that the operation is made once and where it is pushed from. */
-static inline int push(struct ringway_operation *operation, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg)
+/* Inlined to avoid a copy of the operation. */
+static inline int push(struct ringway_operation *operation, void *buf, size_t len, off_t offset,
+                       ioqueue_cb cb, void *cb_arg)
 {
 	struct request *request;
 	int64_t id;
@@ -142,7 +149,8 @@ static inline int push(struct ringway_operation *operation, void *buf, size_t le
 	request->arg = cb_arg;
 	request->buf = buf;
 	operation->user_data = request;
-	/* An offset below 0 cannot be said to ringway, for which -1 is the file's own position. */
+	/* ringway.h has no negative offsets: -1 is RINGWAY_CURRENT_POSITION. The callback gets
+	 * EINVAL. */
 	if (offset < 0)
 		*operation = ringway_prep_nop(done, request);
 	id = ringway_push(queue.ringway, operation);
@@ -154,14 +162,16 @@ static inline int push(struct ringway_operation *operation, void *buf, size_t le
 
 int ioqueue_pread(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg)
 {
-	struct ringway_operation read = ringway_prep_read(fd, buf, len, (uint64_t)offset, done, NULL);
+	struct ringway_operation read =
+		ringway_prep_read(fd, buf, len, (uint64_t)offset, done, NULL);
 
 	return push(&read, buf, len, offset, cb, cb_arg);
 }
 
 int ioqueue_pwrite(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg)
 {
-	struct ringway_operation write = ringway_prep_write(fd, buf, len, (uint64_t)offset, done, NULL);
+	struct ringway_operation write =
+		ringway_prep_write(fd, buf, len, (uint64_t)offset, done, NULL);
 
 	return push(&write, buf, len, offset, cb, cb_arg);
 }
@@ -172,7 +182,8 @@ int ioqueue_reap(unsigned min)
 
 	if (queue.busy)
 		return fail(EDEADLK);
-	/* The kernel may ring for what has been reaped since: it is not to ring for ever in a program that never reads the eventfd. */
+	/* The kernel may have signalled the eventfd for completions reaped since. Reset it, or it
+	   stays readable in a program that never reads it. */
 	if (queue.outstanding == 0 && queue.polled)
 		(void)ringway_reap(queue.ringway, 0, 0);
 	if (queue.outstanding == 0 || min > queue.outstanding)
@@ -185,7 +196,7 @@ int ioqueue_reap(unsigned min)
 
 void ioqueue_destroy(void)
 {
-	/* A copy: in the last callbacks there still is a queue. */
+	/* A copy, so that queue.ringway stays set in the last callbacks. */
 	struct ringway_queue *ringway = queue.ringway;
 
 	if (queue.busy) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The loop of bench.c written plainly on libaio: what ioqueue.h on the kaio backend is measured against.
+ * The loop of bench.c written directly on libaio: the reference for ioqueue.h on the kaio backend.
  */
 #include "bench.h"
 
@@ -18,7 +18,8 @@ static void check(const char *what, int result)
 	}
 }
 
-/* Waits for `min`, and takes all that there are. Without a wait libaio looks into the ring first and makes no system call for nothing. */
+/* Waits for `min` completions and takes all that are ready. With a zero timeout, libaio checks the
+   mapped ring first and makes no system call if it is empty. */
 static void reap(struct bench *bench, unsigned min)
 {
 	struct timespec none = { 0, 0 };

@@ -1,11 +1,12 @@
-//! The header's structures and numbers, field by field; and reading those that may be of another
-//! version's size.
+//! The structures and constants of `include/ringway.h`, field by field, and reading and writing
+//! structures that are larger or smaller in another version of the header.
 
 use crate::queue_handle::QueueHandle;
 use libc::{c_char, c_int, c_void, iovec};
 use std::mem::MaybeUninit;
 
-/// `ringway_callback`. It may be C++, and throw: that ends the program at our own border.
+/// `ringway_callback`. If it is C++ code that throws, the exception aborts the program when it
+/// reaches this library.
 pub type Callback =
     Option<unsafe extern "C-unwind" fn(queue: *mut QueueHandle, done: *const Completion)>;
 
@@ -115,23 +116,24 @@ pub struct DirectIo {
     pub max_request: u32,
 }
 
-/// A structure that the caller fills in, with its size in its first field, and of which a later
-/// library may know more.
+/// A structure that callers fill in, that begins with its size, and that may grow in a later
+/// version.
 ///
 /// # Safety
 ///
-/// Plain data that any bytes are a value of, beginning with a `u32`.
+/// The type is `repr(C)`, begins with a `u32`, and every bit pattern is a valid value.
 pub unsafe trait Extensible: Copy {
-    /// The size of its first version: anything smaller is a mistake.
+    /// The size of the first version. A smaller size is an error.
     const FIRST: usize;
 }
 
-// SAFETY: numbers, addresses, and an optional function, which is an address or null.
+// SAFETY: `repr(C)`; its fields are integers, raw pointers and an `Option` of a function pointer,
+// for which null is `None`. They are dereferenced only under the promises of the header.
 unsafe impl Extensible for Options {
     const FIRST: usize = 72;
 }
 
-// SAFETY: likewise.
+// SAFETY: as for `Options`.
 unsafe impl Extensible for Operation {
     const FIRST: usize = 96;
 }
@@ -139,7 +141,7 @@ unsafe impl Extensible for Operation {
 const _: () = assert!(size_of::<Options>() == 72 && size_of::<Operation>() == 96);
 const _: () = assert!(size_of::<Completion>() == 40 && size_of::<Range>() == 40);
 
-/// A structure as the caller has it, or a copy of one of another version.
+/// The caller's structure if it has this version's size, otherwise a copy with this size.
 pub enum Version<'a, T> {
     This(&'a T),
     Other(T),
@@ -155,82 +157,84 @@ impl<T> Version<'_, T> {
     }
 }
 
-/// Reads a structure of this or another version: what the caller does not have is 0.
+/// Reads a structure of this or another version. Fields that the caller's version lacks are 0.
 ///
-/// Errors: EINVAL, smaller than it ever was; E2BIG, with something set that is not known here.
+/// Errors: EINVAL if it is smaller than the first version; E2BIG if bytes beyond this version are
+/// not 0.
 ///
 /// # Safety
 ///
-/// `from` must be valid for reads of as many bytes as its first field says, and of at least 4, for
-/// as long as the answer is used.
+/// `from` is valid for reads of 4 bytes, and of as many as its first field says, for the lifetime
+/// of the result.
 #[inline(always)]
 pub unsafe fn read<'a, T: Extensible>(from: *const T) -> Result<Version<'a, T>, i32> {
-    // SAFETY: the caller's promise: the first field is there.
+    // SAFETY: the caller guarantees 4 readable bytes.
     let size = unsafe { from.cast::<u32>().read() } as usize;
     if size == size_of::<T>() {
-        // SAFETY: the caller's promise for `size` bytes; any bytes are a value of it.
+        // SAFETY: the caller guarantees `size` readable bytes; any bytes are a valid `T`.
         return Ok(Version::This(unsafe { &*from }));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees `size` readable bytes.
     unsafe { read_other(from, size) }.map(Version::Other)
 }
 
-/// One of another size.
+/// Copies a structure whose size is not that of `T`.
 ///
 /// # Safety
 ///
-/// `from` must be valid for reads of `size` bytes.
+/// `from` is valid for reads of `size` bytes.
 #[cold]
 unsafe fn read_other<T: Extensible>(from: *const T, size: usize) -> Result<T, i32> {
     if size < T::FIRST {
         return Err(libc::EINVAL);
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's promise for `size` bytes, of which these are the last.
+    // SAFETY: the caller guarantees `size` readable bytes, of which these are the last.
     let rest = unsafe { std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known) };
     if rest.iter().any(|byte| *byte != 0) {
         return Err(libc::E2BIG);
     }
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: `known` bytes can be read by the caller's promise, and are at most those of `value`.
+    // SAFETY: `known` is at most `size`, which the caller guarantees, and at most the size of
+    // `value`.
     unsafe {
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known)
     };
-    // SAFETY: any bytes are a value of it.
+    // SAFETY: any bytes are a valid `T` (`Extensible`).
     Ok(unsafe { value.assume_init() })
 }
 
-/// Writes as much of a structure as the caller has room for; the rest of that room is zeroed.
+/// Writes the first `size` bytes of a structure to the caller; bytes beyond it are set to 0.
 ///
 /// # Safety
 ///
-/// `to` must be valid for writes of `size` bytes.
+/// `to` is valid for writes of `size` bytes.
 pub unsafe fn write<T: Copy>(value: &T, to: *mut T, size: usize) {
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's promise; the two do not overlap, since `value` is ours.
+    // SAFETY: the caller guarantees `size` writable bytes; `value` is ours, so they do not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping((value as *const T).cast::<u8>(), to.cast::<u8>(), known);
         to.cast::<u8>().add(known).write_bytes(0, size - known);
     }
 }
 
-/// An array of the caller's; none for a null pointer.
+/// An array of the caller; empty for a null pointer.
 ///
 /// # Safety
 ///
-/// Unless null, `first` must be valid for reads of `count` values for as long as the slice is used.
+/// `first` is null, or valid for reads of `count` values for the lifetime of the slice.
 pub unsafe fn slice<'a, T>(first: *const T, count: usize) -> &'a [T] {
     if first.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `first` is not null, and the caller guarantees `count` values.
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// The kernel's own limit on the buffers of one vectored operation.
+/// The kernel's limit on the buffers of one vectored operation.
 pub const IOV_MAX: u64 = 1024;
 
-/// Buffers of a vectored operation, copied so that the caller may have the array back.
+/// A copy of the iovec array of a vectored operation, so that the caller can reuse the array.
 pub struct Buffers {
     _array: Box<[iovec]>,
 }
@@ -241,10 +245,10 @@ impl From<Box<[iovec]>> for Buffers {
     }
 }
 
-// SAFETY: addresses and lengths; the caller of `ringway_push` keeps the memory valid from any
-// thread.
+// SAFETY: an iovec is an address and a length. The caller of `ringway_push` keeps the memory valid
+// until the completion, for any thread.
 unsafe impl Send for Buffers {}
-// SAFETY: likewise.
+// SAFETY: as for `Send`; there is no interior mutability.
 unsafe impl Sync for Buffers {}
 
 #[cfg(test)]
@@ -254,10 +258,10 @@ mod tests {
 
     const SIZE: usize = size_of::<Operation>();
 
-    /// An operation's bytes with so many behind it, at the alignment that a caller's has.
+    /// `size` bytes that begin with their size, aligned as an `Operation`.
     fn bytes(size: u32, fill: impl Fn(usize) -> u8) -> Vec<u64> {
         let mut words = vec![0u64; 40];
-        // SAFETY: the words' own bytes, for the length of this function.
+        // SAFETY: `words` has 320 bytes and is not used otherwise while `bytes` exists.
         let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 320) };
         (4..size as usize).for_each(|at| bytes[at] = fill(at));
         bytes[..4].copy_from_slice(&size.to_ne_bytes());
@@ -265,12 +269,13 @@ mod tests {
     }
 
     fn read_back(words: &[u64]) -> Result<Operation, i32> {
-        // SAFETY: the sizes below are at most the words' 320 bytes; any bytes are an operation.
+        // SAFETY: all sizes in these tests are at most 320, the bytes of `words`; any bytes are a
+        // valid operation.
         unsafe { read(words.as_ptr().cast::<Operation>()) }.map(|version| *version.as_ref())
     }
 
     #[test]
-    fn this_version_and_others() {
+    fn reads_this_version_and_larger_ones_and_refuses_smaller_ones() {
         assert_eq!(read_back(&bytes(SIZE as u32, |_| 0)).unwrap().opcode, 0);
         for small in [0, 4, SIZE as u32 - 1] {
             assert_eq!(read_back(&bytes(small, |_| 0)).unwrap_err(), libc::EINVAL);
@@ -280,28 +285,29 @@ mod tests {
     }
 
     proptest! {
-        /// Of a later version, what is not known here must be zero, wherever it is.
+        /// A byte that is not 0 beyond this version is refused, wherever it is.
         #[test]
-        fn nothing_is_overlooked(more in 1usize..200, at in any::<prop::sample::Index>()) {
+        fn unknown_bytes_must_be_zero(more in 1usize..200, at in any::<prop::sample::Index>()) {
             let unknown = SIZE + at.index(more);
-            let answer = read_back(&bytes((SIZE + more) as u32, |at| u8::from(at == unknown)));
-            prop_assert_eq!(answer.map(|read| read.opcode).unwrap_err(), libc::E2BIG);
+            let result = read_back(&bytes((SIZE + more) as u32, |at| u8::from(at == unknown)));
+            prop_assert_eq!(result.map(|read| read.opcode).unwrap_err(), libc::E2BIG);
         }
 
-        /// Never more is written than there is room for, and all of that.
+        /// Exactly `size` bytes are written.
         #[test]
-        fn room_is_filled_and_no_more(size in 0usize..200) {
-            let stats = DirectIo {
+        fn write_fills_exactly_the_given_size(size in 0usize..200) {
+            let value = DirectIo {
                 mem_align: 0x0101_0101,
                 offset_align: 0x0202_0202,
                 max_request: 0x0303_0303,
             };
-            let mut room = [0xeeu8; 256];
-            // SAFETY: `size` bytes and more are there.
-            unsafe { write(&stats, room.as_mut_ptr().cast(), size) };
-            let known = [[1u8; 4], [2; 4], [3; 4]].concat();
-            for (at, byte) in room.into_iter().enumerate() {
-                let expected = if at >= size { 0xee } else { known.get(at).copied().unwrap_or(0) };
+            let mut target = [0xeeu8; 256];
+            // SAFETY: `target` has 256 bytes, more than `size`.
+            unsafe { write(&value, target.as_mut_ptr().cast(), size) };
+            let expected_bytes = [[1u8; 4], [2; 4], [3; 4]].concat();
+            for (at, byte) in target.into_iter().enumerate() {
+                let in_value = expected_bytes.get(at).copied().unwrap_or(0);
+                let expected = if at >= size { 0xee } else { in_value };
                 prop_assert_eq!(byte, expected, "at {}", at);
             }
         }

@@ -1,4 +1,5 @@
-//! Errors as the header has them: minus an errno, and in words what this thread's last one was.
+//! How C functions report errors: minus an errno as the return value, and a text for
+//! `ringway_last_error`, which each thread has its own of.
 
 use libc::{c_char, c_int};
 use std::borrow::Cow;
@@ -11,7 +12,7 @@ thread_local! {
     static LAST: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
-/// An errno with what it means here.
+/// An errno and a text that says what it means here.
 #[derive(Debug)]
 pub struct Failure {
     errno: i32,
@@ -24,21 +25,21 @@ impl Failure {
         Self { errno, text: Cow::Owned(text) }
     }
 
-    /// One that is part of ordinary operation: it allocates nothing.
+    /// A failure that is part of normal operation; does not allocate.
     pub fn ordinary(errno: i32, text: &'static CStr) -> Self {
         Self { errno, text: Cow::Borrowed(text) }
     }
 
-    /// There is no room: ordinary flow control.
+    /// The queue is full, which is normal flow control.
     #[cold]
     pub fn full() -> Self {
         Self::ordinary(libc::EAGAIN, c"the queue is full: reap completions, then push again")
     }
 
-    /// Remembers it for `ringway_last_error`, and gives what the function is to return.
+    /// Stores the text for `ringway_last_error` and returns minus the errno.
     #[cold]
     pub fn report(self) -> c_int {
-        // A thread that is ending has nobody to tell.
+        // Fails only if this thread's locals are already destroyed; then the text is lost.
         let _ = LAST.try_with(|last| *last.borrow_mut() = self.text);
         -self.errno
     }
@@ -50,17 +51,17 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What a function returns: the number, or minus an errno.
-pub fn answer(result: Result<usize, Failure>) -> c_int {
+/// The return value of a C function: the number, capped at `INT_MAX`, or minus an errno.
+pub fn to_return_value(result: Result<usize, Failure>) -> c_int {
     match result {
         Ok(number) => c_int::try_from(number).unwrap_or(c_int::MAX),
         Err(failure) => failure.report(),
     }
 }
 
-/// An operation's own result, likewise.
+/// The result of an operation in its completion: the number, or minus an errno.
 #[inline]
-pub fn result(result: Result<u64, ringway_core::Error>) -> i64 {
+pub fn to_result(result: Result<u64, ringway_core::Error>) -> i64 {
     match result {
         Ok(number) => number as i64,
         Err(error) => -i64::from(error.errno()),
@@ -70,6 +71,6 @@ pub fn result(result: Result<u64, ringway_core::Error>) -> i64 {
 /// `ringway_last_error`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringway_last_error() -> *const c_char {
-    // The string's bytes stay where they are until the next failure replaces it.
+    // The pointer stays valid until the next failure on this thread replaces the text.
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }

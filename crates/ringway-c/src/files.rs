@@ -1,43 +1,44 @@
-//! What is known of the caller's descriptors, for as long as it must be true.
+//! Caches properties of the caller's descriptors while operations on them are in flight.
 //!
-//! A caller keeps a descriptor open while an operation on it is in flight. So whatever is learnt of
-//! one (is it open for direct I/O, what does its device take) holds as long as that, and is asked
-//! for again when the last operation on it is over: by then the number may be another file's.
+//! A caller keeps a descriptor open while an operation on it is in flight. Its properties (is it
+//! open for direct I/O, what is its device's largest request) cannot change during that time. They
+//! are looked up again after the last operation has ended, because the number may then belong to
+//! another file.
 
 use crate::cancellation::Uncancellable;
 use ringway_core::{File, WeakFile};
 use std::os::fd::RawFd;
 
-/// Descriptors beyond this are asked about anew for each operation.
-const MOST: usize = 1 << 16;
+/// Descriptors from this number on are not cached.
+const MAX_CACHED: usize = 1 << 16;
 
-/// Files by their descriptors.
+/// Files by descriptor.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Alive while an operation in flight, or a registration, holds it.
+    /// Upgradable while an operation in flight or a registration holds the file.
     known: Vec<Option<WeakFile>>,
     registered: Vec<(RawFd, File)>,
 }
 
 impl Files {
-    /// The file behind a descriptor that an operation is about to use; `None` for a negative one.
+    /// The file of a descriptor that an operation is about to use; `None` if it is negative.
     #[inline]
     pub fn get(&mut self, fd: RawFd) -> Option<File> {
         let index = usize::try_from(fd).ok()?;
         match self.known.get(index) {
-            Some(Some(known)) => known.upgrade().or_else(|| self.learn(fd, index)),
-            _ => self.learn(fd, index),
+            Some(Some(known)) => known.upgrade().or_else(|| self.look_up(fd, index)),
+            _ => self.look_up(fd, index),
         }
     }
 
     #[cold]
-    fn learn(&mut self, fd: RawFd, index: usize) -> Option<File> {
+    fn look_up(&mut self, fd: RawFd, index: usize) -> Option<File> {
         let _guard = Uncancellable::new();
-        // SAFETY: whoever calls `ringway_push` keeps the descriptor as it is until the operation's
-        // completion; nothing holds the file for longer than that, but a registration, which the
-        // caller ends before closing it.
+        // SAFETY: the caller of `ringway_push` keeps the descriptor open until the operation's
+        // completion, and nothing holds the `File` longer, except a registration, which the caller
+        // ends before closing the descriptor.
         let file = unsafe { File::borrow_raw(fd) }?;
-        if index < MOST {
+        if index < MAX_CACHED {
             if self.known.len() <= index {
                 self.known.resize(index + 1, None);
             }
@@ -46,26 +47,26 @@ impl Files {
         Some(file)
     }
 
-    /// The number is about to be somebody else's.
+    /// Removes a descriptor that is about to be closed from the cache.
     pub fn forget(&mut self, fd: RawFd) {
         if let Some(known) = usize::try_from(fd).ok().and_then(|index| self.known.get_mut(index)) {
             *known = None;
         }
     }
 
-    /// Holds a file until its registration ends.
+    /// Keeps a registered file until [`release`](Self::release).
     pub fn hold(&mut self, fd: RawFd, file: File) {
         if self.registered(fd).is_none() {
             self.registered.push((fd, file));
         }
     }
 
-    /// The file that is registered under this descriptor.
+    /// The file registered under this descriptor.
     pub fn registered(&self, fd: RawFd) -> Option<&File> {
         self.registered.iter().find(|(number, _)| *number == fd).map(|(_, file)| file)
     }
 
-    /// Ends that.
+    /// Drops a registered file.
     pub fn release(&mut self, fd: RawFd) {
         self.registered.retain(|(number, _)| *number != fd);
     }
@@ -77,7 +78,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_file_is_known_while_it_is_held() {
+    fn a_file_is_cached_while_an_operation_holds_it() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let fd = file.as_raw_fd();
         let mut files = Files::default();
@@ -86,18 +87,18 @@ mod tests {
         drop(files.get(fd));
         assert!(weak.upgrade().is_some());
         drop(first);
-        assert!(weak.upgrade().is_none(), "what was learnt goes with the last operation");
+        assert!(weak.upgrade().is_none(), "the cache entry must not outlive the last operation");
         assert!(files.get(fd).is_some());
         assert!(files.get(-1).is_none());
         assert!(
             files.get(i32::MAX).is_some(),
-            "a number that no descriptor has is the kernel's to refuse"
+            "only the kernel decides that a descriptor is not open"
         );
-        assert!(files.known.len() <= MOST);
+        assert!(files.known.len() <= MAX_CACHED);
     }
 
     #[test]
-    fn a_registered_file_is_held() {
+    fn a_registered_file_is_kept_until_it_is_released() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let fd = file.as_raw_fd();
         let mut files = Files::default();

@@ -1,9 +1,9 @@
-//! What a caller may ask: statistics, explanations, the descriptor to poll, a file's alignment.
+//! Queries: version, statistics, explanation, backend, descriptor to poll, alignment of a file.
 
 use crate::abi;
 use crate::cancellation::Uncancellable;
-use crate::error::{Failure, answer};
-use crate::queue_handle::{QueueHandle, look, open};
+use crate::error::{Failure, to_return_value};
+use crate::queue_handle::{QueueHandle, handle_mut, handle_ref};
 use libc::{c_char, c_int, c_uint};
 use ringway_core::{BackendKind, File};
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,59 +18,59 @@ pub extern "C" fn ringway_version() -> *const c_char {
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_fd(queue: *mut QueueHandle) -> c_int {
     let _guard = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let handle = unsafe { open(queue) };
-    answer(handle.check().and_then(|()| Ok(handle.queue.poll_fd()?.as_raw_fd() as usize)))
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    to_return_value(handle.check().and_then(|()| Ok(handle.queue.poll_fd()?.as_raw_fd() as usize)))
 }
 
 /// `ringway_get_stats`.
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid, and `stats` for writes of `size` bytes.
+/// `queue` is valid, as for [`handle_mut`], and `stats` for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_get_stats(
     queue: *const QueueHandle,
     stats: *mut abi::Stats,
     size: usize,
 ) {
-    // SAFETY: the caller's promise.
-    let known = unsafe { look(queue) }.queue.stats();
-    let told = abi::Stats {
-        pushed: known.counts.pushed,
-        delivered: known.counts.delivered,
-        orphaned: known.counts.orphaned,
-        in_flight: known.counts.in_flight,
-        system_calls: known.system_calls,
-        retries: known.retries,
-        continued: known.continued,
-        to_threads: known.to_threads,
-        late: known.late,
+    // SAFETY: the caller passes a valid queue.
+    let counters = unsafe { handle_ref(queue) }.queue.stats();
+    let copy = abi::Stats {
+        pushed: counters.counts.pushed,
+        delivered: counters.counts.delivered,
+        orphaned: counters.counts.orphaned,
+        in_flight: counters.counts.in_flight,
+        system_calls: counters.system_calls,
+        retries: counters.retries,
+        continued: counters.continued,
+        to_threads: counters.to_threads,
+        late: counters.late,
     };
-    // SAFETY: the caller's promise.
-    unsafe { abi::write(&told, stats, size) }
+    // SAFETY: the caller guarantees `size` writable bytes.
+    unsafe { abi::write(&copy, stats, size) }
 }
 
 /// `ringway_explain`.
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid, and `text` for writes of `size` bytes, or `size` 0.
+/// `queue` is valid, as for [`handle_mut`], and `text` for writes of `size` bytes, or `size` 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_explain(
     queue: *const QueueHandle,
     text: *mut c_char,
     size: usize,
 ) -> usize {
-    // SAFETY: the caller's promise.
-    let all = unsafe { look(queue) }.queue.explain().to_string();
+    // SAFETY: the caller passes a valid queue.
+    let all = unsafe { handle_ref(queue) }.queue.explain().to_string();
     if size > 0 && !text.is_null() {
         let fits = all.len().min(size - 1);
-        // SAFETY: the caller's promise for `size` bytes, of which the NUL is the last.
+        // SAFETY: the caller guarantees `size` writable bytes; `fits` bytes and a NUL fit in.
         unsafe {
             std::ptr::copy_nonoverlapping(all.as_ptr().cast(), text, fits);
             text.add(fits).write(0);
@@ -83,15 +83,15 @@ pub unsafe extern "C" fn ringway_explain(
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_get_backend(queue: *const QueueHandle) -> c_uint {
-    // SAFETY: the caller's promise.
-    match unsafe { look(queue) }.queue.backend() {
+    // SAFETY: the caller passes a valid queue.
+    match unsafe { handle_ref(queue) }.queue.backend() {
         BackendKind::Uring => 1,
         BackendKind::Kaio => 2,
         BackendKind::Threads => 3,
-        // (The one that a library for tests has beside.)
+        // The null backend of a library built for tests.
         _ => 4,
     }
 }
@@ -113,29 +113,29 @@ pub extern "C" fn ringway_backend_name(backend: c_uint) -> *const c_char {
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_in_flight(queue: *const QueueHandle) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { look(queue) }.queue.in_flight()
+    // SAFETY: the caller passes a valid queue.
+    unsafe { handle_ref(queue) }.queue.in_flight()
 }
 
 /// `ringway_free_slots`.
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_free_slots(queue: *const QueueHandle) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { look(queue) }.queue.room()
+    // SAFETY: the caller passes a valid queue.
+    unsafe { handle_ref(queue) }.queue.free_slots()
 }
 
 /// `ringway_get_direct_io`.
 ///
 /// # Safety
 ///
-/// As the header says: `direct` is valid for writes of `size` bytes.
+/// `direct` is valid for writes of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_get_direct_io(
     fd: c_int,
@@ -143,19 +143,19 @@ pub unsafe extern "C" fn ringway_get_direct_io(
     size: usize,
 ) -> c_int {
     let _guard = Uncancellable::new();
-    // SAFETY: a number that fcntl(2) only looks at.
+    // SAFETY: F_GETFD only reads the flags of a descriptor, whether or not it is open.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Failure::new(libc::EBADF, "direct_io: no open file").report();
+        return Failure::new(libc::EBADF, "get_direct_io: not an open file descriptor").report();
     }
-    // SAFETY: the file is used for the length of this call, during which the caller keeps it open.
+    // SAFETY: the `File` does not outlive this call, during which the caller keeps it open.
     let Some(file) = (unsafe { File::borrow_raw(fd) }) else { return -libc::EBADF };
-    let facts = ringway_core::device::direct_alignment(file.as_fd());
-    let told = abi::DirectIo {
-        mem_align: facts.memory_align,
-        offset_align: facts.offset_align,
+    let alignment = ringway_core::device::direct_alignment(file.as_fd());
+    let found = abi::DirectIo {
+        mem_align: alignment.memory_align,
+        offset_align: alignment.offset_align,
         max_request: file.largest_request().unwrap_or(0),
     };
-    // SAFETY: the caller's promise.
-    unsafe { abi::write(&told, direct, size) };
+    // SAFETY: the caller guarantees `size` writable bytes.
+    unsafe { abi::write(&found, direct, size) };
     0
 }

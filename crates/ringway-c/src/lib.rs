@@ -1,9 +1,9 @@
-//! The C handle: what `include/ringway.h` declares, over the queue of `ringway-core`. The header is
-//! its documentation.
+//! The C API: implements the functions that `include/ringway.h` declares over the queue of
+//! `ringway-core`. The header documents them; this crate has no Rust API.
 //!
-//! A function here checks what the caller gave, changes it into the core's terms, and the answer
-//! back. What the queue does with it is the core's business. Nothing unwinds out of here: a panic,
-//! which would be a defect, or a C++ exception out of a callback, ends the program.
+//! Each function checks its arguments, translates them for the core, and translates the result
+//! back. Queueing, backends and retries are in the core. Nothing unwinds out of this library: a
+//! panic, which would be a defect, or a C++ exception out of a callback aborts the program.
 
 mod abi;
 mod cancellation;

@@ -1,27 +1,28 @@
-//! `ringway_multi_read`: many ranges at once, and waiting for all of them.
+//! `ringway_multi_read`: reads many ranges concurrently and waits for all of them.
 
 use crate::abi::{self, Range};
 use crate::cancellation::Uncancellable;
-use crate::error::{Failure, answer, result};
-use crate::queue_handle::{QueueHandle, open};
+use crate::error::{Failure, to_result, to_return_value};
+use crate::queue_handle::{QueueHandle, handle_mut};
 use libc::c_int;
 use ringway_core::{File, Operation, op};
 use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// In the user data of these reads, beside the index of the range: a record's number never has it.
+/// Marks the user data of these reads, which otherwise is the index of the range. Numbers of
+/// records never have this bit.
 const MULTI_READ: u64 = 1 << 63;
 
-/// How often a wait is tried again, a millisecond apart, when the kernel has no memory for it.
+/// How often a wait that fails with ENOMEM is retried, a millisecond apart.
 const ENOMEM_RETRIES: u32 = 100;
 
 /// `ringway_multi_read`.
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid, and `count` ranges at `ranges`, whose buffers are valid
-/// for writes.
+/// `queue` is valid, as for [`handle_mut`]. `ranges` is null or
+/// valid for reads and writes of `count` elements, whose buffers are valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_multi_read(
     queue: *mut QueueHandle,
@@ -33,36 +34,42 @@ pub unsafe extern "C" fn ringway_multi_read(
         return 0;
     }
     if ranges.is_null() {
-        return Failure::new(libc::EINVAL, "no ranges").report();
+        return Failure::new(libc::EINVAL, "multi_read: the array of ranges is NULL").report();
     }
-    // SAFETY: the caller's promise; nobody is called back before this returns.
-    let (handle, ranges) = unsafe { (open(queue), std::slice::from_raw_parts_mut(ranges, count)) };
-    answer(read(handle, ranges))
+    // SAFETY: the queue and the array are valid, and no callback runs before this returns.
+    let (handle, ranges) =
+        unsafe { (handle_mut(queue), std::slice::from_raw_parts_mut(ranges, count)) };
+    to_return_value(read(handle, ranges))
 }
 
 fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure> {
     handle.check()?;
     for range in &*ranges {
-        let fault = match range {
+        let problem = match range {
             Range { flags, .. } if flags & !(abi::RANGE_DIRECT | abi::RANGE_BUFFERED) != 0 => {
-                "unknown flags of a range"
+                "a range has unknown flags"
             }
-            Range { length, .. } if *length > isize::MAX as u64 => "a range longer than SSIZE_MAX",
-            Range { length, buf, .. } if *length > 0 && buf.is_null() => "a range without a buffer",
-            Range { offset, .. } if *offset > i64::MAX as u64 => "an offset over INT64_MAX",
+            Range { length, .. } if *length > isize::MAX as u64 => {
+                "a range is longer than SSIZE_MAX"
+            }
+            Range { length, buf, .. } if *length > 0 && buf.is_null() => {
+                "a range has a NULL buffer"
+            }
+            Range { offset, .. } if *offset > i64::MAX as u64 => {
+                "a range has an offset beyond INT64_MAX"
+            }
             _ => continue,
         };
-        return Err(Failure::new(libc::EINVAL, fault));
+        return Err(Failure::new(libc::EINVAL, format_args!("multi_read: {problem}")));
     }
     if handle.queue.is_closed() {
         return Err(Failure::new(libc::ESHUTDOWN, ringway_core::Reason::Closed));
     }
-    if handle.queue.room() == 0 {
+    if handle.queue.free_slots() == 0 {
         return Err(Failure::full());
     }
     let mut in_flight = 0;
-    // Held until the next has been asked for, so that what is learnt of one file is not learnt
-    // again for each of its ranges.
+    // Held until the next lookup, so that consecutive ranges of one file share one lookup.
     let mut _last = None;
     for index in 0..ranges.len() {
         let range = &mut ranges[index];
@@ -72,7 +79,7 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
             _last = file;
             continue;
         }
-        if handle.queue.room() == 0
+        if handle.queue.free_slots() == 0
             && let Err(error) = wait(handle, ranges, 1, &mut in_flight)
         {
             ranges[index..].iter_mut().for_each(|range| range.result = -i64::from(libc::ECANCELED));
@@ -85,8 +92,8 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
     Ok(ranges.iter().filter(|range| range.result < 0).count())
 }
 
-/// What the page cache has of a range on a file that is not open for direct I/O, if it has all of
-/// it.
+/// Copies a range from the page cache if the file is not open for direct I/O and all of the range
+/// is cached.
 fn cached(file: &File, range: &mut Range) -> Option<i64> {
     let buffered = match range.flags {
         abi::RANGE_DIRECT => false,
@@ -96,7 +103,8 @@ fn cached(file: &File, range: &mut Range) -> Option<i64> {
     if !buffered || range.length == 0 {
         return None;
     }
-    // SAFETY: the caller's promise: so many bytes, which are nobody else's during the call.
+    // SAFETY: the caller guarantees `length` writable bytes, which nobody else uses during the
+    // call.
     let bytes =
         unsafe { std::slice::from_raw_parts_mut(range.buf.cast::<u8>(), range.length as usize) };
     file.read_now(bytes, range.offset).map(|read| read as i64)
@@ -111,12 +119,12 @@ fn push(
 ) {
     let read = op::Read {
         fd: range.fd,
-        addr: range.buf.cast(),
+        buf: range.buf.cast(),
         len: range.length as usize,
         offset: range.offset,
     };
-    // SAFETY: the caller keeps buffer and descriptor until `ringway_multi_read` returns, which
-    // waits for all completions.
+    // SAFETY: the caller keeps buffer and descriptor valid until `ringway_multi_read` returns,
+    // which is after all completions. On an error, ranges that the kernel still uses say so.
     let operation = unsafe { Operation::from_raw(read.into(), file, None) };
     match handle.queue.push(operation.exact().user_data(MULTI_READ | index as u64)) {
         Ok(_) => {
@@ -127,7 +135,7 @@ fn push(
     }
 }
 
-/// Waits for some of those in flight. Errors: the backend cannot be entered.
+/// Waits for `some` of the reads in flight. Errors: the backend has failed.
 fn wait(
     handle: &mut QueueHandle,
     ranges: &mut [Range],
@@ -139,7 +147,7 @@ fn wait(
     while before - *in_flight < some {
         let missing = some - (before - *in_flight);
         match take(handle, ranges, missing, in_flight) {
-            // The kernel has no memory at the moment.
+            // The kernel is out of memory at the moment.
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && retries > 0 => {
                 retries -= 1;
                 thread::sleep(Duration::from_millis(1));
@@ -156,27 +164,27 @@ fn take(
     missing: usize,
     in_flight: &mut usize,
 ) -> io::Result<()> {
-    handle.queue.reap_those(
+    handle.queue.reap_matching(
         missing,
         |number| number & MULTI_READ != 0,
         |done| {
             *in_flight -= 1;
             if let Some(range) = ranges.get_mut((done.user_data & !MULTI_READ) as usize) {
-                range.result = result(done.result);
+                range.result = to_result(done.result);
             }
         },
     )
 }
 
-/// The backend has failed while the kernel has the buffers. To get them back the queue is closed;
-/// what the kernel keeps even so stays EINPROGRESS.
+/// Closes the queue after the backend has failed, so that the kernel releases the buffers. Ranges
+/// that it still uses keep EINPROGRESS.
 fn give_up(handle: &mut QueueHandle, ranges: &mut [Range], error: io::Error) -> Failure {
-    // Its own errors are those of the reap below.
+    // If this fails, so does the reap below.
     let _ = handle.queue.close(handle.close_wait);
     let mut in_flight = ranges.len();
     let _ = take(handle, ranges, 0, &mut in_flight);
     Failure::new(
         libc::EIO,
-        format_args!("the backend has failed, and the queue is closed: {error}"),
+        format_args!("multi_read: the backend has failed and the queue is closed: {error}"),
     )
 }

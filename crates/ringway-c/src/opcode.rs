@@ -1,4 +1,4 @@
-//! `enum ringway_opcode`: the operations' numbers, which do not change, and their names.
+//! `enum ringway_opcode`: the numbers of operations, which do not change, and their names.
 
 use libc::{c_char, c_uint};
 use ringway_core::op::Opcode;
@@ -8,7 +8,7 @@ macro_rules! opcodes {
     ($($constant:ident $opcode:ident $number:literal $name:literal,)*) => {
         $(pub const $constant: u16 = $number;)*
 
-        /// Its number; that of no operation for one that the header does not know.
+        /// The number of an opcode; `u32::MAX` for one that the header does not have.
         #[inline]
         pub fn number(opcode: Opcode) -> u32 {
             match opcode {
@@ -17,7 +17,7 @@ macro_rules! opcodes {
             }
         }
 
-        /// The name of the operation with this number.
+        /// The name of the opcode with this number.
         pub fn name(number: c_uint) -> Option<&'static CStr> {
             match number {
                 $($number => Some($name),)*

@@ -1,11 +1,12 @@
-//! `struct ringway_operation`: pushing one, or a chain of them, and cancelling.
+//! `struct ringway_operation`: translates operations for the core, pushes them singly and in
+//! chains, and cancels them.
 
 use crate::abi::{self, Buffers, IOV_MAX, Version};
 use crate::cancellation::Uncancellable;
-use crate::error::{Failure, answer};
+use crate::error::{Failure, to_return_value};
 use crate::files::Files;
 use crate::opcode;
-use crate::queue_handle::{QueueHandle, open};
+use crate::queue_handle::{QueueHandle, handle_mut};
 use crate::records::Record;
 use libc::{c_char, c_int, iovec};
 use ringway_core::op::{self, Raw};
@@ -14,57 +15,57 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-/// How long a transfer may be for the core not to look up what the device takes in one request.
-const SURELY_ONE_REQUEST: u64 = 64 << 10;
+/// Up to this length, every device takes a transfer as one request, and the core looks nothing up.
+const ALWAYS_ONE_REQUEST: u64 = 64 << 10;
 
 /// `ringway_push`.
 ///
 /// # Safety
 ///
-/// As the header says: both are valid, and what the operation points at stays so until its
-/// completion.
+/// `queue` is valid, as for [`handle_mut`]. `operation` is null or valid; what it points at stays
+/// valid as long as the header requires.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push(
     queue: *mut QueueHandle,
     operation: *const abi::Operation,
 ) -> i64 {
-    // SAFETY: the caller's promise.
-    let handle = unsafe { open(queue) };
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
     if handle.is_full(1) {
         return Failure::full().report().into();
     }
-    // SAFETY: likewise.
+    // SAFETY: `operation` is null or valid.
     let request = match unsafe { read(operation) } {
         Ok(request) => request,
         Err(failure) => return failure.report().into(),
     };
     let request = request.as_ref();
-    // Most are these, of which nothing need be looked up: made in their slot, rather than copied to
-    // it.
-    if request.timeout_ns == 0 && request.flags == 0 && request.length <= SURELY_ONE_REQUEST {
+    // The common case, which needs no lookup: the operation is constructed in its slot, without a
+    // copy.
+    if request.timeout_ns == 0 && request.flags == 0 && request.length <= ALWAYS_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = request;
-        let addr = request.buf.cast_mut().cast::<u8>();
+        let buf = request.buf.cast_mut().cast::<u8>();
         if let (opcode::READ | opcode::WRITE, Ok(len)) = (request.opcode, transfer_len(request)) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the buffer and the descriptor until the completion.
             return unsafe {
                 match request.opcode {
                     opcode::READ => {
-                        push_transfer(handle, request, op::Read { fd, addr, len, offset })
+                        push_transfer(handle, request, op::Read { fd, buf, len, offset })
                     }
-                    _ => push_transfer(handle, request, op::Write { fd, addr, len, offset }),
+                    _ => push_transfer(handle, request, op::Write { fd, buf, len, offset }),
                 }
             };
         }
     }
     let _guard = Uncancellable::new();
-    // SAFETY: likewise.
+    // SAFETY: what the operation points at is valid.
     match unsafe { translate(request, &mut handle.files) } {
         Ok(operation) => push(handle, request, |record| operation.user_data(record)),
         Err(failure) => failure.report().into(),
     }
 }
 
-/// A read or a write with nothing special about it.
+/// Pushes a read or a write without flags or timeout.
 ///
 /// # Safety
 ///
@@ -76,13 +77,13 @@ unsafe fn push_transfer(
     transfer: impl Into<Raw>,
 ) -> i64 {
     let file = handle.files.get(request.fd);
-    // SAFETY: the caller's promise.
     push(handle, request, |record| {
+        // SAFETY: the caller keeps the buffer and the descriptor until the completion.
         unsafe { Operation::from_raw(transfer.into(), file, None) }.user_data(record)
     })
 }
 
-/// The operation is made when all else is there, so that it need not be moved.
+/// Pushes what `make` returns. `make` runs last, so that the operation is not moved.
 #[inline(always)]
 fn push(
     handle: &mut QueueHandle,
@@ -103,7 +104,8 @@ fn push(
 ///
 /// # Safety
 ///
-/// As for `ringway_push`, of `count` operations.
+/// As for `ringway_push`, with `count` operations. `ids` is null or valid for writes of `count`
+/// numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_push_chain(
     queue: *mut QueueHandle,
@@ -112,13 +114,13 @@ pub unsafe extern "C" fn ringway_push_chain(
     ids: *mut i64,
 ) -> i64 {
     let _guard = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let handle = unsafe { open(queue) };
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
     if handle.is_full(count) {
         return Failure::full().report().into();
     }
     let mut chain = std::mem::take(&mut handle.chain);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller passes `count` valid operations.
     let translated = unsafe { translate_all(operations, count, &mut handle.files, &mut chain) };
     let pushed = translated.and_then(|()| push_all(handle, &mut chain));
     chain.clear();
@@ -126,7 +128,8 @@ pub unsafe extern "C" fn ringway_push_chain(
     match pushed {
         Ok(first) => {
             if !ids.is_null() {
-                let members = std::iter::successors(Some(first), |id| handle.queue.behind(*id));
+                let members =
+                    std::iter::successors(Some(first), |id| handle.queue.next_in_chain(*id));
                 for (index, id) in members.take(count).enumerate() {
                     // SAFETY: the caller guarantees room for `count` ids.
                     unsafe { ids.add(index).write(id.to_bits() as i64) };
@@ -138,7 +141,7 @@ pub unsafe extern "C" fn ringway_push_chain(
     }
 }
 
-/// The core's operations for `count` of a caller's, with their records.
+/// Translates `count` operations into `chain`, with their records.
 ///
 /// # Safety
 ///
@@ -151,7 +154,8 @@ unsafe fn translate_all(
 ) -> Result<(), Failure> {
     let mut at = operations.cast::<u8>();
     for _ in 0..count {
-        // SAFETY: the caller's promise; an array's elements have the size that its first one says.
+        // SAFETY: the caller guarantees `count` operations. Each is as large as it says, which is
+        // the distance to the next.
         unsafe {
             let request = read(at.cast())?;
             let request = request.as_ref();
@@ -162,7 +166,7 @@ unsafe fn translate_all(
     Ok(())
 }
 
-/// Pushes all of a chain. Errors: none of it was pushed.
+/// Pushes a chain. On an error none of it has been pushed.
 fn push_all(
     handle: &mut QueueHandle,
     chain: &mut Vec<(Record, Operation)>,
@@ -184,19 +188,20 @@ fn push_all(
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_cancel(queue: *mut QueueHandle, id: i64) -> c_int {
     let _guard = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let handle = unsafe { open(queue) };
-    answer(handle.check().and_then(|()| {
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    to_return_value(handle.check().and_then(|()| {
         let id = u64::try_from(id).ok().and_then(OpId::from_bits);
         match id.is_some_and(|id| handle.queue.cancel(id)) {
             true => Ok(0),
-            false => {
-                Err(Failure::ordinary(libc::ENOENT, c"cancel: no such operation, or it is over"))
-            }
+            false => Err(Failure::ordinary(
+                libc::ENOENT,
+                c"cancel: no such operation in flight, or its result is already known",
+            )),
         }
     }))
 }
@@ -205,13 +210,13 @@ pub unsafe extern "C" fn ringway_cancel(queue: *mut QueueHandle, id: i64) -> c_i
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is valid.
+/// `queue` is valid, as for [`handle_mut`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_cancel_all(queue: *mut QueueHandle) -> c_int {
     let _guard = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let handle = unsafe { open(queue) };
-    answer(handle.check().map(|()| handle.queue.cancel_all()))
+    // SAFETY: the caller passes a valid queue.
+    let handle = unsafe { handle_mut(queue) };
+    to_return_value(handle.check().map(|()| handle.queue.cancel_all()))
 }
 
 #[cold]
@@ -223,47 +228,47 @@ fn invalid(text: &str) -> Failure {
     Failure::new(libc::EINVAL, text)
 }
 
-/// What the caller gave, whatever its version.
+/// Reads an operation of any version.
 ///
 /// # Safety
 ///
-/// `operation` is null, or valid for as many bytes as it says.
+/// `operation` is null, or valid for as many bytes as its `size` says.
 #[inline(always)]
 unsafe fn read<'a>(
     operation: *const abi::Operation,
 ) -> Result<Version<'a, abi::Operation>, Failure> {
     if operation.is_null() {
-        return Err(invalid("no operation"));
+        return Err(invalid("push: the operation is NULL"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `operation` is not null, and valid for as many bytes as it says.
     unsafe { abi::read(operation) }.map_err(|errno| {
         Failure::new(
             errno,
-            "ringway_operation of another version, or not made by one of the header's functions",
+            "push: bad size of struct ringway_operation: prepare it with ringway_prep_...()",
         )
     })
 }
 
-/// The core's operation for a caller's.
+/// Translates an operation for the core.
 ///
 /// # Safety
 ///
-/// What it points at is valid until its completion.
+/// What it points at stays valid as long as the header requires.
 #[inline]
 unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
     let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR);
     if unknown != 0 {
-        return Err(invalid(&format!("unknown flags of an operation: {unknown:#x}")));
+        return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));
     }
     let mut memory = None;
-    // SAFETY: the caller's promise.
+    // SAFETY: paths and arrays of buffers are valid during this call.
     let raw = unsafe { raw(request, &mut memory) }?;
     let fd = match raw {
         Raw::Close(_) => {
             if files.registered(request.fd).is_some() {
                 return Err(Failure::new(
                     libc::EBUSY,
-                    "close: the descriptor is registered: unregister it first",
+                    "close: the descriptor is registered: call ringway_unregister_file() first",
                 ));
             }
             files.forget(request.fd);
@@ -273,8 +278,8 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
         _ => None,
     };
     let file = fd.and_then(|fd| files.get(fd));
-    // SAFETY: the caller keeps what it points at, but paths and arrays of buffers, which `memory`
-    // keeps.
+    // SAFETY: `memory` keeps paths and arrays of buffers until the completion; the caller keeps the
+    // rest.
     let mut operation = unsafe { Operation::from_raw(raw, file, memory) };
     if request.flags & abi::EXACT != 0 {
         operation = operation.exact();
@@ -291,7 +296,7 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
     Ok(operation)
 }
 
-/// True for what is request of an open file, rather than of a path or of nobody.
+/// True for operations on an open file, rather than on a path or on nothing.
 #[inline]
 fn acts_on_a_file(opcode: u16) -> bool {
     matches!(
@@ -309,47 +314,45 @@ fn acts_on_a_file(opcode: u16) -> bool {
     )
 }
 
-/// Bytes of a read or a write.
+/// The length of a read or a write.
 #[inline]
 fn transfer_len(request: &abi::Operation) -> Result<usize, &'static str> {
     match usize::try_from(request.length).ok().filter(|length| *length <= isize::MAX as usize) {
         Some(0) => Ok(0),
-        Some(_) if request.buf.is_null() => Err("a read or write without a buffer"),
+        Some(_) if request.buf.is_null() => Err("push: the buffer of a read or write is NULL"),
         Some(length) => Ok(length),
-        None => Err("a length beyond SSIZE_MAX"),
+        None => Err("push: a length beyond SSIZE_MAX"),
     }
 }
 
-/// The core's numbers and addresses for a caller's, with copies of paths and arrays of buffers in
-/// `memory`.
+/// Translates the parameters of an operation. Copies of paths and arrays of buffers go to `memory`.
 ///
 /// # Safety
 ///
-/// Paths are null or C strings, and arrays of buffers null or as long as they say, during this
-/// call.
+/// During this call, paths are null or C strings, and arrays of buffers null or `length` long.
 #[inline]
 unsafe fn raw(
     request: &abi::Operation,
     memory: &mut Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Raw, Failure> {
     let &abi::Operation { fd, offset, length, op_flags, .. } = request;
-    let addr = request.buf.cast_mut().cast::<u8>();
+    let buf = request.buf.cast_mut().cast::<u8>();
     let len = || transfer_len(request).map_err(invalid);
     Ok(match request.opcode {
-        opcode::READ => op::Read { fd, addr, len: len()?, offset }.into(),
-        opcode::WRITE => op::Write { fd, addr, len: len()?, offset }.into(),
+        opcode::READ => op::Read { fd, buf, len: len()?, offset }.into(),
+        opcode::WRITE => op::Write { fd, buf, len: len()?, offset }.into(),
         opcode::READV | opcode::WRITEV => {
             if length > IOV_MAX {
-                return Err(invalid("more than 1024 buffers (IOV_MAX)"));
+                return Err(invalid("push: more than 1024 buffers (IOV_MAX): split the operation"));
             }
-            if addr.is_null() && length > 0 {
-                return Err(invalid("a vectored read or write without buffers"));
+            if buf.is_null() && length > 0 {
+                return Err(invalid("push: the array of buffers is NULL"));
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the array is not null and has `length` elements.
             let buffers: Box<[iovec]> =
                 unsafe { abi::slice(request.buf.cast(), length as usize) }.into();
             let (iov, count) = (buffers.as_ptr(), buffers.len());
-            // The array stays where it is when its box moves.
+            // `iov` stays valid: moving a box does not move its contents.
             *memory = Some(Box::new(Buffers::from(buffers)));
             match request.opcode {
                 opcode::READV => op::Readv { fd, iov, count, offset }.into(),
@@ -358,7 +361,9 @@ unsafe fn raw(
         }
         opcode::NOP => op::Nop.into(),
         opcode::FSYNC if op_flags <= 1 => op::Fsync { fd, data_only: op_flags == 1 }.into(),
-        opcode::FSYNC => return Err(invalid("fsync: an op_flags but 0 and 1")),
+        opcode::FSYNC => {
+            return Err(invalid("fsync: op_flags is neither 0 nor RINGWAY_FSYNC_DATASYNC"));
+        }
         opcode::SYNC_RANGE => op::SyncRange { fd, offset, len: length, flags: op_flags }.into(),
         opcode::CLOSE => op::Close { fd }.into(),
         opcode::FALLOCATE => {
@@ -372,12 +377,12 @@ unsafe fn raw(
             op::Poll { fd, events }.into()
         }
         opcode::TIMEOUT => op::Timeout { duration: Duration::from_nanos(length) }.into(),
-        // SAFETY: the caller's promise.
+        // SAFETY: paths are null or C strings.
         _ => return unsafe { with_paths(request, memory) },
     })
 }
 
-/// Those of the operations that have paths.
+/// [`raw`] for the operations that have paths.
 ///
 /// # Safety
 ///
@@ -387,30 +392,30 @@ unsafe fn with_paths(
     memory: &mut Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Raw, Failure> {
     if opcode::name(request.opcode.into()).is_none() {
-        return Err(invalid(&format!("operation {} is none", request.opcode)));
+        return Err(invalid(&format!("push: unknown opcode: {}", request.opcode)));
     }
     let two = matches!(request.opcode, opcode::RENAME | opcode::LINK | opcode::SYMLINK);
-    // SAFETY: the caller's promise.
+    // SAFETY: `path` is null or a C string.
     let first = unsafe { copy(request.path) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `path2` is null or a C string.
     let second = if two { unsafe { copy(request.path2) }? } else { CString::default() };
-    // Their bytes stay where they are when they move into the box.
+    // The pointers stay valid: moving a CString does not move its bytes.
     let (path, path2) = (first.as_ptr(), second.as_ptr());
     *memory = Some(Box::new([first, second]));
     let &abi::Operation { fd: dir, fd2: dir2, op_flags, mode, resolve, .. } = request;
     Ok(match request.opcode {
         opcode::OPEN => {
             let flags = op_flags | libc::O_CLOEXEC as u32;
-            // openat2 refuses permissions where nothing can be made; open(2) ignores them, and so
-            // do we.
-            let makes = flags & libc::O_CREAT as u32 != 0
+            // openat2 refuses a mode if no file can be created. open(2) ignores it, and so does
+            // this function.
+            let creates = flags & libc::O_CREAT as u32 != 0
                 || flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32;
-            let mode = if makes { mode.into() } else { 0 };
+            let mode = if creates { mode.into() } else { 0 };
             op::Open { dir, path, flags: flags.into(), mode, resolve }.into()
         }
         opcode::STATX => {
             if request.buf.is_null() {
-                return Err(invalid("statx without a buffer"));
+                return Err(invalid("statx: the buffer is NULL"));
             }
             op::Statx {
                 dir,
@@ -435,15 +440,15 @@ unsafe fn with_paths(
     })
 }
 
-/// A copy of a path.
+/// Copies a path.
 ///
 /// # Safety
 ///
-/// It is null, or a C string.
+/// `path` is null or a C string.
 unsafe fn copy(path: *const c_char) -> Result<CString, Failure> {
     if path.is_null() {
-        return Err(invalid("no path"));
+        return Err(invalid("push: a path is NULL"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `path` is not null, so it is a C string.
     Ok(unsafe { CStr::from_ptr(path) }.to_owned())
 }

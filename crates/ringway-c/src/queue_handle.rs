@@ -1,81 +1,87 @@
-//! `struct ringway_queue`: a queue of the core with what C callers need beside it; and making and
-//! ending one.
+//! `struct ringway_queue`: a queue of the core and the state that C callers need in addition. Also
+//! creating and destroying one; `options.rs` has the options.
 
 use crate::abi::{self, Completion};
 use crate::cancellation::Uncancellable;
 use crate::completion;
-use crate::error::{Failure, answer};
+use crate::error::{Failure, to_return_value};
 use crate::files::Files;
 use crate::options;
 use crate::records::{Record, Records};
 use libc::c_int;
-use ringway_core::{Home, Operation, Queue};
+use ringway_core::{Operation, OwnerProcess, Queue};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What `struct ringway_queue *` points at.
+/// `struct ringway_queue`.
 pub struct QueueHandle {
     pub queue: Queue,
     pub records: Records,
     pub files: Files,
-    /// Callbacks are being called.
+    /// True while callbacks run.
     pub in_callback: bool,
-    /// Completions on their way to their callbacks; its room is used again.
+    /// Completions that are being delivered to callbacks; empty otherwise, kept for its capacity.
     pub batch: Vec<Completion>,
-    /// A chain on its way to the queue, and the numbers of its records; their room is used again.
+    /// A chain that is being pushed, and the numbers of its records; empty otherwise, kept for
+    /// their capacity.
     pub chain: Vec<(Record, Operation)>,
     pub numbers: Vec<u64>,
-    /// The only thread that may enter the kernel for it.
+    /// The only thread that may use the queue, with RINGWAY_SINGLE_ISSUER.
     pub issuer: Option<u64>,
-    pub home: Home,
+    pub owner: OwnerProcess,
     pub close_wait: Duration,
 }
 
 impl QueueHandle {
-    /// Errors: ECHILD in a fork of the process that made it; EEXIST on another thread than its
+    /// Checks that this process and this thread may use the queue.
+    ///
+    /// Errors: ECHILD in a fork of the process that created it; EEXIST on another thread than its
     /// single issuer.
     #[inline]
     pub fn check(&self) -> Result<(), Failure> {
-        if !self.home.is_here() {
+        if !self.owner.is_current() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         if self.issuer.is_some_and(|issuer| issuer != this_thread()) {
             return Err(Failure::new(
                 libc::EEXIST,
-                "the queue is another thread's, by RINGWAY_SINGLE_ISSUER",
+                "another thread created this queue with RINGWAY_SINGLE_ISSUER: use it there",
             ));
         }
         Ok(())
     }
 
-    /// That is all that speaks against pushing so many operations: there would be room if fewer
-    /// were in flight.
+    /// True if the only reason not to push `count` operations is that too many are in flight.
     #[inline]
     pub fn is_full(&self, count: usize) -> bool {
-        let room = self.queue.room();
-        room < count
-            && count <= room + self.queue.in_flight()
-            && self.home.is_here()
+        let free = self.queue.free_slots();
+        free < count
+            && count <= free + self.queue.in_flight()
+            && self.owner.is_current()
             && !self.queue.is_closed()
     }
 
-    /// Errors: EDEADLK in a callback.
+    /// Errors: EDEADLK in a callback of this queue.
     #[inline]
-    pub fn check_not_in_callback(&self, what: &str) -> Result<(), Failure> {
+    pub fn check_not_in_callback(&self, operation: &str) -> Result<(), Failure> {
         match self.in_callback {
-            true => {
-                Err(Failure::new(libc::EDEADLK, format_args!("a callback cannot {what} its queue")))
-            }
+            true => Err(Failure::new(
+                libc::EDEADLK,
+                format_args!(
+                    "{operation}: a callback cannot do this to its own queue: return from it first"
+                ),
+            )),
             false => Ok(()),
         }
     }
 }
 
-/// This thread's number, which no other thread of the process ever has.
+/// The number of this thread, which no other thread of the process ever has.
 ///
-/// The standard library's is gone when a thread's destructors run, C++'s and those of
-/// `pthread_key_create`, which may call us. Without a destructor of its own, this one stays.
+/// `std::thread::current()` is no longer available when destructors of thread-local C++ objects and
+/// of `pthread_key_create` run, and those may call this library. This number has no destructor, so
+/// it stays available.
 #[inline]
 pub fn this_thread() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
@@ -90,26 +96,25 @@ pub fn this_thread() -> u64 {
     })
 }
 
-/// The handle behind a caller's pointer, for the length of one call of ours that calls nobody back.
+/// The handle behind a caller's pointer, for code that runs no callback.
 ///
 /// # Safety
 ///
-/// `queue` comes from `ringway_create`, has not been destroyed, and no other thread uses it
-/// meanwhile.
+/// `queue` came from `ringway_create` and has not been destroyed. Until the reference is last used,
+/// no other thread uses the queue and no callback runs.
 #[inline]
-pub unsafe fn open<'a>(queue: *mut QueueHandle) -> &'a mut QueueHandle {
-    // SAFETY: the caller's promise; functions of ours that call back hold no reference meanwhile,
-    // so this is the only one.
+pub unsafe fn handle_mut<'a>(queue: *mut QueueHandle) -> &'a mut QueueHandle {
+    // SAFETY: the pointer is valid, and this is the only reference, both by the caller's guarantee.
     unsafe { &mut *queue }
 }
 
-/// As [`open`], to look only.
+/// Like [`handle_mut`], for reading.
 ///
 /// # Safety
 ///
-/// As for [`open`].
-pub unsafe fn look<'a>(queue: *const QueueHandle) -> &'a QueueHandle {
-    // SAFETY: as in `open`.
+/// As for [`handle_mut`].
+pub unsafe fn handle_ref<'a>(queue: *const QueueHandle) -> &'a QueueHandle {
+    // SAFETY: the pointer is valid and nobody changes the queue, both by the caller's guarantee.
     unsafe { &*queue }
 }
 
@@ -117,7 +122,7 @@ pub unsafe fn look<'a>(queue: *const QueueHandle) -> &'a QueueHandle {
 ///
 /// # Safety
 ///
-/// As the header says: `options` is null or valid, `queue` valid for a write.
+/// `options` is null or valid, and so are its pointers; `queue` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_create(
     options: *const abi::Options,
@@ -125,15 +130,16 @@ pub unsafe extern "C" fn ringway_create(
 ) -> c_int {
     let _guard = Uncancellable::new();
     if queue.is_null() {
-        return Failure::new(libc::EINVAL, "nowhere to put the queue").report();
+        return Failure::new(libc::EINVAL, "create: the pointer to store the queue in is NULL")
+            .report();
     }
-    // SAFETY: `options` is as the header asks for it.
-    let made = unsafe { options::make(options) };
-    let (handle, result) = match made {
+    // SAFETY: `options` is null or valid.
+    let created = unsafe { options::make(options) };
+    let (handle, result) = match created {
         Ok(handle) => (Box::into_raw(Box::new(handle)), 0),
         Err(failure) => (std::ptr::null_mut(), failure.report()),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `queue` is not null, so it is valid for a write.
     unsafe { queue.write(handle) };
     result
 }
@@ -142,36 +148,35 @@ pub unsafe extern "C" fn ringway_create(
 ///
 /// # Safety
 ///
-/// As the header says: `queue` is null, or points at null or at a queue that is in nobody else's
-/// use.
+/// `queue` is null, or points at null or at a queue that no other thread is using.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut QueueHandle) -> c_int {
     let _guard = Uncancellable::new();
-    // SAFETY: the caller's promise.
-    let Some(place) = (unsafe { queue.as_mut() }) else { return 0 };
-    let pointer = *place;
+    // SAFETY: `queue` is null or valid.
+    let Some(slot) = (unsafe { queue.as_mut() }) else { return 0 };
+    let pointer = *slot;
     if pointer.is_null() {
         return 0;
     }
-    // SAFETY: the caller's promise; the reference ends before anybody is called back.
-    let handle = unsafe { open(pointer) };
+    // SAFETY: the queue is valid and not in use; `handle` is not used after callbacks have run.
+    let handle = unsafe { handle_mut(pointer) };
     if let Err(failure) = handle.check_not_in_callback("destroy") {
         return failure.report();
     }
-    *place = std::ptr::null_mut();
+    *slot = std::ptr::null_mut();
     let mut left = 0;
-    if handle.home.is_here() {
-        // The end may come from any thread: the single issuer may be gone.
+    if handle.owner.is_current() {
+        // Any thread may destroy the queue: the thread of RINGWAY_SINGLE_ISSUER may have ended.
         handle.issuer = None;
-        // (It fails in a forked child only.)
+        // It fails only in a forked child, which this is not.
         let _ = handle.queue.close(handle.close_wait);
-        // SAFETY: as above; callbacks may use the queue.
+        // SAFETY: the queue is valid, and no reference to it exists while callbacks run.
         while unsafe { completion::deliver(pointer, 0, 0) }.is_ok_and(|count| count > 0) {}
-        // SAFETY: as above.
-        left = unsafe { look(pointer) }.queue.in_flight();
+        // SAFETY: the queue is valid, and no callback runs.
+        left = unsafe { handle_ref(pointer) }.queue.in_flight();
     }
-    // SAFETY: it was made by `Box::into_raw` in `ringway_create`, and its owner's pointer to it is
-    // gone.
+    // SAFETY: `ringway_create` made the pointer with `Box::into_raw`. The caller's copy is null
+    // now.
     drop(unsafe { Box::from_raw(pointer) });
-    answer(Ok(left))
+    to_return_value(Ok(left))
 }

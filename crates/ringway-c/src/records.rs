@@ -1,10 +1,10 @@
-//! Whom to tell of each operation in flight: its callback and its argument, by the number that is
-//! its user data.
+//! The callback and `user_data` of each operation in flight. The core's user data of an operation
+//! is the number of its record here.
 
 use crate::abi::{Callback, Operation};
 use libc::c_void;
 
-/// What the completion of one operation is to carry.
+/// What is copied from an operation to its completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub callback: Callback,
@@ -26,21 +26,21 @@ pub struct Records {
 }
 
 impl Records {
-    /// Keeps a record, and gives its number. There are never more than operations in flight, which
-    /// are fewer than 2^24.
+    /// Adds a record and returns its number. There is at most one record for each operation in
+    /// flight, so numbers stay below 2^24.
     #[inline]
     pub fn keep(&mut self, record: Record) -> u64 {
         if let Some(index) = self.free.pop()
-            && let Some(place) = self.records.get_mut(index as usize)
+            && let Some(slot) = self.records.get_mut(index as usize)
         {
-            *place = record;
+            *slot = record;
             return u64::from(index);
         }
         self.records.push(record);
         self.records.len() as u64 - 1
     }
 
-    /// Takes a record out; its number may be another's from now on.
+    /// Removes a record. Its number may be reused from now on.
     #[inline]
     pub fn take(&mut self, number: u64) -> Record {
         match self.records.get(number as usize) {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_used_again() {
+    fn numbers_are_reused() {
         let mut records = Records::default();
         let record = |user_data: usize| Record {
             callback: None,

@@ -1,13 +1,14 @@
-//! Whether a read is worth a try in the page cache, learnt from the tries before it: pure data.
+//! Decides whether to try a read in the page cache first, from the outcome of earlier tries. Pure
+//! data: the tries themselves are made elsewhere.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the next read is worth a try in the page cache
-/// ([`File::read_now`](crate::File::read_now)), for one file or for reads that are likely to share
-/// their luck.
+/// Decides whether the next read is worth a try in the page cache
+/// ([`File::read_now`](crate::File::read_now)). Use one for each file, or for reads that are likely
+/// to be cached together.
 ///
-/// A hit costs one system call and no waiting; a miss costs one for nothing. So after some misses
-/// in a row fewer and fewer reads are tried, until there is a hit again.
+/// A hit costs one system call and does not wait; a miss wastes one system call. So after several
+/// misses in a row fewer and fewer reads are tried, until there is a hit again.
 ///
 /// ```
 /// # use ringway_core::{CacheHint, File};
@@ -28,14 +29,14 @@ pub struct CacheHint {
     skip: AtomicU32,
 }
 
-/// Misses in a row after which it does not become rarer: one try in 256.
-const MOST: u32 = 12;
+/// Misses in a row after which tries get no rarer: one in 256.
+const MAX_MISSES: u32 = 12;
 
 impl CacheHint {
-    /// Whether to try; to be asked once for each read. Several threads may ask at once, and miss
-    /// one another: it is a guess in any case.
+    /// Whether to try; call it once for each read. Threads may race here and miscount: the result
+    /// is a guess in any case.
     #[inline]
-    pub fn is_worth_a_try(&self) -> bool {
+    pub fn should_try(&self) -> bool {
         match self.skip.load(Ordering::Relaxed) {
             0 => true,
             skip => {
@@ -45,19 +46,19 @@ impl CacheHint {
         }
     }
 
-    /// A try found all of it.
+    /// The try found all bytes.
     #[inline]
     pub fn hit(&self) {
-        // Written only when it changes, for the cache line is everybody's.
+        // Written only when it changes, since all threads share the cache line.
         if self.misses.load(Ordering::Relaxed) != 0 {
             self.misses.store(0, Ordering::Relaxed);
         }
     }
 
-    /// A try did not.
+    /// The try did not find all bytes.
     #[cold]
     pub fn miss(&self) {
-        let misses = (self.misses.load(Ordering::Relaxed) + 1).min(MOST);
+        let misses = (self.misses.load(Ordering::Relaxed) + 1).min(MAX_MISSES);
         self.misses.store(misses, Ordering::Relaxed);
         self.skip.store((1 << misses) >> 4, Ordering::Relaxed);
     }
@@ -70,21 +71,21 @@ mod tests {
     #[test]
     fn misses_make_tries_rare_and_a_hit_makes_them_common() {
         let cache = CacheHint::default();
-        let tries = |count: u32| {
+        let attempts = |count: u32| {
             (0..count)
                 .filter(|_| {
-                    let tried = cache.is_worth_a_try();
-                    if tried {
+                    let attempted = cache.should_try();
+                    if attempted {
                         cache.miss();
                     }
-                    tried
+                    attempted
                 })
                 .count()
         };
-        assert_eq!(tries(3), 3, "a few misses say nothing");
-        assert!((4..60).contains(&tries(10_000)), "many do");
+        assert_eq!(attempts(3), 3, "a few misses say nothing");
+        assert!((4..60).contains(&attempts(10_000)), "many do");
         cache.hit();
         cache.skip.store(0, Ordering::Relaxed);
-        assert_eq!(tries(3), 3);
+        assert_eq!(attempts(3), 3);
     }
 }

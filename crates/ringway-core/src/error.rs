@@ -1,4 +1,4 @@
-//! Errors: of one operation, of a push, and of making a queue.
+//! The errors of operations, of pushes and of building a queue. What refusals mean is in `refusal`.
 
 use crate::Refusal;
 use crate::op::{Opcode, Operation};
@@ -6,29 +6,29 @@ use crate::refusal::errno_name;
 use std::fmt;
 use std::io;
 
-/// An operation failed: the kernel's errno, and of what.
+/// An operation failed: its opcode and the kernel's errno.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Error {
     errno: i32,
-    operation: Opcode,
+    opcode: Opcode,
 }
 
 impl Error {
-    pub(crate) fn new(errno: i32, operation: Opcode) -> Self {
-        Self { errno, operation }
+    pub(crate) fn new(errno: i32, opcode: Opcode) -> Self {
+        Self { errno, opcode }
     }
 
-    /// errno, as in `errno(3)`.
+    /// The error number, as in `errno(3)`.
     pub fn errno(&self) -> i32 {
         self.errno
     }
 
-    /// Which operation failed.
-    pub fn operation(&self) -> Opcode {
-        self.operation
+    /// The opcode of the operation that failed.
+    pub fn opcode(&self) -> Opcode {
+        self.opcode
     }
 
-    /// True for an operation that was cancelled: on request, or because the chain before it broke.
+    /// True if the operation was cancelled: on request, or because its chain broke before it.
     pub fn is_cancelled(&self) -> bool {
         self.errno == libc::ECANCELED
     }
@@ -36,15 +36,15 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.operation, io::Error::from_raw_os_error(self.errno))
+        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match errno_name(self.errno) {
-            Some(name) => write!(f, "Error({}: {name})", self.operation),
-            None => write!(f, "Error({}: errno {})", self.operation, self.errno),
+            Some(name) => write!(f, "Error({}: {name})", self.opcode),
+            None => write!(f, "Error({}: errno {})", self.opcode, self.errno),
         }
     }
 }
@@ -57,24 +57,23 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Why a push was not taken. Nothing has been submitted; the operations come back with it.
+/// Why a push was rejected. Nothing was submitted, and the operations are returned with the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// As many operations are in flight as the queue allows, or, for a chain, too many for all of
-    /// it: reap, and push again. (For a chain that is longer than the queue there never is room:
-    /// that is invalid.)
+    /// The queue has no free slot, or too few for the whole chain: reap, then push again. (A chain
+    /// longer than the queue is [`Invalid`](Self::Invalid) instead, since it would never fit.)
     Full,
-    /// The queue has been closed.
+    /// The queue is closed.
     Closed,
-    /// The operation cannot be meant as it is; the text says why.
+    /// The operation is invalid; the text says why.
     Invalid(&'static str),
-    /// This process is a fork of the one that made the queue.
+    /// This process is a fork of the process that made the queue.
     Forked,
 }
 
 impl Reason {
-    /// The errno that a C program would be told: EAGAIN, ESHUTDOWN, EINVAL, ECHILD.
+    /// The errno that stands for this reason: EAGAIN, ESHUTDOWN, EINVAL or ECHILD.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Full => libc::EAGAIN,
@@ -98,7 +97,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A push that was not taken, with the operations that it was for.
+/// A rejected push, with the operations that were pushed.
 #[derive(Debug)]
 pub struct PushError {
     reason: Reason,
@@ -110,17 +109,17 @@ impl PushError {
         Self { reason, operations }
     }
 
-    /// Why it was not taken.
+    /// Why the push was rejected.
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// True when there was no room: reap, and push again.
+    /// True if the queue had too few free slots: reap, then push again.
     pub fn is_full(&self) -> bool {
         self.reason == Reason::Full
     }
 
-    /// The operation (of a chain: the operations), as it was pushed.
+    /// The operation (or all operations of the chain), unchanged.
     pub fn into_operations(self) -> Vec<Operation> {
         self.operations
     }
@@ -143,13 +142,13 @@ impl From<PushError> for io::Error {
     }
 }
 
-/// A queue could not be made as asked.
+/// A queue could not be built.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The options contradict each other or mean nothing; the text says why.
+    /// The options are out of range or contradict each other; the text says why.
     Invalid(String),
-    /// A backend was forced and is refused, or something was refused and the options are strict.
+    /// The chosen backend was refused, or the options are strict and a feature was refused.
     Refused(Refusal),
 }
 

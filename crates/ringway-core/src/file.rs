@@ -1,15 +1,14 @@
-//! An open file that operations can share and keep.
+//! An open file that operations share and keep open. Reading and writing it is in `op`.
 
 use crate::device::{DirectIo, FileFacts};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// An open file. Clones share the descriptor, and every operation in flight holds one, so that the
-/// number cannot become another file's under it; the descriptor is closed when the last is gone.
+/// An open file. Clones share the descriptor, and each operation in flight holds a clone, so the
+/// descriptor cannot be reused for another file meanwhile. The last clone closes it.
 ///
-/// What is learnt about the file (is it open for direct I/O, what does the device take) is kept
-/// from the first time it is needed: do not change `O_DIRECT` with `fcntl` on a file that is in use
-/// here.
+/// Facts about the file (whether it is open for direct I/O, what its device supports) are read once
+/// and kept. Do not change `O_DIRECT` with `fcntl` on a file that is in use here.
 #[derive(Clone, Debug)]
 pub struct File {
     inner: Arc<Inner>,
@@ -17,9 +16,9 @@ pub struct File {
 
 #[derive(Debug)]
 struct Inner {
-    /// At least 0.
+    /// Never negative.
     fd: RawFd,
-    /// Closed with the last holder.
+    /// True if the last clone closes it.
     owned: bool,
     traits: OnceLock<Traits>,
     facts: OnceLock<FileFacts>,
@@ -28,40 +27,40 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: an owned descriptor was taken out of its `OwnedFd`, and this is the end of
-            // its only owner.
+            // SAFETY: `From<OwnedFd>` took the descriptor out of its only owner, and `Drop` runs
+            // once.
             drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
         }
     }
 }
 
-/// Knows a [`File`] without holding it. From [`File::downgrade`].
+/// A reference to a [`File`] that does not keep it open. From [`File::downgrade`].
 #[derive(Clone, Debug)]
 pub struct WeakFile(Weak<Inner>);
 
 impl WeakFile {
-    /// The file, while somebody holds it.
+    /// The file, if a clone of it still exists.
     #[inline]
     pub fn upgrade(&self) -> Option<File> {
         self.0.upgrade().map(|inner| File { inner })
     }
 }
 
-/// What a descriptor stands for, as far as it decides who may wait for it.
+/// What a descriptor refers to, as far as it decides how to wait for its transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// A regular file or a block device: a transfer ends by itself.
+    /// A regular file, a directory or a block device: transfers end by themselves.
     Storage,
-    /// A pipe, a socket ...: a transfer may wait for ever, but can be polled for.
+    /// A pipe, a socket and so on: a transfer may wait forever, but can be polled for.
     Stream,
-    /// A character device, a terminal for example: as a stream; and a write may wait although it is
-    /// not to, and although there is room for a part of it.
+    /// A character device such as a terminal: like a stream, but a write may block even where it
+    /// was told not to and part of it would fit.
     Device,
-    /// Nobody has looked.
+    /// Not checked yet.
     Unknown,
 }
 
-/// What two cheap system calls tell of a descriptor.
+/// Facts about a descriptor that two cheap system calls give.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
     pub kind: FileKind,
@@ -70,20 +69,20 @@ pub(crate) struct Traits {
 
 impl Traits {
     pub fn of(fd: RawFd) -> Self {
-        // SAFETY: the call takes numbers only; a descriptor that is not open is answered with
-        // EBADF.
+        // SAFETY: `fcntl` with F_GETFL takes numbers only; for a descriptor that is not open it
+        // returns EBADF.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
-        // SAFETY: `struct stat` is plain numbers, and all zeroes are valid.
+        // SAFETY: `struct stat` is plain numbers, for which all zeroes are valid.
         let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-        // SAFETY: `stat` is valid for writes for the length of the call.
+        // SAFETY: `stat` is valid for writes during the call.
         let kind = match unsafe { libc::fstat64(fd, &raw mut stat) } {
             0 => match stat.st_mode & libc::S_IFMT {
                 libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Storage,
                 libc::S_IFCHR => FileKind::Device,
                 _ => FileKind::Stream,
             },
-            // The operation itself will be answered with the right errno.
+            // The operation itself will fail with the right errno.
             _ => FileKind::Storage,
         };
         Self { kind, direct }
@@ -91,13 +90,13 @@ impl Traits {
 }
 
 impl File {
-    /// A file over a descriptor that somebody else owns and closes: for interfaces to other
-    /// languages. `None` for a negative number.
+    /// A file over a descriptor that the caller owns and closes, for bindings to other languages.
+    /// `None` for a negative descriptor.
     ///
     /// # Safety
     ///
-    /// For as long as the file or a clone lives, those in operations in flight included, the number
-    /// must stay what it is: the same open file, or no open file.
+    /// Until the file and all its clones are dropped, including those in operations in flight, the
+    /// descriptor must stay what it is: the same open file, or closed.
     pub unsafe fn borrow_raw(fd: RawFd) -> Option<Self> {
         (fd >= 0).then(|| Self::make(fd, false))
     }
@@ -108,41 +107,42 @@ impl File {
         }
     }
 
-    /// A way back to this file for as long as somebody holds it.
+    /// A reference that does not keep the file open.
     pub fn downgrade(&self) -> WeakFile {
         WeakFile(Arc::downgrade(&self.inner))
     }
 
-    /// The descriptor, to be closed by the caller; the file itself if somebody else holds it too,
-    /// or if it was borrowed.
+    /// Takes the descriptor out, so that the caller closes it. Returns the file if other clones
+    /// exist or if its descriptor is borrowed.
     pub fn into_fd(self) -> Result<OwnedFd, Self> {
         if !self.inner.owned {
             return Err(self);
         }
         let mut inner = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
         inner.owned = false;
-        // SAFETY: it was owned, nobody else has it, and it will not be closed by `inner` any more.
+        // SAFETY: the file owned the descriptor, this was its last clone, and `inner` no longer
+        // closes it.
         Ok(unsafe { OwnedFd::from_raw_fd(inner.fd) })
     }
 
-    /// Ends this holder. The descriptor that is to be closed with that, if any: to close it may
-    /// take long.
-    pub(crate) fn let_go(self) -> Option<OwnedFd> {
+    /// Drops this clone. Returns the descriptor if this was the last one: closing it may take long,
+    /// so the caller chooses when.
+    pub(crate) fn into_last_fd(self) -> Option<OwnedFd> {
         let mut inner = Arc::into_inner(self.inner)?;
         // SAFETY: as in `into_fd`.
         std::mem::take(&mut inner.owned).then(|| unsafe { OwnedFd::from_raw_fd(inner.fd) })
     }
 
-    /// What direct I/O on this file must be aligned to: `statx(2)` where the kernel tells (6.1),
-    /// else the device's block size. Asked once; the first call blocks for a system call, or for a
-    /// file of sysfs too if no other file on the device has asked.
+    /// The alignment that direct I/O on this file needs: from `statx(2)` where the kernel reports
+    /// it (6.1), else the device's block size. Read once: the first call blocks for a system call,
+    /// and for reading a sysfs file if no other file of the device has read it.
     pub fn direct_io(&self) -> DirectIo {
         self.facts().direct
     }
 
-    /// Bytes of the largest request that the device below takes undivided; `None` where there is
-    /// none. Asked once for all files that are open on the device: the first call blocks for a
-    /// system call and a file of sysfs.
+    /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
+    /// Read once for all files of a device: the first call blocks for a system call and for reading
+    /// a sysfs file.
     pub fn largest_request(&self) -> Option<u32> {
         self.facts().device.as_ref()?.largest_request()
     }
@@ -151,13 +151,13 @@ impl File {
         self.inner.facts.get_or_init(|| FileFacts::of(self.as_fd()))
     }
 
-    /// True when the file was opened with `O_DIRECT`.
+    /// True if the file was opened with `O_DIRECT`.
     pub fn is_direct(&self) -> bool {
         self.traits().direct
     }
 
-    /// True for what is on storage: a regular file, a directory, a block device. Its transfers end
-    /// by themselves; those of a pipe, a socket or a terminal may wait for somebody else for ever.
+    /// True for files on storage: regular files, directories and block devices. Their transfers end
+    /// by themselves; a transfer on a pipe, a socket or a terminal may wait forever.
     pub fn is_storage(&self) -> bool {
         self.traits().kind == FileKind::Storage
     }
@@ -166,7 +166,7 @@ impl File {
         *self.inner.traits.get_or_init(|| Traits::of(self.as_raw_fd()))
     }
 
-    /// A number that is this file's own among all open ones.
+    /// A number that no other open file has.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -186,9 +186,8 @@ impl From<std::fs::File> for File {
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: an owned descriptor is open for as long as this borrow of its owner; of a
-        // borrowed one, whoever made the file promised that the number stays what it is. It is not
-        // negative.
+        // SAFETY: an owned descriptor stays open while its owner is borrowed; for a borrowed one,
+        // the caller of `borrow_raw` promised that it stays what it is. It is not negative.
         unsafe { BorrowedFd::borrow_raw(self.inner.fd) }
     }
 }

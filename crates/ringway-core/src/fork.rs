@@ -1,15 +1,16 @@
-//! Knowing that this process is a fork of the one that made a queue.
+//! Detects that this process is a fork of the process that made a queue. Handling forks is left to
+//! the queue: it refuses to work.
 //!
-//! A ring's memory and a context's requests stay the parent's; a child that used them would corrupt
-//! both. A process id does not tell the two apart: in PID namespaces of their own both may be 1. So
-//! the mark belongs to the address space: a page that the kernel wipes in a child
-//! (`MADV_WIPEONFORK`, 4.14), from which reading it is one load. Threads, and children that share
-//! the memory (`vfork(2)`, `CLONE_VM`), share the mark.
+//! A ring's memory and a context's requests belong to the parent; a child that used them would
+//! corrupt both. Process ids cannot tell the two apart: in separate PID namespaces both may be 1.
+//! So each address space has a mark, in a page that the kernel zeroes in a child
+//! (`MADV_WIPEONFORK`, 4.14). Reading it is one load. Threads and children that share the memory
+//! (`vfork(2)`, `CLONE_VM`) share the mark.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The process in which it was made: what belongs to a process can tell that it is in a fork of it.
+/// Remembers the process that made it, to detect use in a forked child.
 ///
 /// ```
 /// use ringway_core::Home;
@@ -17,28 +18,28 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// assert!(home.is_here()); // In a child of fork(2) it would not be.
 /// ```
 #[derive(Debug)]
-pub struct Home {
+pub struct OwnerProcess {
     mark: u32,
 }
 
-impl Home {
-    /// This process.
-    pub fn here() -> Self {
+impl OwnerProcess {
+    /// Remembers this process.
+    pub fn current() -> Self {
         Self { mark: mark() }
     }
 
-    /// True in the process that made it. One load, no system call.
+    /// True in the process that made the value. One load, no system call.
     #[inline]
-    pub fn is_here(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         mark() == self.mark
     }
 }
 
-/// A number of this process that none of its ancestors has.
+/// A number that this process has and none of its ancestors had.
 #[inline]
 fn mark() -> u32 {
-    // SAFETY: null, or a page that `make_page` made: aligned, never unmapped, and used as this
-    // atomic alone.
+    // SAFETY: the pointer is null or a page from `make_page`: aligned, never unmapped, and accessed
+    // only as this atomic.
     match unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         Some(page) => match page.load(Ordering::Relaxed) {
             0 => set(page),
@@ -48,34 +49,34 @@ fn mark() -> u32 {
     }
 }
 
-/// Where the mark is; null before it is first asked for.
+/// The page with the mark; null before the first use.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// The marks that this process and its ancestors have given out: a child goes on counting.
-static GIVEN_OUT: AtomicU32 = AtomicU32::new(0);
+/// The last mark that this process or an ancestor used; a child counts on from there.
+static LAST_MARK: AtomicU32 = AtomicU32::new(0);
 
-/// Stands in for the page where the kernel wipes none (gVisor). Emptied by `fork(3)`; a child of
-/// the bare system call is not noticed there.
+/// Replaces the page where the kernel cannot wipe one (gVisor). `fork(3)` clears it; a child made
+/// by the bare system call goes undetected there.
 static UNWIPED: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn empty() {
+extern "C" fn clear_unwiped() {
     UNWIPED.store(0, Ordering::Relaxed);
 }
 
-/// Marks this process, unless another of its threads has done so meanwhile.
+/// Marks this process, unless another thread has just done so.
 #[cold]
 fn set(page: &AtomicU32) -> u32 {
-    let mark = GIVEN_OUT.fetch_add(1, Ordering::Relaxed) + 1;
+    let mark = LAST_MARK.fetch_add(1, Ordering::Relaxed) + 1;
     page.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(mark)
 }
 
-/// The page; one page at most is lost when threads do this at the same time. (Without a lock: a
-/// child may be forked meanwhile, in which nobody would open it.)
+/// Makes the page. Threads that race lose at most one page each. No lock is used: a child forked
+/// while it is held could never take it.
 #[cold]
 fn make_page() -> &'static AtomicU32 {
     let made = ptr::from_ref(wiped_page().unwrap_or_else(|| {
-        // SAFETY: the handler stores a number, which any process may do at any time.
-        unsafe { libc::pthread_atfork(None, None, Some(empty)) };
+        // SAFETY: the handler only stores to an atomic, which is safe in a forked child.
+        unsafe { libc::pthread_atfork(None, None, Some(clear_unwiped)) };
         &UNWIPED
     }));
     let other = PAGE.compare_exchange(
@@ -85,14 +86,14 @@ fn make_page() -> &'static AtomicU32 {
         Ordering::Acquire,
     );
     let page = other.err().unwrap_or(made.cast_mut());
-    // SAFETY: it was made above, by this thread or another, and lives for ever.
+    // SAFETY: `made` or the page that another thread stored first; both live forever.
     unsafe { &*page }
 }
 
-/// A page that is zero in every new process. It is never given back.
+/// A page that is zero in each new process. It is never unmapped.
 fn wiped_page() -> Option<&'static AtomicU32> {
     const LEN: usize = 4096;
-    // SAFETY: a new private mapping, wherever the kernel likes.
+    // SAFETY: a new private mapping at an address that the kernel chooses touches no memory in use.
     let page = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -106,12 +107,12 @@ fn wiped_page() -> Option<&'static AtomicU32> {
     if page == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the mapping was made above, with this length.
+    // SAFETY: `page` is the mapping made above, of this length.
     if unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } != 0 {
-        // SAFETY: as above, and nobody has seen it.
+        // SAFETY: as above; no reference to the page exists.
         unsafe { libc::munmap(page, LEN) };
         return None;
     }
-    // SAFETY: the page is aligned, zeroed, never unmapped, and used as this atomic alone.
+    // SAFETY: the page is aligned, zeroed, never unmapped, and accessed only as this atomic.
     Some(unsafe { &*page.cast::<AtomicU32>() })
 }

@@ -1,9 +1,8 @@
 //! # ringway-core: one queue for asynchronous file I/O
 //!
 //! A [`Queue`] takes operations ([`op`]), submits any number of them with one system call, and
-//! hands back their completions. It stands on io_uring, on Linux AIO or on threads of its own,
-//! whichever this kernel and this container allow; the program is the same on each, and so are its
-//! results.
+//! returns their completions. It runs on io_uring, on Linux AIO or on its own threads: the first of
+//! these that the kernel and the container allow. Programs and results are the same on each.
 //!
 //! ```
 //! use ringway_core::{File, Options, op};
@@ -22,15 +21,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An operation owns its buffer and its file from the push until its completion hands the buffer
-//! back, so nothing that the kernel may still touch is ever freed, and the interface is safe. An
-//! `unsafe` way to make one from pointers ([`Operation::from_raw`]) is there for interfaces to
-//! other languages.
+//! An operation owns its buffer and its file from the push until its completion returns the buffer.
+//! So nothing that the kernel may still touch is ever freed, and the interface is safe. Bindings
+//! for other languages make operations from pointers with the `unsafe` [`Operation::from_raw`].
 //!
-//! It is written for Linux 4.18 and newer; the io_uring backend needs 5.6.
+//! The crate needs Linux 4.18 or newer; its io_uring backend needs 5.6 or newer.
 //!
-//! Why a backend or a flag was not granted, and what would fix it, is in [`Queue::explain`]; what
-//! this machine can do, in [`probe`].
+//! [`Queue::explain`] shows why a backend or a flag is not available and how to fix that. The
+//! [`probe`] module shows what the machine supports.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -57,11 +55,11 @@ pub use buffer::{AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, SpareC
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
-pub use fork::Home;
+pub use fork::OwnerProcess;
 pub use op::{OpenOptions, Operation};
 pub use queue::{
-    BackendKind, Backends, Completion, Completions, Explanation, GivenUp, OpId, Options, Orphan,
-    Queue, QueueStats, SqPoll, Table,
+    Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
+    ParseBackendError, Queue, QueueStats, SqPoll, Table,
 };
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;

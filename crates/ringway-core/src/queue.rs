@@ -1,29 +1,28 @@
 //! The queue: push operations, submit them, reap completions.
 //!
-//! It owns every operation from its push on, decides whose turn it is (chains, barriers), cuts long
-//! transfers and continues short ones, tries again what was interrupted, and hands the results out.
-//! How an operation reaches the kernel is the backend's business; beside a backend that cannot
-//! carry all of them stand threads.
+//! The queue owns each operation from its push on. It orders operations (chains, barriers), splits
+//! long transfers, continues short ones, retries interrupted ones and returns the results. Backends
+//! pass operations to the kernel; a pool of threads runs those that the backend does not support.
 
-mod answer;
 mod backends;
-mod carry;
 #[cfg(any(test, debug_assertions))]
 mod check;
+mod close;
 mod completion;
-mod end;
+mod events;
 mod fixed;
 mod in_flight;
 #[cfg(test)]
-mod life;
+mod model_tests;
 mod options;
+mod ordering;
+mod submit;
 mod table;
-mod turn;
 
 pub use backends::Backends;
 pub use completion::Completion;
-pub use options::{BackendKind, Explanation, Options, SqPoll};
-pub use table::{GivenUp, Orphan, Table};
+pub use options::{BackendKind, Explanation, Options, ParseBackendError, SqPoll};
+pub use table::{Abandoned, Orphan, Table};
 
 use crate::backend::Backend;
 use crate::error::{PushError, Reason};
@@ -35,61 +34,64 @@ use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Names an operation in flight; never used for another one while it is.
+/// Identifies an operation in flight. No other operation has the same id while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(Key);
 
 impl OpId {
-    /// A number for it, more than 0 and less than 2^56: for interfaces to other languages.
+    /// The id as a number, greater than 0 and less than 2^56, for bindings to other languages.
     pub fn to_bits(self) -> u64 {
         u64::from(self.0.generation.get()) << 24 | u64::from(self.0.index)
     }
 
-    /// The number of its place in the queue, less than [`Options::in_flight`]: for a table beside
-    /// the queue. No other operation has it before this one's completion has been handed out.
+    /// The index of the operation's slot, less than [`Options::in_flight`], for tables that a
+    /// program keeps next to the queue. No other operation has it before this one's completion is
+    /// delivered.
     pub fn slot(self) -> u32 {
         self.0.index
     }
 
-    /// The id that the number stands for; `None` for one that stands for none.
+    /// The id for a number from [`to_bits`](Self::to_bits); `None` for a number that cannot be one.
     pub fn from_bits(bits: u64) -> Option<Self> {
         let generation = NonZeroU32::new(u32::try_from(bits >> 24).ok()?)?;
         Some(Self(Key { index: (bits & 0xff_ffff) as u32, generation }))
     }
 }
 
-/// A completion queue with one owner. It may move between threads (not with
-/// [`Options::single_issuer`]), but is used by one at a time.
+/// A queue of operations and their completions, with one owner. It may move between threads (unless
+/// built with [`Options::single_issuer`]), but one thread uses it at a time.
 ///
-/// Made by [`Options::build`]. It has no thread and no runtime of its own: things move when it is
-/// called, and what waits for something else (the rest of a chain, what stands behind a barrier) is
+/// Made by [`Options::build`]. It has no runtime of its own: it makes progress when it is called.
+/// Operations that wait for another one (the rest of a chain, operations behind a barrier) are
 /// submitted by [`reap`](Self::reap).
 ///
-/// Dropping it cancels what is in flight and waits for it, at most for [`Options::close_wait`];
-/// what will not end is leaked, never freed, since the kernel may still touch it.
+/// Dropping the queue cancels all operations in flight and waits for them, up to
+/// [`Options::close_wait`]. Operations that have not ended by then are leaked, never freed, since
+/// the kernel may still touch their memory.
 pub struct Queue {
     table: Table,
     backends: Backends,
-    /// Of the chain that is being pushed.
+    /// The operations of the chain that is being pushed.
     batch: Vec<Operation>,
     ids: Vec<OpId>,
 }
 
-/// What the queue has done so far.
+/// Statistics of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueStats {
-    /// Operations: pushed = delivered + orphaned + in flight, at every moment.
+    /// Counts of operations.
     pub counts: Counts,
-    /// System calls made for I/O, by the threads too.
+    /// System calls made for I/O, including those of the threads.
     pub system_calls: u64,
-    /// Answers that were not shown but led to another try (EINTR, EAGAIN, ECANCELED that nobody
-    /// asked for).
+    /// Retries after EINTR, EAGAIN, or an ECANCELED that nobody asked for. The program does not see
+    /// these results.
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,
-    /// Operations that went to the threads because the backend could not carry them.
+    /// Operations that fell back to threads because the backend does not support them.
     pub to_threads: u64,
-    /// Answers for operations that were over.
+    /// Stale completions: their operation had already ended.
     pub late: u64,
 }
 
@@ -100,16 +102,16 @@ impl Queue {
         options: &Options,
         explanation: Explanation,
     ) -> Self {
-        let (table, backends) = halves(main, ring_fd, options, explanation, options.cap());
+        let (table, backends) = build_parts(main, ring_fd, options, explanation, options.cap());
         Self { table, backends, batch: Vec::new(), ids: Vec::new() }
     }
 
-    /// Takes an operation in. Nothing is submitted yet, and nothing blocks.
+    /// Takes an operation. It does not submit it yet, and never blocks.
     ///
-    /// Errors, all before anything is submitted, the operation coming back with them: the queue is
-    /// full ([`PushError::is_full`]) or closed, the operation is invalid, or this is a forked
-    /// child.
-    // Inlined with the function that makes the operation, so that it is made in its slot.
+    /// Errors: the queue is full ([`PushError::is_full`]) or closed, the operation is invalid, or
+    /// this process is a forked child. The error returns the operation; nothing was submitted.
+    // Inlined into the caller together with the function that makes the operation, so that the
+    // operation is made in its slot.
     #[inline(always)]
     pub fn push(&mut self, operation: Operation) -> Result<OpId, PushError> {
         match self.table.insert(operation, ()) {
@@ -121,21 +123,20 @@ impl Queue {
         }
     }
 
-    /// Takes in operations of which each begins when the one before it has succeeded, and gives the
-    /// first one's id.
+    /// Takes a chain of operations, in which each starts when the one before it has succeeded.
+    /// Returns the id of the first.
     ///
-    /// When one fails, or transfers less than it was to, what follows answers ECANCELED; behind
-    /// [`Operation::always`] it begins all the same. Cancelling one ends the chain there: all that
-    /// follows answers ECANCELED. Where the kernel has links they are used; elsewhere, and where a
-    /// chain has members that it cannot take whole, [`reap`](Self::reap) moves it along.
+    /// When an operation of the chain fails, or transfers less than requested, all that follow it
+    /// fail with ECANCELED; after [`Operation::continue_on_error`] the next one starts anyway.
+    /// Cancelling one operation ends the chain there. The chain is linked in the kernel where
+    /// possible; otherwise [`reap`](Self::reap) starts each member when it is due.
     ///
-    /// A barrier among them ([`Operation::drain`]) makes one of the first: the chain waits for
-    /// everything pushed before it, and what is pushed after it waits for the chain's first
-    /// operation, not for all of it.
+    /// A barrier ([`Operation::drain`]) anywhere in the chain makes its first operation a barrier:
+    /// the chain waits for all operations pushed before it, and operations pushed after it wait for
+    /// the first operation of the chain, not for all of it.
     ///
-    /// Errors: as for [`push`](Self::push), for all of them together: none is taken. EINVAL for a
-    /// chain of none, and for one of more operations than may be in flight, for which there never
-    /// is room.
+    /// Errors: as for [`push`](Self::push); either all operations are taken or none. EINVAL for an
+    /// empty chain, and for a chain that is longer than the queue, since it would never fit.
     pub fn push_chain(
         &mut self,
         chain: impl IntoIterator<Item = Operation>,
@@ -144,7 +145,7 @@ impl Queue {
         batch.extend(chain);
         let refused = match batch.len() {
             0 => Some(Reason::Invalid("a chain of no operations")),
-            count => batch.iter().find_map(|one| self.table.refuse(one, count)),
+            count => batch.iter().find_map(|one| self.table.rejection(one, count)),
         };
         if let Some(reason) = refused {
             return Err(PushError::new(reason, batch));
@@ -154,32 +155,34 @@ impl Queue {
             .extend(batch.drain(..).filter_map(|operation| self.table.insert(operation, ()).ok()));
         self.batch = batch;
         self.table.start_chain(&self.ids);
-        // There was room for all of them.
+        // `rejection` has checked that all of them fit.
         self.ids.first().copied().ok_or_else(|| PushError::new(Reason::Full, Vec::new()))
     }
 
-    /// The operation behind this one in its chain; `None` for the last, and when this one is over.
-    pub fn behind(&self, id: OpId) -> Option<OpId> {
-        self.table.behind(id)
+    /// The next operation of the chain; `None` for the last one, and when this one has ended.
+    pub fn next_in_chain(&self, id: OpId) -> Option<OpId> {
+        self.table.next_in_chain(id)
     }
 
-    /// Submits what was pushed: one system call for any number on uring and kaio. Does not wait.
+    /// Submits the pushed operations: with one system call for any number of them on uring and
+    /// kaio. Does not wait.
     ///
-    /// Gives the number of completions that are there to be reaped without waiting. Errors: of the
-    /// backend as a whole (EEXIST: another thread than the single issuer; ECHILD: a forked child);
-    /// nothing is lost by one.
+    /// Returns the number of completions that can be reaped without waiting. Errors are those of
+    /// the whole backend (EEXIST: the thread is not the single issuer; ECHILD: a forked child); no
+    /// operation is lost by them.
     pub fn submit(&mut self) -> io::Result<usize> {
         self.advance(0, None)?;
         self.announce();
         Ok(self.table.ready)
     }
 
-    /// Submits what was pushed, waits until at least `at_least` completions are there, and hands
-    /// out all that are.
+    /// Submits the pushed operations, waits until at least `at_least` completions are there, and
+    /// returns all of them.
     ///
-    /// With 0 it does not wait. It never waits for more than are in flight: with nothing in flight
-    /// it returns at once. Completions come in no particular order but that of chains and barriers.
-    /// What is not taken from the iterator stays for the next call. A signal does not end the wait.
+    /// With 0 it does not wait. It never waits for more operations than are in flight, so with none
+    /// in flight it returns at once. Completions come in no particular order except that of chains
+    /// and barriers. Completions that the caller does not take from the iterator stay for the next
+    /// call. A signal does not end the wait.
     ///
     /// Errors: as for [`submit`](Self::submit).
     #[inline]
@@ -188,8 +191,8 @@ impl Queue {
         Ok(Completions { queue: self })
     }
 
-    /// As [`reap`](Self::reap), and returns at the latest at `deadline` with what there is, which
-    /// may be nothing.
+    /// As [`reap`](Self::reap), but returns at `deadline` at the latest, with the completions that
+    /// are there by then, perhaps none.
     pub fn reap_until(
         &mut self,
         at_least: usize,
@@ -199,31 +202,31 @@ impl Queue {
         Ok(Completions { queue: self })
     }
 
-    /// Submits what was pushed, waits until at least `at_least` completions of operations with such
-    /// user data are there, and gives all of those that are to `take`. The others stay for the next
+    /// Submits the pushed operations, waits until at least `at_least` completions with matching
+    /// user data are there, and passes all matching ones to `take`. The others stay for the next
     /// reap, in their order.
     ///
-    /// For a caller that reads some ranges and waits for them on a queue that others use as well.
-    /// It waits for its own operations alone, and never for more than are in flight.
+    /// For a caller that waits for its own operations on a queue that it shares. It never waits for
+    /// more matching operations than are in flight.
     ///
     /// Errors: as for [`submit`](Self::submit).
-    pub fn reap_those(
+    pub fn reap_matching(
         &mut self,
         at_least: usize,
         mut is_one: impl FnMut(u64) -> bool,
         mut take: impl FnMut(Completion),
     ) -> io::Result<()> {
-        let mut missing = at_least.saturating_sub(self.deliver_those(&mut is_one, &mut take));
+        let mut missing = at_least.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
         loop {
             if missing > 0 {
-                missing = missing.min(self.count_those(&mut is_one));
+                missing = missing.min(self.count_matching(&mut is_one));
             }
-            // All that is there now is others': so many more are as many of its own, or others'
-            // before them.
+            // The completions that are there now do not match. `missing` more of them include the
+            // matching ones or others that came first.
             let others = self.table.ready;
             self.advance(others + missing, None)?;
             let moved = self.table.ready > others;
-            missing = missing.saturating_sub(self.deliver_those(&mut is_one, &mut take));
+            missing = missing.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
             if missing == 0 || !moved {
                 self.announce();
                 return Ok(());
@@ -231,15 +234,15 @@ impl Queue {
         }
     }
 
-    /// Delivers the completions of operations with such user data that are there; how many.
-    fn deliver_those(
+    /// Delivers the matching completions that are there; returns how many.
+    fn deliver_matching(
         &mut self,
         is_one: &mut impl FnMut(u64) -> bool,
         take: &mut impl FnMut(Completion),
     ) -> usize {
         let table = &mut self.table;
         let mut delivered = 0;
-        // (Not as many as there are entries: some may be of operations that were given up.)
+        // (`ready` may be less than the entries in `done`: some may be of abandoned operations.)
         for _ in 0..table.ready {
             let Some(id) = table.next_done() else { break };
             if table.slots.get(id.0).is_some_and(|flight| !is_one(flight.operation.user_data)) {
@@ -252,42 +255,47 @@ impl Queue {
         delivered
     }
 
-    /// Operations with such user data that somebody waits for and that are not done.
-    fn count_those(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
+    /// Counts the matching operations that are neither done nor abandoned.
+    fn count_matching(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
         let slots = &self.table.slots;
-        let lasts = |key: &Key| slots.state(*key) != Some(State::Done);
-        let flights = slots.keys().filter(lasts).filter_map(|key| slots.get(key));
+        let unfinished = |key: &Key| slots.state(*key) != Some(State::Done);
+        let flights = slots.keys().filter(unfinished).filter_map(|key| slots.get(key));
         flights.filter(|flight| !flight.abandoned && is_one(flight.operation.user_data)).count()
     }
 
-    /// Submits, waits for `want` completions, and sorts out what has been answered.
+    /// Submits, waits for `want` completions, and processes the events of the backends.
     fn advance(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         let (table, backends) = (&mut self.table, &mut self.backends);
-        if !table.home.is_here() {
+        if !table.owner.is_current() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
         }
         if table.closed && table.slots.in_flight() == table.ready {
-            return Ok(()); // Every result is known: the backend, which this thread perhaps may not enter, has nothing to add.
+            // All results are known. The backend has nothing to add, and this thread may not be
+            // allowed to enter it.
+            return Ok(());
         }
         let want = want.min(table.slots.in_flight() - table.abandoned);
         loop {
-            table.carry(backends);
+            table.submit_pending(backends);
             let missing = want.saturating_sub(table.ready);
-            // Several are waited for at once only where no answer makes anything else begin: the
-            // others may be waiting for just that.
-            let next = table.held + table.staged.len() + table.pending.len() + table.going_on;
-            let patient = if next == 0 { missing } else { missing.min(1) };
-            let entered = backends.enter(patient, until);
-            let moved = table.sort_out(backends);
+            // Wait for several completions at once only if no completion can cause another
+            // submission: the others may depend on it.
+            let next = table.held + table.staged.len() + table.pending.len() + table.resubmittable;
+            let wait_for = if next == 0 { missing } else { missing.min(1) };
+            let entered = backends.enter(wait_for, until);
+            let moved = table.process_events(backends);
             table.clear();
             entered?;
-            let served = table.ready >= want;
-            // With no room in the backend for what is pending, and nobody waiting, it stays
+            let enough = table.ready >= want;
+            // If the backend is full and the caller does not wait, the pending operations stay
             // pending.
-            if served && (table.pending.is_empty() || !moved) {
+            if enough && (table.pending.is_empty() || !moved) {
                 return Ok(());
             }
-            if !moved && backends.carried + backends.beside() == 0 && table.pending.is_empty() {
+            if !moved
+                && backends.main_in_flight + backends.fallback_in_flight() == 0
+                && table.pending.is_empty()
+            {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
@@ -296,20 +304,18 @@ impl Queue {
         }
     }
 
-    /// Something is there to be reaped that no backend knows of: whoever polls the descriptor must
-    /// learn of it.
+    /// Makes the polled descriptor readable for completions that no backend has signalled.
     fn announce(&mut self) {
         if self.backends.polled && self.table.ready > 0 {
             self.backends.main.wake();
         }
     }
 
-    /// The descriptor that is readable when there may be something to reap, for `poll(2)` and its
+    /// A descriptor that is readable when there may be completions to reap, for `poll(2)` and its
     /// like.
     ///
-    /// From the first call on, it is kept right: never is something there to be reaped and the
-    /// descriptor not readable. The contrary happens: it may be readable for nothing. So: when it
-    /// is, [`reap`](Self::reap) with 0 until that gives nothing, then wait for it again.
+    /// From the first call on, no wakeup is lost; spurious ones are possible. When it is readable,
+    /// [`reap`](Self::reap) with 0 until that returns nothing, then poll again.
     ///
     /// Errors: EOPNOTSUPP for a ring that polls for completions ([`Options::iopoll`]); EMFILE.
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
@@ -318,11 +324,12 @@ impl Queue {
         self.backends.poll_fd()
     }
 
-    /// Asks that an operation be cancelled; true if it is in flight and its result not known yet.
+    /// Requests that an operation be cancelled. Returns true if it is in flight and its result is
+    /// not known yet.
     ///
-    /// Its completion comes in any case: with ECANCELED, or, when it could not be stopped any more
-    /// (a transfer that the device has begun), with its result. Does not block; a cancel of
-    /// something submitted takes effect with the next submit or reap.
+    /// The operation completes in any case: with ECANCELED, or with its result if it could not be
+    /// stopped any more (a transfer that the device has started). Does not block; cancelling a
+    /// submitted operation takes effect with the next submit or reap.
     pub fn cancel(&mut self, id: OpId) -> bool {
         let known = self.table.cancel(&mut self.backends, id);
         self.table.clear();
@@ -332,7 +339,7 @@ impl Queue {
         known
     }
 
-    /// Asks that everything in flight be cancelled; how many operations that were.
+    /// Requests that all operations in flight be cancelled. Returns their number.
     pub fn cancel_all(&mut self) -> usize {
         let count = self.table.cancel_all(&mut self.backends);
         self.table.clear();
@@ -340,35 +347,35 @@ impl Queue {
         count
     }
 
-    /// Gives an operation up: it is cancelled if that is still possible, its completion is not
-    /// handed out, and what it owns is dropped when the kernel is done with it; a file that it
-    /// opens is closed. False if there is no such operation in flight.
+    /// Abandons an operation: cancels it if that is still possible, and delivers no completion.
+    /// What it owns is dropped when the kernel has finished with it, and a file that it opens is
+    /// closed. Returns false if no such operation is in flight.
     ///
-    /// Its place in the queue is free again with its completion, not before.
+    /// Its slot is free only after that.
     pub fn abandon(&mut self, id: OpId) -> bool {
-        if !self.table.home.is_here() {
+        if !self.table.owner.is_current() {
             return false;
         }
-        let given_up = self.table.give_up(id);
-        if matches!(given_up, Some(GivenUp::InFlight)) {
+        let abandoned = self.table.abandon(id);
+        if matches!(abandoned, Some(Abandoned::InFlight)) {
             self.table.cancel(&mut self.backends, id);
         }
         self.table.clear();
-        given_up.is_some()
+        abandoned.is_some()
     }
 
-    /// Takes no more operations, cancels everything in flight and waits for it, at most for `wait`.
-    /// How many operations are still in flight after that: the device has them.
+    /// Stops taking operations, cancels all in flight and waits for them, up to `wait`. Returns the
+    /// number that is still in flight then: the device has them.
     ///
-    /// Completions, those of the cancelled included, can be reaped as before. Closing again waits
-    /// again.
+    /// Completions, including those of the cancelled operations, can be reaped as before. Calling
+    /// close again waits again.
     ///
-    /// A ring that cannot be entered, since it has failed or is another thread's by
-    /// [`single_issuer`](Options::single_issuer), is closed here and now. The kernel then cancels
-    /// what is in flight on it, and its completions are lost: such an operation answers ECANCELED,
-    /// whether or not it took place, when the kernel is done with it.
+    /// A ring that cannot be entered, because it has failed or because another thread is its
+    /// [`single_issuer`](Options::single_issuer), is closed immediately. The kernel then cancels
+    /// the operations in flight on it, and their completions are lost: each fails with ECANCELED,
+    /// whether or not it took place, once the kernel has finished with it.
     ///
-    /// Errors: ECHILD: a forked child.
+    /// Errors: ECHILD in a forked child.
     pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
         let left = self.table.close(&mut self.backends, wait);
         self.table.clear();
@@ -376,20 +383,21 @@ impl Queue {
         left
     }
 
-    /// Closes the queue after an error of the backend as a whole, as [`close`](Self::close) does,
-    /// and answers everything: what the kernel or a thread still has when `wait` is over answers
-    /// EIO, whether or not it takes place. Its memory may be touched at any time and is leaked, so
-    /// its completion has no buffer. [`explain`](Self::explain) tells of `error` from then on.
+    /// Closes the queue after an error of the whole backend, as [`close`](Self::close) does, and
+    /// completes every operation. Those that the kernel or a thread still has after `wait` fail
+    /// with EIO, whether or not they take place. Their memory may still be touched, so it is
+    /// leaked, and their completions return no buffer. From then on [`explain`](Self::explain)
+    /// includes `error`.
     ///
-    /// Errors: ECHILD: a forked child.
-    pub fn give_up(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
+    /// Errors: ECHILD in a forked child.
+    pub fn fail(&mut self, error: &io::Error, wait: Duration) -> io::Result<()> {
         self.table.close(&mut self.backends, wait)?;
         self.table.fail(&mut self.backends, error);
         self.table.clear();
         Ok(())
     }
 
-    /// Operations that were pushed and whose completions have not been handed out.
+    /// Operations that were pushed and whose completions were not delivered yet.
     pub fn in_flight(&self) -> usize {
         self.table.in_flight()
     }
@@ -399,22 +407,22 @@ impl Queue {
         self.table.closed
     }
 
-    /// How many more operations there is room for.
-    pub fn room(&self) -> usize {
-        self.table.slots.room()
+    /// How many operations can be pushed before the queue is full.
+    pub fn free_slots(&self) -> usize {
+        self.table.slots.free_slots()
     }
 
-    /// Which backend it has, what that was granted, and what was refused and why.
+    /// The backend, its available features, and those that were refused, with reasons.
     pub fn explain(&self) -> Explanation {
         self.backends.explain()
     }
 
     /// The backend.
     pub fn backend(&self) -> BackendKind {
-        self.backends.kind()
+        self.backends.backend()
     }
 
-    /// What it has done so far.
+    /// Statistics since the queue was built.
     pub fn stats(&self) -> QueueStats {
         QueueStats { system_calls: self.backends.system_calls(), ..self.table.stats() }
     }
@@ -433,7 +441,7 @@ impl Drop for Queue {
 }
 
 /// A table for at most `cap` operations, and its backends.
-fn halves<T: Default>(
+fn build_parts<T: Default>(
     main: Box<dyn Backend>,
     ring_fd: Option<RawFd>,
     options: &Options,
@@ -444,7 +452,7 @@ fn halves<T: Default>(
     (Table::new(&backends, cap), backends)
 }
 
-/// Completions that are there; each comes once. From [`Queue::reap`].
+/// The completions that are there, each delivered once. From [`Queue::reap`].
 pub struct Completions<'a> {
     queue: &'a mut Queue,
 }
@@ -481,7 +489,7 @@ impl fmt::Debug for Completions<'_> {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
-            .field("backend", &self.backends.kind())
+            .field("backend", &self.backends.backend())
             .field("counts", &self.table.counts())
             .finish()
     }

@@ -1,20 +1,20 @@
-//! The life of an operation in flight, as pure data: no system call and no address in it.
+//! The states of an operation in flight, as pure data: no system calls, no addresses.
 //!
-//! A slot is free, new, held (behind another operation), queued, submitted (a backend has it) or
-//! done, in that order; a submitted one may be queued again (a retry, the next piece). Slots have
-//! generations, so a stale completion is never attributed to another operation. The counters
-//! uphold: pushed = delivered + orphaned + in flight.
+//! A slot is free, new, held (behind another operation), pending, submitted (a backend has it) or
+//! done, in that order; a submitted slot becomes pending again for a retry or the next piece. Slots
+//! have generations, so a stale completion is never attributed to another operation. The counters
+//! always satisfy: pushed = delivered + orphaned + in flight.
 
 use std::num::NonZeroU32;
 
-/// Names one life of one slot, and a piece of its operation: what goes through the kernel as user
-/// data.
+/// Identifies one use of a slot, and a piece of its operation. It is the user data of requests to
+/// the kernel.
 ///
 /// Bits: 32 generation, 8 piece, 24 index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token(pub u64);
 
-/// The most slots there can be; the index after it is free for a backend's own entries.
+/// The most slots of a queue; the index after the last is for a backend's internal requests.
 pub(crate) const MAX_SLOTS: u32 = (1 << 24) - 1;
 
 impl Token {
@@ -22,7 +22,7 @@ impl Token {
         Self(u64::from(key.generation.get()) << 32 | u64::from(piece) << 24 | u64::from(key.index))
     }
 
-    /// An entry of a backend's own, that belongs to no slot.
+    /// The token of a backend's internal request, which belongs to no slot.
     pub const fn internal(number: u8) -> Self {
         Self((number as u64) << 24 | MAX_SLOTS as u64)
     }
@@ -45,27 +45,27 @@ impl Token {
     }
 }
 
-/// One life of one slot.
+/// One use of a slot: the generation changes each time the slot is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub index: u32,
     pub generation: NonZeroU32,
 }
 
-/// Where in its life an operation is.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody's.
+    /// Not in use.
     Free,
-    /// In its slot; its owner has not started it.
+    /// Filled; its owner has not started it.
     New,
-    /// Started; something else comes first.
+    /// Started, but waiting for another operation.
     Held,
-    /// Its turn: waiting to be given to a backend, in whole or with more pieces.
-    Queued,
-    /// A backend has all there is of it for now.
-    Carried,
-    /// Its result is known.
+    /// Waiting to be passed to a backend, in whole or with further pieces.
+    Pending,
+    /// Passed to a backend, with no further piece to pass for now.
+    Submitted,
+    /// The result is known.
     Done,
 }
 
@@ -77,14 +77,14 @@ struct Slot<T> {
     value: T,
 }
 
-/// Slots are allocated so many at a time, and never move.
+/// Slots are allocated in chunks of this many, and never move.
 const CHUNK: u32 = 256;
 
-/// All slots of a queue.
+/// The slots of a queue.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// Slots in all chunks.
+    /// Slots in all chunks together.
     len: u32,
     cap: u32,
     free: Option<u32>,
@@ -94,17 +94,18 @@ pub(crate) struct Slots<T> {
     orphaned: u64,
 }
 
-/// How many operations there have been, and what became of them.
+/// Counts of operations: pushed = delivered + orphaned + in flight, at any moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Operations that were pushed.
     pub pushed: u64,
-    /// Operations whose completion was handed out.
+    /// Operations whose completion was delivered.
     pub delivered: u64,
-    /// Operations whose owner had given them up before ([`Queue::abandon`](crate::Queue::abandon),
-    /// close).
+    /// Operations that were abandoned before their completion
+    /// ([`Queue::abandon`](crate::Queue::abandon), close).
     pub orphaned: u64,
-    /// Operations that are pushed and neither delivered nor orphaned.
+    /// Operations that were pushed and are neither delivered nor orphaned.
     pub in_flight: u64,
 }
 
@@ -118,8 +119,8 @@ impl std::ops::AddAssign for Counts {
 }
 
 impl<T: Default> Slots<T> {
-    /// At most `cap` operations at a time. Memory is allocated as it is used, and a slot's address
-    /// never changes.
+    /// Slots for at most `cap` operations at a time. Memory is allocated as it is needed, and a
+    /// slot's address never changes.
     pub fn new(cap: u32) -> Self {
         let cap = cap.clamp(1, MAX_SLOTS);
         Self {
@@ -149,19 +150,19 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// Slots that there have been needed at a time.
+    /// Slots that have been in use at the same time at most.
     #[cfg(any(test, debug_assertions))]
     pub fn allocated(&self) -> usize {
         self.len as usize
     }
 
-    /// The most that it holds.
+    /// The number of slots.
     pub fn capacity(&self) -> usize {
         self.cap as usize
     }
 
-    /// How many more there is room for.
-    pub fn room(&self) -> usize {
+    /// The number of free slots.
+    pub fn free_slots(&self) -> usize {
         (self.cap - self.in_flight) as usize
     }
 
@@ -169,9 +170,8 @@ impl<T: Default> Slots<T> {
         self.in_flight as usize
     }
 
-    /// A place for a new operation; `None` when there is no room. What is there is an empty value,
-    /// to be written over in its place: operations are large, and copies of them are what a push
-    /// costs.
+    /// Takes a free slot; `None` if there is none. The value in it is empty, and the caller
+    /// overwrites it in place: operations are large, and copying them is most of what a push costs.
     #[inline(always)]
     pub fn insert(&mut self) -> Option<(Key, &mut T)> {
         let index = match self.free {
@@ -207,12 +207,13 @@ impl<T: Default> Slots<T> {
         (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
     }
 
-    /// Its state; `None` for a life that is over.
+    /// The state of the slot; `None` if this use of it has ended.
     pub fn state(&self, key: Key) -> Option<State> {
         self.slot(key).map(|slot| slot.state)
     }
 
-    /// Moves it along. The caller names where it is, so that a wrong belief shows.
+    /// Changes the state. The caller passes the expected one, so that debug builds catch a
+    /// mismatch.
     pub fn set_state(&mut self, key: Key, from: State, to: State) {
         let Some(slot) = self.slot_mut(key) else {
             debug_assert!(false, "{key:?} is over");
@@ -231,7 +232,7 @@ impl<T: Default> Slots<T> {
         self.slot_mut(key).map(|slot| &mut slot.value)
     }
 
-    /// Its state and itself, to change both.
+    /// The state and the value, both to be changed.
     #[inline]
     pub fn entry(&mut self, key: Key) -> Option<(&mut State, &mut T)> {
         self.slot_mut(key).map(|slot| (&mut slot.state, &mut slot.value))
@@ -246,8 +247,8 @@ impl<T: Default> Slots<T> {
         (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
     }
 
-    /// The end of a life whose completion goes to its owner; `take` takes out what the owner gets,
-    /// and leaves nothing behind that would hold on to something.
+    /// Frees a slot whose completion goes to its owner. `take` moves out what the owner gets, and
+    /// must leave nothing in the slot that owns a resource.
     #[inline]
     pub fn deliver<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
         let taken = self.release(key, take)?;
@@ -255,8 +256,7 @@ impl<T: Default> Slots<T> {
         Some(taken)
     }
 
-    /// The end of a life that nobody waits for any more; `take` sees to what must not just be
-    /// dropped.
+    /// Frees the slot of an abandoned operation. `take` moves out what must not be dropped here.
     pub fn orphan<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> R) -> Option<R> {
         let taken = self.release(key, take)?;
         self.orphaned += 1;
@@ -276,7 +276,7 @@ impl<T: Default> Slots<T> {
         Some(taken)
     }
 
-    /// Every life that is not over.
+    /// The keys of all slots in use.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.chunks
             .iter()
@@ -303,12 +303,12 @@ mod tests {
         assert_eq!(Token::internal(3).key(), None);
     }
 
-    /// Takes the value out.
+    /// Moves the value out.
     fn whole<T: Default>(value: &mut T) -> T {
         std::mem::take(value)
     }
 
-    /// Puts a value in.
+    /// Inserts a value.
     fn put<T: Default>(slots: &mut Slots<T>, value: T) -> Option<Key> {
         let (key, place) = slots.insert()?;
         *place = value;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any sequence of pushes, deliveries and orphanings, against a plain map.
+        /// Compares random sequences of pushes, deliveries and orphanings with a map.
         #[test]
         fn slots_behave_like_a_map(cap in 1u32..9, steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 0..200)) {
             let mut slots = Slots::new(cap);
@@ -366,7 +366,7 @@ mod tests {
                 let counts = slots.counts();
                 prop_assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight);
                 prop_assert_eq!(counts.in_flight, model.len() as u64);
-                prop_assert_eq!(slots.room(), cap as usize - model.len());
+                prop_assert_eq!(slots.free_slots(), cap as usize - model.len());
                 prop_assert!(over.iter().all(|key| slots.get(*key).is_none()));
                 for (key, value) in &model {
                     prop_assert_eq!(slots.get(*key), Some(value));

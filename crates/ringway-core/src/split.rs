@@ -1,41 +1,42 @@
-//! Cutting a transfer into pieces and adding up what came of them, as pure data.
+//! Splits a transfer into pieces and combines their results. Pure data: submitting the pieces is
+//! left to the queue.
 //!
 //! A transfer longer than the device's largest request goes to the kernel in pieces, several at a
-//! time. A *round* is a run of pieces from one position on. It ends when no piece is in flight and
-//! either everything has been asked for or a piece came back short; what counts is the unbroken
-//! prefix. Whether a new round follows from there (`exact`, a retry) is for the queue to decide.
+//! time. An *attempt* is a run of pieces from one position on. It ends when no piece is in flight
+//! and either all bytes were requested or a piece was short; what counts is the unbroken prefix.
+//! The queue decides whether another attempt follows (`exact`, a retry).
 //!
-//! Pieces are answered in any order, and one may be late while many others come and go. A piece's
-//! number has 8 bits and is counted modulo 256, so the pieces between the oldest and the newest in
-//! flight are bounded too.
+//! Pieces complete in any order, and one may be late while many others come and go. A piece's
+//! number has 8 bits and wraps around at 256, so the distance between the oldest and the newest
+//! piece in flight is bounded too.
 
-/// The most pieces of one transfer that are in flight together.
+/// The most pieces of one transfer in flight at a time.
 const WINDOW: u8 = 8;
 
-/// The most pieces from the oldest in flight to the newest, both included: the bits of
-/// [`Progress::flying`].
+/// The most pieces from the oldest to the newest in flight, both included: the bits of
+/// [`Progress::in_flight`].
 const SPAN: u32 = u32::BITS;
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     total: u64,
-    /// Bytes done before this round.
+    /// Bytes done before this attempt.
     base: u64,
-    /// Length of each piece but the last; 0: one piece, whatever it holds.
+    /// Length of each piece but the last; 0: one piece of any length.
     limit: u64,
-    /// Pieces handed out in this round.
+    /// Pieces issued in this attempt.
     issued: u32,
-    /// Those in flight: the lowest bit is the piece handed out last.
-    flying: u32,
+    /// A bit for each piece in flight; the lowest one is the piece issued last.
+    in_flight: u32,
     /// The end of the prefix: the lowest position at which a piece stopped.
     end: u64,
-    /// What stopped the piece at `end`: 0 for a short transfer.
+    /// The errno of the piece that stopped at `end`; 0 for a short transfer.
     errno: i32,
-    /// The most pieces in flight together.
+    /// The most pieces in flight at a time.
     window: u8,
-    /// A piece was short or failed: no more are handed out.
-    cut: bool,
+    /// A piece was short or failed: no more pieces are issued.
+    stopped: bool,
 }
 
 /// A part of a transfer.
@@ -46,33 +47,34 @@ pub(crate) struct Piece {
     pub len: u64,
 }
 
-/// What a round came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Round {
-    /// Bytes done from the beginning of the transfer, without a gap.
+pub(crate) struct Attempt {
+    /// Bytes done from the start of the transfer, without a gap.
     pub done: u64,
-    /// Bytes done in this round.
+    /// Bytes done in this attempt.
     pub gained: u64,
-    /// Why it stopped there: 0 for the end of the transfer or a short one.
+    /// The errno that ended it; 0 at the end of the transfer or after a short piece.
     pub errno: i32,
 }
 
 impl Progress {
-    /// A transfer of `total` bytes in pieces of `limit`; 0: in one piece.
+    /// A transfer of `total` bytes in pieces of `limit` bytes; 0: in one piece.
     #[inline]
     pub fn new(total: u64, limit: u64) -> Self {
-        // The number of pieces fits into `issued`: if need be, a piece is some times as long.
+        // Pieces are counted in `issued`, a u32: for a huge transfer, a piece is a multiple of
+        // `limit`.
         let limit = limit * (total.checked_div(limit).unwrap_or(0) / u64::from(u32::MAX) + 1);
         Self {
             total,
             base: 0,
             limit,
             issued: 0,
-            flying: 0,
+            in_flight: 0,
             end: total,
             errno: 0,
             window: WINDOW,
-            cut: false,
+            stopped: false,
         }
     }
 
@@ -90,18 +92,18 @@ impl Progress {
         self.limit
     }
 
-    /// True when it goes out in one piece.
+    /// True if the rest is one piece.
     #[inline]
     pub fn is_single(&self) -> bool {
         self.limit == 0 || self.total - self.base <= self.limit
     }
 
-    /// The same, one piece after the other.
+    /// The same transfer, with one piece in flight at a time.
     pub fn in_order(self) -> Self {
         Self { window: 1, ..self }
     }
 
-    /// The next piece to hand to a backend, if there is one now.
+    /// The next piece to issue, if one may be issued now.
     #[inline]
     pub fn next_piece(&mut self) -> Option<Piece> {
         let left = self.total - self.base;
@@ -112,108 +114,106 @@ impl Progress {
             (0, left)
         } else {
             let start = u64::from(self.issued) * self.limit;
-            let full = self.flying.count_ones() >= u32::from(self.window)
-                || self.flying >> (SPAN - 1) != 0;
-            if self.cut || start >= left || full {
+            let full = self.in_flight.count_ones() >= u32::from(self.window)
+                || self.in_flight >> (SPAN - 1) != 0;
+            if self.stopped || start >= left || full {
                 return None;
             }
             (start, self.limit.min(left - start))
         };
         let number = self.issued as u8;
         self.issued += 1;
-        self.flying = self.flying << 1 | 1;
+        self.in_flight = self.in_flight << 1 | 1;
         Some(Piece { number, start: self.base + start, len })
     }
 
-    /// Takes back the piece handed out last: the backend had no room.
-    pub fn put_back(&mut self) {
+    /// Undoes the last `next_piece`: the backend was full.
+    pub fn unissue(&mut self) {
         self.issued -= 1;
-        self.flying >>= 1;
+        self.in_flight >>= 1;
     }
 
-    /// The answer for one piece; the round's outcome when that was its end.
+    /// Records the result of a piece. Returns the result of the attempt if that was its last piece.
     ///
-    /// `result` is a count of bytes or minus errno.
+    /// `result` is a number of bytes or minus errno.
     #[inline]
-    pub fn answered(&mut self, number: u8, result: i64) -> Option<Round> {
-        let behind = self.behind(number);
+    pub fn complete(&mut self, number: u8, result: i64) -> Option<Attempt> {
+        let behind = self.distance(number);
         let bit = 1u32.checked_shl(behind).unwrap_or(0);
-        if self.flying & bit == 0 {
+        if self.in_flight & bit == 0 {
             debug_assert!(false, "piece {number} is not in flight");
             return None;
         }
-        self.flying &= !bit;
+        self.in_flight &= !bit;
         let start = self.base + u64::from(self.issued - 1 - behind) * self.limit;
         let len = if self.is_single() {
             self.total - self.base
         } else {
             self.limit.min(self.total - start)
         };
-        // An answer longer than what was asked for would be the kernel's error; nothing may come of
-        // it.
+        // More bytes than requested would be a kernel bug; it must not corrupt the accounting.
         let done = u64::try_from(result).unwrap_or(0).min(len);
         if done < len || result < 0 {
-            self.cut = true;
+            self.stopped = true;
             if start + done < self.end || (start + done == self.end && self.errno == 0) {
                 self.end = start + done;
                 self.errno =
                     if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             }
         }
-        let asked_for_all = self.cut
+        let all_issued = self.stopped
             || self.is_single()
             || u64::from(self.issued) * self.limit >= self.total - self.base;
-        if self.flying != 0 || !asked_for_all {
+        if self.in_flight != 0 || !all_issued {
             return None;
         }
-        Some(self.round())
+        Some(self.attempt())
     }
 
-    /// True when there is no answer to come and no piece to hand out before
-    /// [`answered`](Self::answered) says so.
+    /// True if another piece can be issued now.
     pub fn has_more(&self) -> bool {
         let mut copy = *self;
         copy.next_piece().is_some()
     }
 
-    /// No more pieces are to be handed out: what has not been asked for is cancelled. The round's
-    /// outcome, when nothing is in flight.
-    pub fn stop(&mut self) -> Option<Round> {
-        let asked = if self.is_single() {
+    /// Cancels the pieces that are not issued yet. Returns the result of the attempt if no piece is
+    /// in flight.
+    pub fn stop(&mut self) -> Option<Attempt> {
+        let issued_end = if self.is_single() {
             if self.issued > 0 { self.total } else { self.base }
         } else {
             self.total.min(self.base + u64::from(self.issued) * self.limit)
         };
-        if asked < self.end || self.issued == 0 {
-            self.end = self.end.min(asked);
+        if issued_end < self.end || self.issued == 0 {
+            self.end = self.end.min(issued_end);
             self.errno = libc::ECANCELED;
         }
-        self.cut = true;
-        (self.flying == 0).then(|| self.round())
+        self.stopped = true;
+        (self.in_flight == 0).then(|| self.attempt())
     }
 
     /// The numbers of the pieces in flight.
-    pub fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
-        let (issued, flying) = (self.issued, self.flying);
+    pub fn in_flight_numbers(&self) -> impl Iterator<Item = u8> + use<> {
+        let (issued, in_flight) = (self.issued, self.in_flight);
         (0..SPAN)
-            .filter(move |behind| flying >> behind & 1 != 0)
+            .filter(move |behind| in_flight >> behind & 1 != 0)
             .map(move |behind| (issued - 1 - behind) as u8)
     }
 
     #[inline]
-    fn round(&self) -> Round {
-        Round { done: self.end, gained: self.end - self.base, errno: self.errno }
+    fn attempt(&self) -> Attempt {
+        Attempt { done: self.end, gained: self.end - self.base, errno: self.errno }
     }
 
-    /// A new round from `done` on, in pieces of `limit`.
+    /// Starts another attempt at `done`, in pieces of `limit`.
     pub fn restart(&mut self, done: u64, limit: u64) {
-        debug_assert_eq!(self.flying, 0);
+        debug_assert_eq!(self.in_flight, 0);
         *self = Self { base: done, window: self.window, ..Self::new(self.total, limit) };
     }
 
-    /// How many pieces were handed out after the one with this number.
+    /// How many pieces were issued after the piece with this number.
     #[inline]
-    fn behind(&self, number: u8) -> u32 {
+    fn distance(&self, number: u8) -> u32 {
         u32::from((self.issued.wrapping_sub(1) as u8).wrapping_sub(number))
     }
 }
@@ -228,10 +228,10 @@ mod tests {
         let mut progress = Progress::new(100, 0);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 100 }));
         assert_eq!(progress.next_piece(), None);
-        assert_eq!(progress.answered(0, 40), Some(Round { done: 40, gained: 40, errno: 0 }));
+        assert_eq!(progress.complete(0, 40), Some(Attempt { done: 40, gained: 40, errno: 0 }));
         progress.restart(40, 0);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 40, len: 60 }));
-        assert_eq!(progress.answered(0, -5), Some(Round { done: 40, gained: 0, errno: 5 }));
+        assert_eq!(progress.complete(0, -5), Some(Attempt { done: 40, gained: 0, errno: 5 }));
     }
 
     #[test]
@@ -239,10 +239,10 @@ mod tests {
         let mut progress = Progress::new(0, 4096);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 0 }));
         assert_eq!(progress.next_piece(), None);
-        assert_eq!(progress.answered(0, -9), Some(Round { done: 0, gained: 0, errno: 9 }));
+        assert_eq!(progress.complete(0, -9), Some(Attempt { done: 0, gained: 0, errno: 9 }));
     }
 
-    /// The oldest piece is late: the others go on until its number might be mistaken.
+    /// One piece is late: others are issued only as long as its number is unambiguous.
     #[test]
     fn a_straggler_keeps_its_number() {
         let mut progress = Progress::new(1000, 1);
@@ -250,13 +250,13 @@ mod tests {
         let mut newest = first;
         while let Some(piece) = progress.next_piece() {
             newest = piece;
-            assert_eq!(progress.answered(piece.number, 1), None);
+            assert_eq!(progress.complete(piece.number, 1), None);
         }
         assert_eq!(newest.start, u64::from(SPAN) - 1);
-        assert_eq!(Vec::from_iter(progress.numbers()), [first.number]);
+        assert_eq!(Vec::from_iter(progress.in_flight_numbers()), [first.number]);
         assert_eq!(
-            progress.answered(first.number, -11),
-            Some(Round { done: 0, gained: 0, errno: 11 })
+            progress.complete(first.number, -11),
+            Some(Attempt { done: 0, gained: 0, errno: 11 })
         );
     }
 
@@ -269,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Pieces answered in any order, some of them short or failed: the pieces of a round never
-        /// overlap or leave a gap, and its outcome is the prefix up to the first that was not full.
+        /// Pieces complete in any order, some short or failed. They never overlap or leave a gap,
+        /// and the result is the prefix up to the first incomplete piece.
         #[test]
         fn a_round_is_its_unbroken_prefix(
             total in 1u64..100_000,
@@ -279,18 +279,18 @@ mod tests {
             faults in proptest::collection::hash_map(0u64..400, prop_oneof![Just(-1i64), 0..5_000i64], 0..4),
         ) {
             let mut progress = Progress::new(total, limit);
-            let mut flying: Vec<Piece> = Vec::new();
+            let mut in_flight: Vec<Piece> = Vec::new();
             let mut expected = (total, 0);
-            let mut asked = 0;
+            let mut issued_end = 0;
             let mut turn = 0;
-            let round = loop {
+            let attempt = loop {
                 while let Some(piece) = progress.next_piece() {
-                    prop_assert_eq!(piece.start, asked);
-                    asked += piece.len;
-                    flying.push(piece);
+                    prop_assert_eq!(piece.start, issued_end);
+                    issued_end += piece.len;
+                    in_flight.push(piece);
                 }
-                prop_assert!(!flying.is_empty() && flying.len() <= WINDOW as usize);
-                let piece = flying.remove(order[turn % order.len()].index(flying.len()));
+                prop_assert!(!in_flight.is_empty() && in_flight.len() <= WINDOW as usize);
+                let piece = in_flight.remove(order[turn % order.len()].index(in_flight.len()));
                 turn += 1;
                 let result = match faults.get(&(piece.start / limit)) {
                     Some(-1) => -5,
@@ -301,20 +301,19 @@ mod tests {
                 if (result < 0 || (result as u64) < piece.len) && stop < expected.0 {
                     expected = (stop, if result < 0 { 5 } else { 0 });
                 }
-                if let Some(round) = progress.answered(piece.number, result) {
-                    break round;
+                if let Some(attempt) = progress.complete(piece.number, result) {
+                    break attempt;
                 }
             };
-            prop_assert!(flying.is_empty());
-            prop_assert_eq!((round.done, round.errno), expected);
-            prop_assert_eq!(round.gained, round.done);
-            if expected.0 == total { prop_assert_eq!(asked, total) }
+            prop_assert!(in_flight.is_empty());
+            prop_assert_eq!((attempt.done, attempt.errno), expected);
+            prop_assert_eq!(attempt.gained, attempt.done);
+            if expected.0 == total { prop_assert_eq!(issued_end, total) }
         }
 
-        /// As `exact` goes on: a round for each retry and each short transfer. Some pieces starve
-        /// until the backend has nothing else, and then answer anything. Whatever the order, all
-        /// that counts as done has been transferred, and a cancel reaches exactly the pieces that
-        /// are in flight.
+        /// As `exact` does: another attempt after each retry and short transfer. Some pieces
+        /// complete only when no other is in flight, with any result. In any order, all bytes that
+        /// count as done were transferred, and a cancel reaches exactly the pieces in flight.
         #[test]
         fn stragglers_lose_nothing(
             pieces in 1u64..700,
@@ -338,27 +337,27 @@ mod tests {
                 false => Progress::new(total, limit),
             };
             let window = if in_order { 1 } else { WINDOW };
-            let mut flying: Vec<Piece> = Vec::new();
+            let mut in_flight: Vec<Piece> = Vec::new();
             let mut turn = 0;
             let (done, errno) = loop {
                 while let Some(piece) = progress.next_piece() {
-                    flying.push(piece);
+                    in_flight.push(piece);
                 }
-                prop_assert!(!flying.is_empty() && flying.len() <= window as usize);
-                let mut numbers: Vec<u8> = progress.numbers().collect();
-                let mut expected: Vec<u8> = flying.iter().map(|piece| piece.number).collect();
+                prop_assert!(!in_flight.is_empty() && in_flight.len() <= window as usize);
+                let mut numbers: Vec<u8> = progress.in_flight_numbers().collect();
+                let mut expected: Vec<u8> = in_flight.iter().map(|piece| piece.number).collect();
                 numbers.sort();
                 expected.sort();
                 prop_assert_eq!(numbers, expected);
-                let awake: Vec<usize> = flying
+                let awake: Vec<usize> = in_flight
                     .iter()
                     .enumerate()
                     .filter(|(_, piece)| !starving.contains(&(piece.start / limit)))
                     .map(|(at, _)| at)
                     .collect();
                 let index = order[turn % order.len()];
-                let at = if awake.is_empty() { index.index(flying.len()) } else { *index.get(&awake) };
-                let piece = flying.remove(at);
+                let at = if awake.is_empty() { index.index(in_flight.len()) } else { *index.get(&awake) };
+                let piece = in_flight.remove(at);
                 turn += 1;
                 let result = match faults.get_mut(&(piece.start / limit)) {
                     Some((result, times)) if *times > 0 => {
@@ -369,23 +368,23 @@ mod tests {
                 };
                 let end = piece.start + result.max(0) as u64;
                 transferred[piece.start as usize..end as usize].fill(true);
-                let Some(round) = progress.answered(piece.number, result) else { continue };
-                prop_assert!(flying.is_empty());
-                prop_assert!(transferred[..round.done as usize].iter().all(|there| *there), "a hole before {}", round.done);
-                let goes_on = match round.errno {
-                    0 => round.done < total && round.gained > 0,
+                let Some(attempt) = progress.complete(piece.number, result) else { continue };
+                prop_assert!(in_flight.is_empty());
+                prop_assert!(transferred[..attempt.done as usize].iter().all(|there| *there), "a hole before {}", attempt.done);
+                let continues = match attempt.errno {
+                    0 => attempt.done < total && attempt.gained > 0,
                     errno => RETRIED.contains(&errno),
                 };
-                if !goes_on {
-                    break (round.done, round.errno);
+                if !continues {
+                    break (attempt.done, attempt.errno);
                 }
-                progress.restart(round.done, limit);
+                progress.restart(attempt.done, limit);
             };
             prop_assert!(done == total || errno != 0 || faults.values().any(|(result, _)| *result == 0));
         }
 
-        /// A cancel in the middle of a round: what is in flight is answered, and the outcome is the
-        /// unbroken prefix.
+        /// A cancel in the middle of an attempt: the pieces in flight complete, and the result is
+        /// the unbroken prefix.
         #[test]
         fn a_stopped_round_is_its_unbroken_prefix(
             pieces in 2u64..700,
@@ -396,31 +395,31 @@ mod tests {
         ) {
             let total = pieces * limit;
             let mut progress = Progress::new(total, limit);
-            let mut flying: Vec<Piece> = Vec::new();
+            let mut in_flight: Vec<Piece> = Vec::new();
             let mut transferred = vec![false; total as usize];
             for _ in 0..answered {
-                flying.extend(std::iter::from_fn(|| progress.next_piece()));
-                let Some(at) = flying.iter().position(|piece| piece.start / limit != straggler) else { break };
-                let piece = flying.remove(at);
+                in_flight.extend(std::iter::from_fn(|| progress.next_piece()));
+                let Some(at) = in_flight.iter().position(|piece| piece.start / limit != straggler) else { break };
+                let piece = in_flight.remove(at);
                 transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);
-                if progress.answered(piece.number, piece.len as i64).is_some() {
-                    prop_assert!(flying.is_empty());
+                if progress.complete(piece.number, piece.len as i64).is_some() {
+                    prop_assert!(in_flight.is_empty());
                     return Ok(());
                 }
             }
-            let mut round = progress.stop();
-            prop_assert_eq!(round.is_some(), flying.is_empty());
-            while let Some(piece) = flying.pop() {
-                prop_assert!(progress.numbers().any(|number| number == piece.number));
+            let mut attempt = progress.stop();
+            prop_assert_eq!(attempt.is_some(), in_flight.is_empty());
+            while let Some(piece) = in_flight.pop() {
+                prop_assert!(progress.in_flight_numbers().any(|number| number == piece.number));
                 prop_assert_eq!(progress.next_piece(), None);
                 let result = if failed { -i64::from(libc::ECANCELED) } else { piece.len as i64 };
                 if !failed {
                     transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);
                 }
-                prop_assert!(round.is_none());
-                round = progress.answered(piece.number, result);
+                prop_assert!(attempt.is_none());
+                attempt = progress.complete(piece.number, result);
             }
-            let Round { done, errno, .. } = round.expect("all has been answered");
+            let Attempt { done, errno, .. } = attempt.expect("all has been answered");
             let prefix = transferred.iter().take_while(|there| **there).count() as u64;
             prop_assert_eq!((done, errno), (prefix, if prefix < total { libc::ECANCELED } else { 0 }));
         }

@@ -363,7 +363,7 @@ impl Run {
                     one.stat = one.raw_stat.as_deref().copied()
                 }
                 op::Opcode::Statx => {
-                    one.stat = done.into_metadata().ok().map(|metadata| *metadata.as_raw())
+                    one.stat = done.into_metadata().ok().map(|metadata| *metadata.as_raw_statx())
                 }
                 op::Opcode::Read | op::Opcode::Write if one.raw_bytes.is_none() => {
                     one.bytes = done
@@ -547,8 +547,8 @@ impl Run {
                 let found = self.queue()?.in_flight() as i64;
                 self.want(words.at(1)?, found)?;
             }
-            "room" => {
-                let found = self.queue()?.room() as i64;
+            "free_slots" => {
+                let found = self.queue()?.free_slots() as i64;
                 self.want(words.at(1)?, found)?;
             }
             "bytes" => {
@@ -684,21 +684,21 @@ impl Run {
         if words.has("drain") {
             operation = operation.drain();
         }
-        if words.has("always") {
+        if words.has("continue_on_error") {
             operation = operation.continue_on_error();
         }
-        if words.get("limit").is_some() {
-            operation = operation.timeout(Duration::from_nanos(words.number("limit")?));
+        if words.get("timeout").is_some() {
+            operation = operation.timeout(Duration::from_nanos(words.number("timeout")?));
         }
         let place = self.pushed.len();
         operation = operation.user_data(place as u64);
         if how == "refuse" {
-            let room = self.queue()?.room();
+            let room = self.queue()?.free_slots();
             let refused =
                 self.queue()?.push(operation).map_err(|error| -i64::from(error.reason().errno()));
             let Err(errno) = refused else { return fail("the push is taken") };
             self.want(wanted, errno)?;
-            return if self.queue()?.room() == room {
+            return if self.queue()?.free_slots() == room {
                 Ok(())
             } else {
                 fail("a push that is refused takes room")
@@ -746,7 +746,7 @@ impl Run {
     /// The offset; what is over `i64::MAX` is a valid number to name, and refused.
     fn at(words: Words<'_>) -> Step<Position> {
         match words.get("offset") {
-            Some("cursor") => Ok(Position::Current),
+            Some("current") => Ok(Position::Current),
             Some(text) => Ok(Position::Offset(number(text)?)),
             None => Ok(Position::Offset(0)),
         }
@@ -913,12 +913,12 @@ impl Run {
             "read" | "write" | "readv" | "writev" => {
                 let lens = lengths(words)?;
                 let mut memory = AlignedBuffer::new(lens.iter().sum::<usize>().max(1), 4096);
-                let addr = memory.as_mut_ptr();
+                let buf = memory.as_mut_ptr();
                 let mut parts = Vec::new();
                 let mut begin = 0;
                 for len in lens {
                     parts.push(libc::iovec {
-                        iov_base: addr.wrapping_add(begin).cast(),
+                        iov_base: buf.wrapping_add(begin).cast(),
                         iov_len: len,
                     });
                     begin += len;
@@ -927,8 +927,8 @@ impl Run {
                 one.raw_bytes = Some(memory);
                 one._kept.push(Box::new(parts));
                 match kind {
-                    "read" => op::Read { fd, addr, len, offset: at }.into(),
-                    "write" => op::Write { fd, addr, len, offset: at }.into(),
+                    "read" => op::Read { fd, buf, len, offset: at }.into(),
+                    "write" => op::Write { fd, buf, len, offset: at }.into(),
                     "readv" => op::Readv { fd, iov, count, offset: at }.into(),
                     _ => op::Writev { fd, iov, count, offset: at }.into(),
                 }
@@ -1282,11 +1282,8 @@ fn skip(why: &str) {
 /// Cases to which this binding has another answer, and why. What they say in Rust is in
 /// `conformance/errors.rs`.
 const OTHERWISE: [(&str, &str); 2] = [
-    ("more buffers than there may be", "as in std, more than 1024 buffers are a short transfer"),
-    (
-        "more direct buffers than there may be",
-        "as in std, more than 1024 buffers are a short transfer",
-    ),
+    ("too many buffers", "as in std, more than 1024 buffers are a short transfer"),
+    ("too many direct buffers", "as in std, more than 1024 buffers are a short transfer"),
 ];
 
 /// One test, since cases change the working directory and limits of the process.

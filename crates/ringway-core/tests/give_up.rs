@@ -24,7 +24,7 @@ fn what_outlasts_a_queue_that_is_given_up_is_answered() {
         // It has begun when it has its thread.
         std::thread::sleep(Duration::from_millis(100));
         let error = io::Error::from_raw_os_error(libc::EPERM);
-        queue.give_up(&error, Duration::from_millis(10)).unwrap();
+        queue.fail(&error, Duration::from_millis(10)).unwrap();
         let answers: Vec<_> = queue
             .reap(0)
             .unwrap()
@@ -48,6 +48,6 @@ fn those_that_nobody_waited_for_keep_their_order() {
     (1..4).for_each(|number| _ = queue.push(op::nop().user_data(number)).unwrap());
     assert_eq!(queue.submit().unwrap(), 4);
     assert!(queue.abandon(first));
-    queue.reap_those(0, |number| number == 2, |done| assert_eq!(done.user_data, 2)).unwrap();
+    queue.reap_matching(0, |number| number == 2, |done| assert_eq!(done.user_data, 2)).unwrap();
     assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1, 3]);
 }

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{KAIO, URING, become_ordinary, is_root, limit_memlock, refuse};
-use ringway_core::probe::{self, Machine, Uring};
+use ringway_core::probe::{self, Machine, UringSupport};
 use ringway_core::refusal::{Feature, Refusal};
 use ringway_core::{BackendKind, Options};
 use std::env;
@@ -32,7 +32,7 @@ fn machine() -> Machine {
 }
 
 /// What io_uring grants here, or `None` and the reason why the test is skipped.
-fn uring_of(machine: &Machine) -> Option<&Uring> {
+fn uring_of(machine: &Machine) -> Option<&UringSupport> {
     match &machine.uring {
         Ok(uring) => Some(uring),
         Err(refusal) => {
@@ -350,12 +350,8 @@ const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendK
 fn limit_file_size(bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the limit is a live value that is only read.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) },
-        0,
-        "{}",
-        io::Error::last_os_error()
-    );
+    let returned = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
+    assert_eq!(returned, 0, "{}", io::Error::last_os_error());
 }
 
 fn granted() -> [bool; 3] {

@@ -135,7 +135,7 @@ fn options(script: &Script, conditions: &Conditions) -> Options {
         options = options.completion_entries(setup.entries);
     }
     if setup.sqpoll && conditions.backend == BackendKind::Uring {
-        options = options.sqpoll(SqPoll { idle: Duration::from_millis(1), cpu: None });
+        options = options.sqpoll(SqPoll::new(Duration::from_millis(1)));
     }
     match &conditions.faults {
         Some(faults) => options.faults(faults.plan()),
@@ -480,14 +480,14 @@ impl<'a> Run<'a> {
     fn check_counts(&mut self) -> Checked {
         let Some(queue) = &self.queue else { return Ok(()) };
         let stats = queue.stats();
-        let Counts { pushed, delivered, orphaned, in_flight } = stats.counts;
+        let Counts { pushed, delivered, orphaned, in_flight, .. } = stats.counts;
         let in_order = pushed == delivered + orphaned + in_flight
             && pushed == self.ops.len() as u64
             && delivered == self.delivered
             && orphaned <= self.all_abandoned
             && in_flight == self.live as u64 + self.all_abandoned - orphaned
             && in_flight == queue.in_flight() as u64
-            && queue.room() as u64 == u64::from(self.script.setup.in_flight) - in_flight
+            && queue.free_slots() as u64 == u64::from(self.script.setup.in_flight) - in_flight
             && stats.late == 0;
         if !in_order {
             let (own, live) = (self.ops.len(), self.live);

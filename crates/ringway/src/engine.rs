@@ -30,7 +30,7 @@ use crate::thread;
 use reactor::Executor;
 use reactor::notifier::Notifier;
 use reactor::thread::Reaper;
-use ringway_core::{BackendKind, Completion, Counts, Explanation, Home, Operation, Reason};
+use ringway_core::{BackendKind, Completion, Counts, Explanation, Operation, OwnerProcess, Reason};
 use shard::{Pushed, Shard};
 use std::fmt;
 use std::io;
@@ -76,7 +76,7 @@ pub(crate) struct Inner {
     reaper: Option<Arc<Reaper>>,
     /// With [`Reaping::Manual`].
     manual: Option<Manual>,
-    home: Home,
+    home: OwnerProcess,
     /// The explanation of the first shard when the engine was built. A forked child uses it,
     /// because the shard's lock may be held forever in the child.
     explained: Explanation,
@@ -137,7 +137,7 @@ impl Engine {
         let engine = GLOBAL.get()?;
         // In a forked child, the engine belongs to the parent.
         let forked = || io::Error::from_raw_os_error(Reason::Forked.errno());
-        Some(if engine.inner.home.is_here() { Ok(engine) } else { Err(forked()) })
+        Some(if engine.inner.home.is_current() { Ok(engine) } else { Err(forked()) })
     }
 
     /// Returns the backend in use.
@@ -148,7 +148,7 @@ impl Engine {
     /// Returns which backend the engine uses, which features are available, and for each refused
     /// feature the reason and the fix.
     pub fn explain(&self) -> Explanation {
-        if !self.inner.home.is_here() {
+        if !self.inner.home.is_current() {
             return self.inner.explained.clone();
         }
         let mut all = self.inner.shards[0].explain();
@@ -184,7 +184,7 @@ impl Engine {
     ///
     /// Any thread may call it on any engine. Only engines with [`Reaping::Manual`] need it.
     pub fn reap(&self) -> usize {
-        if !self.inner.home.is_here() {
+        if !self.inner.home.is_current() {
             return 0;
         }
         let mut timer_expired = false;
@@ -209,8 +209,8 @@ impl Inner {
     }
 
     /// True in the process that built the engine. A forked child must not push operations.
-    pub(crate) fn is_here(&self) -> bool {
-        self.home.is_here()
+    pub(crate) fn is_current(&self) -> bool {
+        self.home.is_current()
     }
 
     /// Accepts a future's operations, submits them if they are due, and ensures that some reactor
@@ -271,7 +271,7 @@ impl Inner {
     /// Whether at least half of a lane's capacity is in use in the calling thread's shard.
     pub(crate) fn is_half_used(&self, lane: Lane) -> bool {
         // In a forked child, the shard's lock may be held forever.
-        self.is_here() && self.shards[self.shard_index()].is_half_used(lane)
+        self.is_current() && self.shards[self.shard_index()].is_half_used(lane)
     }
 
     /// Counts a read that was served from the page cache.
@@ -294,7 +294,7 @@ impl Inner {
             refusals: 0,
             latency: Latency::new(),
         };
-        if !self.home.is_here() {
+        if !self.home.is_current() {
             return stats;
         }
         for shard in self.shards.iter() {
@@ -318,7 +318,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.home.is_current() {
             return; // The shards belong to the parent.
         }
         match &self.reaper {

@@ -3,8 +3,8 @@
 package main
 
 // The workload `commit`: goroutines append 4 KiB records to a log, and each waits until its record
-// is durable. A single writer gathers the records of all waiting goroutines into one commit. The log
-// wraps around and overwrites allocated blocks, so that the file system allocates nothing.
+// is durable. A single writer gathers the records of all waiting goroutines into one commit. The
+// log wraps around and overwrites allocated blocks, so that the file system allocates nothing.
 
 import (
 	"encoding/binary"
@@ -28,7 +28,9 @@ func prepareCommit(s subject, blocks int64) (func(goroutine int) (step, error), 
 	var commit func([]ringway.Transfer) error
 	switch f := s.(type) {
 	case *ringwayFile:
-		commit = func(batch []ringway.Transfer) error { return f.WriteBatch(batch, ringway.DataSync) }
+		commit = func(batch []ringway.Transfer) error {
+			return f.WriteBatch(batch, ringway.DataSync)
+		}
 	case *osFile:
 		// One write for all records: copying 4 KiB costs less than a system call.
 		space, err := f.buffer(maxCommitBlocks * block)

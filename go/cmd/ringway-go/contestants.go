@@ -61,20 +61,13 @@ var contestants = []contestant{
 	{"os-128", "os.File with at most 128 reads in flight", []ioKind{ioDirect}, false, openBounded},
 	{"os-group", "os.File with the same gathering of records: one write and one fdatasync each",
 		[]ioKind{ioCommit}, false, openOS},
-	{"bare", "package ring in one goroutine, at most 192 reads in flight: the limit (no latency per read)",
+	{"bare", "package ring in one goroutine, at most 192 reads in flight: the limit",
 		[]ioKind{ioDirect}, true, openBare},
-	{"null-queue", "ringway.File on a queue that completes every request at once: the engine's cost",
+	{"null-queue",
+		"ringway.File on a queue that completes every request at once: the engine's cost",
 		[]ioKind{ioNull}, false, openNullQueue},
 	{"floor", "goroutines that park and wake in groups of an eighth: the scheduler's cost",
 		[]ioKind{ioNull}, false, openFloor},
-}
-
-func contestantNames() []string {
-	var all []string
-	for _, c := range contestants {
-		all = append(all, c.name)
-	}
-	return all
 }
 
 func contestantNamed(name string) (contestant, error) {

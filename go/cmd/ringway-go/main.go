@@ -20,14 +20,15 @@ import (
 const usageText = `Usage: ringway-go COMMAND [OPTION]...
 
 Commands:
-  bench [OPTION]... [FILE]   measure ringway and os.File ('ringway-go bench -help' lists the options)
+  bench [OPTION]... [FILE]   measure ringway and os.File; -help lists the options
   explain                    show the backend, and why others are not available
   help                       show this text
 
 The exit status is 1 if the command fails, 2 for a wrong command line.
 `
 
-// The command needs no signal handler: the scratch file has no name, and a run dies with its parent.
+// The command needs no signal handler: the scratch file has no name, and a run dies with its
+// parent.
 func main() { os.Exit(command(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // command runs a command line and returns the exit status.
@@ -54,7 +55,8 @@ func command(args []string, stdout, stderr io.Writer) int {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "ringway-go: %v\nTry 'ringway-go help' or 'ringway-go bench -help'.\n", err)
+		fmt.Fprintf(stderr, "ringway-go: %v\nTry 'ringway-go help' or 'ringway-go bench -help'.\n",
+			err)
 		return 2
 	default:
 		fmt.Fprintln(stderr, "ringway-go:", err)

@@ -16,9 +16,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// meter counts the requests that complete while its window is open. The window closes with the first
-// request that completes after its length, and that goroutine takes the final usage at once: another
-// one would have to wait for a processor first. So at least one request counts.
+// meter counts the requests that complete while its window is open. The window closes with the
+// first request that completes after its length, and that goroutine takes the final usage at once:
+// another one would have to wait for a processor first. So at least one request counts.
 type meter struct {
 	subject subject
 	epoch   time.Time
@@ -131,8 +131,8 @@ func (m *meter) loop(number int, request step) {
 }
 
 // open takes the usage and opens the window at the same time. Where goroutines do not block, the
-// scheduler may preempt this one in between, and resume it seconds later. Then it tries again, with a
-// time slice of its own.
+// scheduler may preempt this one in between, and resume it seconds later. Then it tries again, with
+// a time slice of its own.
 func (m *meter) open() {
 	for {
 		start := time.Since(m.epoch)
@@ -189,7 +189,9 @@ func measure(s subject, goroutines int, all bool, ramp, length time.Duration,
 	for i := range m.histograms {
 		latency.Merge(m.histograms[i].latency)
 	}
-	percentile := func(p float64) time.Duration { return time.Duration(latency.ValueAtPercentile(p)) }
+	percentile := func(p float64) time.Duration {
+		return time.Duration(latency.ValueAtPercentile(p))
+	}
 	return run{
 			Requests: latency.TotalCount(), Real: m.duration,
 			User: m.closing.user - m.opening.user, System: m.closing.system - m.opening.system,
@@ -197,8 +199,9 @@ func measure(s subject, goroutines int, all bool, ramp, length time.Duration,
 			Allocs:          m.closing.allocs - m.opening.allocs,
 			Collections:     m.closing.collections - m.opening.collections,
 			Threads:         threads, Workers: workers,
-			P50: percentile(50), P99: percentile(99), P999: percentile(99.9), P9999: percentile(99.99),
-			Max: time.Duration(latency.Max()),
+			P50: percentile(50), P99: percentile(99), P999: percentile(99.9),
+			P9999: percentile(99.99),
+			Max:   time.Duration(latency.Max()),
 		}, submissions{
 			m.closing.submissions.calls - m.opening.submissions.calls,
 			m.closing.submissions.requests - m.opening.submissions.requests,

@@ -25,23 +25,22 @@ type options struct {
 	ramp         time.Duration
 	repeat       int
 	size         int64 // Of the scratch file, or used of FILE. 0: the default.
-	cachedSize   int64
 	scratch      string
-	json         string // A path; "-" is standard output.
+	json         bool
 	file         string // Empty: a scratch file.
 }
 
 const benchUsage = `Usage: ringway-go bench [OPTION]... [FILE]
 
-Measures 4 KiB random reads of one file by many goroutines, with ringway and with os.File. Each run is
-a separate process; the contestants run in turn, every other round in reverse order. Without FILE, the
-command uses a scratch file in the current directory and removes it, however the command ends. FILE is
-never written to.
+Measures 4 KiB random reads of one file by many goroutines, with ringway and with os.File. Each run
+is a separate process; the contestants run in turn, every other round in reverse order. Without
+FILE, the command uses a scratch file in the current directory and removes it, however the command
+ends. FILE is never written to.
 
-Output: the machine, a table, and a summary. A row of the table is the median run of a contestant in a
-workload:
-  I/O             direct: O_DIRECT; cached: data in the page cache; batch: cached, one goroutine reads
-                  DEPTH blocks per call; commit: 4 KiB records appended to a log, each durable
+Output: the machine, a table, and a summary. A row of the table is the median run of a contestant in
+a workload:
+  I/O             direct: O_DIRECT; cached: data in the page cache; batch: cached, one goroutine
+                  reads DEPTH blocks per call; commit: 4 KiB records appended to a log, each durable
                   (fdatasync) before its goroutine continues; null: no device
   depth           goroutines, each with one request at a time; of a batch, blocks per call
   requests        blocks read or records written in the median run
@@ -54,8 +53,8 @@ workload:
   ctx sw, allocs  context switches and heap allocations per operation
   workers         io-wq threads of the kernel for this process
   threads         threads of the process, with those of the kernel: the most of any run
-  against         operations per second and CPU time per operation, relative to os.File (to floor in
-                  the workload null): medians of the ratios of runs in the same round
+  against         operations per second and CPU time per operation, relative to the contestant
+                  named there: medians of the ratios of runs in the same round
 In the summary, "equal" means that the runs do not show a difference: their ranges overlap, or the
 medians differ by less than half a range or 2 % (10 % with -repeat 1). On a busy machine, trust CPU
 time per operation more than operations per second.
@@ -76,7 +75,8 @@ Examples:
 // parseOptions parses the arguments of `bench`. Options may follow FILE.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{
-		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3, cachedSize: 256 << 20, scratch: ".",
+		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3,
+		scratch: ".",
 	}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -87,11 +87,14 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		given          []int
 	}{
 		{kind: ioDirect, standard: []int{1, 128, 1000}, full: []int{1, 128, 1000, 100_000},
-			usage: "`depths` of direct reads, a list; \"\" for none (default 1,128,1000; -full adds 100000)"},
+			usage: "`depths` of direct reads, a list; \"\" for none " +
+				"(default 1,128,1000; -full adds 100000)"},
 		{kind: ioCached, standard: []int{1, 32}, full: []int{1, 32, 1000},
 			usage: "`depths` of cached reads (default 1,32; -full adds 1000)"},
-		{kind: ioBatch, full: []int{64}, usage: "`depths` of batches of cached reads (default none; -full: 64)"},
-		{kind: ioCommit, full: []int{128}, usage: "`depths` of group commit (default none; -full: 128)"},
+		{kind: ioBatch, full: []int{64},
+			usage: "`depths` of batches of cached reads (default none; -full: 64)"},
+		{kind: ioCommit, full: []int{128},
+			usage: "`depths` of group commit (default none; -full: 128)"},
 		{kind: ioNull, full: []int{128, 1000},
 			usage: "`depths` of reads without a device (default none; -full: 128,1000)"},
 	}
@@ -107,8 +110,10 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			return err
 		})
 	}
-	set.BoolVar(&o.full, "full", false, "measure everything: more depths, batch, commit, null and the contestant bare")
-	set.BoolVar(&o.fixedBuffers, "fixed-buffers", false, "register ringway's buffers with its rings")
+	set.BoolVar(&o.full, "full", false,
+		"measure everything: more depths, batch, commit, null and the contestant bare")
+	set.BoolVar(&o.fixedBuffers, "fixed-buffers", false,
+		"register ringway's buffers with its rings")
 	set.Func("only", "`contestants` to measure, a list", func(text string) error {
 		o.only = strings.Split(text, ",")
 		for _, name := range o.only {
@@ -122,11 +127,10 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	set.DurationVar(&o.ramp, "ramp", o.ramp,
 		"`time` before it; with direct I/O at least until every goroutine has read once")
 	set.IntVar(&o.repeat, "repeat", o.repeat, "`runs` of each row")
-	size(&o.size, "size", "`bytes` of the scratch file (default 1g, at most a tenth of the free space), "+
-		"or used of FILE (default all)")
-	size(&o.cachedSize, "cached-size", "`bytes` at the start of the file that cached reads use (default 256m)")
+	size(&o.size, "size",
+		"`bytes` of the scratch file (default 1g, at most a tenth of the free space), or of FILE")
 	set.StringVar(&o.scratch, "scratch", o.scratch, "`directory` of the scratch file")
-	set.StringVar(&o.json, "json", "", "write all runs as JSON to this `file`; - for standard output, without a table")
+	set.BoolVar(&o.json, "json", false, "print all runs as JSON instead of the table")
 
 	for {
 		if err := set.Parse(args); err == flag.ErrHelp {

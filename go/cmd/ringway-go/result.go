@@ -56,7 +56,8 @@ type row struct {
 
 // median returns the run with the median of operations per second.
 func (r *row) median() run {
-	order := slices.SortedFunc(slices.Values(r.Runs), func(a, b run) int { return cmp.Compare(a.ops(), b.ops()) })
+	order := slices.SortedFunc(slices.Values(r.Runs),
+		func(a, b run) int { return cmp.Compare(a.ops(), b.ops()) })
 	return order[(len(order)-1)/2]
 }
 
@@ -87,8 +88,8 @@ func (r *row) spread() float64 {
 
 func halfRange(sorted []float64) float64 { return (sorted[len(sorted)-1] - sorted[0]) / 2 }
 
-// equal reports whether runs do not show a difference. The rule is that of `ringway bench`. Both are
-// in ascending order.
+// equal reports whether runs do not show a difference. The rule is that of `ringway bench`. Both
+// are in ascending order.
 func equal(a, b []float64) bool {
 	within := 0.02
 	if len(a) < 2 || len(b) < 2 {
@@ -129,7 +130,7 @@ func (r *row) compareTo(base *row) {
 // report is everything that a bench measured.
 type report struct {
 	Command []string `json:"command"`
-	Machine machine  `json:"machine"`
+	Machine []string `json:"machine"`
 	Rows    []*row   `json:"rows"`
 	Summary []string `json:"summary"`
 	options options

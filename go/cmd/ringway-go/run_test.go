@@ -21,14 +21,15 @@ import (
 
 func orderFor(w workload, name string, t *target) order {
 	return order{
-		Workload: w, Contestant: name, Runtime: 20 * time.Millisecond, Ramp: 20 * time.Millisecond, Seed: 5,
+		Workload: w, Contestant: name, Runtime: 20 * time.Millisecond, Ramp: 20 * time.Millisecond,
+		Seed:   5,
 		Blocks: t.size / block, Numbered: true,
 	}
 }
 
 func scratch(t *testing.T, size int64) *target {
 	t.Helper()
-	created, err := createScratch(t.TempDir(), size, func(int64, int64) {})
+	created, err := createScratch(t.TempDir(), size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func scratch(t *testing.T, size int64) *target {
 // refusedHere reports whether a failure is one that a machine may cause. It is an error where CI is
 // set.
 func refusedHere(t *testing.T, c contestant, failure string) bool {
-	if !c.rings || !strings.Contains(failure, "io_uring") && !strings.Contains(failure, "fixed buffers") {
+	if !c.rings || !strings.Contains(failure, "io_uring") &&
+		!strings.Contains(failure, "fixed buffers") {
 		return false
 	}
 	if os.Getenv("CI") != "" {
@@ -70,7 +72,8 @@ func TestEveryContestantReads(t *testing.T) {
 				case got.Requests < 1 || (got.Calls != nil) != wantCalls:
 					t.Errorf("%v, %s: %+v", w, c.name, got)
 				case kind == ioBatch && got.Requests%9 != 0:
-					t.Errorf("%v, %s: %d blocks are not whole batches of 9", w, c.name, got.Requests)
+					t.Errorf("%v, %s: %d blocks are not whole batches of 9", w, c.name,
+						got.Requests)
 				}
 			}
 		}
@@ -82,14 +85,16 @@ func TestWrongBytesAreFound(t *testing.T) {
 	if _, err := file.file.WriteAt(make([]byte, 1<<20), 0); err != nil {
 		t.Fatal(err)
 	}
-	works := []order{orderFor(workload{ioCached, 2}, "os", file), orderFor(workload{ioBatch, 3}, "os", file)}
+	works := []order{orderFor(workload{ioCached, 2}, "os", file),
+		orderFor(workload{ioBatch, 3}, "os", file)}
 	if file.direct {
 		works = append(works, orderFor(workload{ioDirect, 3}, "bare", file))
 	}
 	for _, o := range works {
 		c, _ := contestantNamed(o.Contestant)
 		_, failure, err := runChild(file.file, o)
-		if err != nil || !strings.Contains(failure, "got the bytes of offset 0") && !refusedHere(t, c, failure) {
+		if err != nil || !strings.Contains(failure, "got the bytes of offset 0") &&
+			!refusedHere(t, c, failure) {
 			t.Errorf("%v: %q, %v", o.Workload, failure, err)
 		}
 	}
@@ -98,12 +103,14 @@ func TestWrongBytesAreFound(t *testing.T) {
 func TestAFailedRunHasAReason(t *testing.T) {
 	file := scratch(t, 1<<20)
 	o := orderFor(workload{ioCached, 1}, "nobody", file)
-	if _, failure, err := runChild(file.file, o); err != nil || !strings.Contains(failure, "nobody") {
+	if _, failure, err := runChild(file.file, o); err != nil ||
+		!strings.Contains(failure, "nobody") {
 		t.Error(failure, err)
 	}
 	o = orderFor(workload{ioCached, 1}, "os", file)
 	o.Blocks *= 1000 // Beyond the end of the file.
-	if _, failure, err := runChild(file.file, o); err != nil || !strings.Contains(failure, "got 0 of") {
+	if _, failure, err := runChild(file.file, o); err != nil ||
+		!strings.Contains(failure, "got 0 of") {
 		t.Error(failure, err)
 	}
 }
@@ -161,7 +168,8 @@ func TestCommittedRecordsAreInTheFile(t *testing.T) {
 				written++
 			}
 		}
-		if int64(written) < min(got.Requests, 12) { // The last blocks stay free if a commit does not fit.
+		// The last blocks stay free if a commit does not fit.
+		if int64(written) < min(got.Requests, 12) {
 			t.Errorf("%s: %d blocks were written by %d records", c.name, written, got.Requests)
 		}
 	}
@@ -175,29 +183,32 @@ func (*noFile) submissions() submissions              { return submissions{} }
 
 func TestMeasureCountsItsWindow(t *testing.T) {
 	var all, late atomic.Int64
-	got, _, err := measure(&noFile{}, 100, true, time.Millisecond, 20*time.Millisecond, func(i int) (step, error) {
-		first := true
-		return func(ramp bool) error {
-			all.Add(1)
-			if first && i == 7 {
-				time.Sleep(30 * time.Millisecond) // The ramp waits for this goroutine.
-				if !ramp {
-					late.Add(1)
+	got, _, err := measure(&noFile{}, 100, true, time.Millisecond, 20*time.Millisecond,
+		func(i int) (step, error) {
+			first := true
+			return func(ramp bool) error {
+				all.Add(1)
+				if first && i == 7 {
+					time.Sleep(30 * time.Millisecond) // The ramp waits for this goroutine.
+					if !ramp {
+						late.Add(1)
+					}
 				}
-			}
-			first = false
-			time.Sleep(100 * time.Microsecond)
-			return nil
-		}, nil
-	})
-	if err != nil || got.Requests < 1 || got.Requests >= all.Load() || got.Max < 100*time.Microsecond ||
+				first = false
+				time.Sleep(100 * time.Microsecond)
+				return nil
+			}, nil
+		})
+	if err != nil || got.Requests < 1 || got.Requests >= all.Load() ||
+		got.Max < 100*time.Microsecond ||
 		got.Real < 20*time.Millisecond {
 		t.Errorf("%d of %d, %+v, %v", got.Requests, all.Load(), got, err)
 	}
 	if late.Load() > 0 {
 		t.Error("the window opened before every goroutine had completed a request")
 	}
-	if got.Threads < 1 || got.P50 > got.P99 || got.P99 > got.P999 || got.P999 > got.P9999 || got.P9999 > got.Max {
+	if got.Threads < 1 || got.P50 > got.P99 || got.P99 > got.P999 || got.P999 > got.P9999 ||
+		got.P9999 > got.Max {
 		t.Errorf("%+v", got)
 	}
 }
@@ -212,7 +223,8 @@ func TestUsageIsThatOfTheWindow(t *testing.T) {
 		if err != nil || failure != "" {
 			t.Fatal(failure, err)
 		}
-		if most := time.Duration(runtime.NumCPU())*got.Real + 200*time.Millisecond; got.cpu() > most {
+		most := time.Duration(runtime.NumCPU())*got.Real + 200*time.Millisecond
+		if got.cpu() > most {
 			t.Errorf("%v of CPU time in %v", got.cpu(), got.Real)
 		}
 	}
@@ -225,7 +237,8 @@ func TestAWindowStaysOpenForOneRequest(t *testing.T) {
 			return nil
 		}, nil
 	})
-	if err != nil || got.Requests != 1 || got.Real < time.Millisecond || got.Max < 20*time.Millisecond {
+	if err != nil || got.Requests != 1 || got.Real < time.Millisecond ||
+		got.Max < 20*time.Millisecond {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -233,14 +246,15 @@ func TestAWindowStaysOpenForOneRequest(t *testing.T) {
 func TestMeasureReturnsErrors(t *testing.T) {
 	broken := errors.New("broken")
 	for _, inRamp := range []bool{true, false} {
-		_, _, err := measure(&noFile{}, 4, true, time.Millisecond, time.Hour, func(i int) (step, error) {
-			return func(ramp bool) error {
-				if i == 2 && ramp == inRamp {
-					return broken
-				}
-				return nil
-			}, nil
-		})
+		_, _, err := measure(&noFile{}, 4, true, time.Millisecond, time.Hour,
+			func(i int) (step, error) {
+				return func(ramp bool) error {
+					if i == 2 && ramp == inRamp {
+						return broken
+					}
+					return nil
+				}, nil
+			})
 		if err != broken {
 			t.Errorf("during the ramp %t: %v", inRamp, err)
 		}
@@ -255,7 +269,8 @@ func TestShortReadsAreErrors(t *testing.T) {
 	p := make([]byte, 8)
 	var o order
 	if o.check(8, nil, p, 0, true) != nil || o.check(8, io.EOF, p, 0, true) != nil ||
-		o.check(7, io.EOF, p, 0, true) == nil || o.check(0, os.ErrClosed, p, 0, true) != os.ErrClosed {
+		o.check(7, io.EOF, p, 0, true) == nil ||
+		o.check(0, os.ErrClosed, p, 0, true) != os.ErrClosed {
 		t.Error("a short or failed read passes the check")
 	}
 }

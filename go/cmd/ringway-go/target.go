@@ -25,32 +25,11 @@ type target struct {
 	about   string
 }
 
-const (
-	// defaultScratch exceeds the cache of most devices and takes seconds to write.
-	defaultScratch = 1 << 30
-	// defaultInMemory is for tmpfs, where the scratch file occupies memory.
-	defaultInMemory = 256 << 20
-	// minScratch is the smallest default: a smaller file fits in a device's cache.
-	minScratch = 16 << 20
+// defaultScratch exceeds the cache of most devices and takes seconds to write. The scratch file
+// takes at most a tenth of the free space.
+const defaultScratch = 1 << 30
 
-	magicTmpfs, magicRamfs = 0x01021994, 0x858458f6
-)
-
-// scratchSize returns the default size, which is at most a tenth of the free space; 0 if that is too
-// small.
-func scratchSize(free int64, inMemory bool) int64 {
-	size := int64(defaultScratch)
-	if inMemory {
-		size = defaultInMemory
-	}
-	size = min(size, free/10>>20<<20)
-	if size < minScratch {
-		return 0
-	}
-	return size
-}
-
-func openTarget(o options, progress func(done, all int64)) (*target, error) {
+func openTarget(o options) (*target, error) {
 	if o.file != "" {
 		return openFile(o.file, o.size)
 	}
@@ -61,14 +40,14 @@ func openTarget(o options, progress func(done, all int64)) (*target, error) {
 	free := int64(stat.Bavail) * stat.Bsize
 	size := o.size / block * block
 	if o.size == 0 {
-		size = scratchSize(free, stat.Type == magicTmpfs || stat.Type == magicRamfs)
+		size = min(defaultScratch, free/10>>20<<20)
 	}
 	if size == 0 || size > free {
-		return nil, fmt.Errorf("create a scratch file in %s: %s free is not enough (nothing was written); "+
-			"choose another directory with -scratch, or a size of at least 4 KiB with -size",
-			o.scratch, sizeText(free>>20<<20))
+		return nil, fmt.Errorf("create a scratch file in %s: %s free is not enough "+
+			"(nothing was written); choose another directory with -scratch, or a size of at least "+
+			"4 KiB with -size", o.scratch, sizeText(free>>20<<20))
 	}
-	return createScratch(o.scratch, size, progress)
+	return createScratch(o.scratch, size)
 }
 
 func openFile(name string, size int64) (*target, error) {
@@ -102,7 +81,8 @@ func openFile(name string, size int64) (*target, error) {
 
 // supportsDirect makes a direct read: some file systems accept the flag and refuse the read.
 func supportsDirect(file *os.File) bool {
-	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_RDONLY|syscall.O_DIRECT, 0)
+	direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()),
+		os.O_RDONLY|syscall.O_DIRECT, 0)
 	if err != nil {
 		return false
 	}
@@ -128,20 +108,23 @@ func (t *target) unfit(w workload) string {
 }
 
 // createScratch writes every byte: holes are not read from the device.
-func createScratch(dir string, size int64, progress func(done, all int64)) (*target, error) {
+func createScratch(dir string, size int64) (*target, error) {
 	file, err := createUnnamed(dir)
 	if err != nil {
-		return nil, fmt.Errorf("create a scratch file: %w; choose another directory with -scratch", err)
+		return nil, fmt.Errorf("create a scratch file: %w; choose another directory with -scratch",
+			err)
 	}
-	if err := fill(file, size, progress); err != nil {
-		return nil, errors.Join(fmt.Errorf("write a scratch file in %s: %w", dir, err), file.Close())
+	if err := fill(file, size); err != nil {
+		err = fmt.Errorf("write a scratch file in %s: %w", dir, err)
+		return nil, errors.Join(err, file.Close())
 	}
 	if whole, err := filepath.Abs(dir); err == nil {
 		dir = whole
 	}
 	return &target{
 		file: file, size: size, scratch: true, direct: supportsDirect(file),
-		about: fmt.Sprintf("target: a scratch file of %s in %s, removed afterwards", sizeText(size), dir),
+		about: fmt.Sprintf("target: a scratch file of %s in %s, removed afterwards", sizeText(size),
+			dir),
 	}, nil
 }
 
@@ -149,7 +132,8 @@ func createScratch(dir string, size int64, progress func(done, all int64)) (*tar
 func createUnnamed(dir string) (*os.File, error) {
 	const tmpfile = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE
 	file, err := os.OpenFile(dir, os.O_RDWR|tmpfile, 0o600)
-	if !errors.Is(err, syscall.EOPNOTSUPP) && !errors.Is(err, syscall.EISDIR) && !errors.Is(err, syscall.EINVAL) {
+	if !errors.Is(err, syscall.EOPNOTSUPP) && !errors.Is(err, syscall.EISDIR) &&
+		!errors.Is(err, syscall.EINVAL) {
 		return file, err
 	}
 	// The file system does not support O_TMPFILE.
@@ -159,7 +143,7 @@ func createUnnamed(dir string) (*os.File, error) {
 	return file, os.Remove(file.Name())
 }
 
-func fill(file *os.File, size int64, progress func(done, all int64)) error {
+func fill(file *os.File, size int64) error {
 	p := make([]byte, 1<<20)
 	random := rand.NewChaCha8([32]byte{})
 	for at := int64(0); at < size; {
@@ -173,7 +157,6 @@ func fill(file *os.File, size int64, progress func(done, all int64)) error {
 			return err
 		}
 		at += int64(n)
-		progress(at, size)
 	}
 	if err := file.Sync(); err != nil {
 		return err

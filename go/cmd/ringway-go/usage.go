@@ -46,9 +46,9 @@ func usageNow(samples []metrics.Sample) (usage, error) {
 	}, nil
 }
 
-// countThreads returns the number of threads of the process, and how many of them are io-wq workers.
-// Go does not end idle threads, and the kernel keeps idle workers for seconds: at the end of a run
-// these are the largest numbers of the run.
+// countThreads returns the number of threads of the process, and how many of them are io-wq
+// workers. Go does not end idle threads, and the kernel keeps idle workers for seconds: at the end
+// of a run these are the largest numbers of the run.
 func countThreads() (threads, workers int, err error) {
 	const dir = "/proc/self/task"
 	entries, err := os.ReadDir(dir)

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command fileserver serves a directory by HTTP, from ringway's files: [http.FS] takes any fs.FS, and everything that
-// [http.FileServer] has (ranges, conditions, listings, index.html) works as it does on a directory of package os.
+// Command fileserver serves a directory by HTTP, through ringway's files. [http.FS] accepts any
+// fs.FS, so ranges, conditional requests, listings and index.html work as with package os.
 //
 //	go run ./examples/fileserver -listen localhost:8080 /srv/data
 package main
@@ -34,22 +34,25 @@ func main() {
 	}
 }
 
-// run serves until the context ends, and then lets requests that are under way come to their ends.
+// run serves until the context ends, and then finishes the requests in progress.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fileserver", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.Usage = func() {
-		fmt.Fprint(out, "usage: fileserver [flags] [directory]\n\nServes a directory (or this one) by HTTP.\n\n")
+		fmt.Fprint(out, "usage: fileserver [flags] [directory]\n\n"+
+			"Serves a directory by HTTP. The default is the current one.\n\n")
 		flags.PrintDefaults()
 	}
-	listen := flags.String("listen", "localhost:8080", "address to listen on; port 0 takes one that is free")
-	backend := flags.String("backend", "", "uring, kaio or threads; the best one that is granted, if empty")
+	listen := flags.String("listen", "localhost:8080",
+		"address to listen on; port 0 chooses a free port")
+	backend := flags.String("backend", "",
+		"uring, kaio or threads; empty chooses the best available one")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 1 {
 		flags.Usage()
-		return fmt.Errorf("one directory, not %d", flags.NArg())
+		return fmt.Errorf("expected one directory, got %d", flags.NArg())
 	}
 	dir := "."
 	if flags.NArg() == 1 {
@@ -71,7 +74,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	logger := log.New(out, "", log.LstdFlags)
 	server := &http.Server{
-		Handler: http.FileServer(http.FS(engine.DirFS(dir))), ErrorLog: logger, ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.FileServer(http.FS(engine.DirFS(dir))), ErrorLog: logger,
+		ReadHeaderTimeout: 10 * time.Second,
 	}
 	logger.Println(engine.Explain())
 	logger.Printf("serving %s on http://%s", dir, listener.Addr())
@@ -82,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	case <-ctx.Done():
 	}
-	limited, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	shutdown, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return server.Shutdown(limited)
+	return server.Shutdown(shutdown)
 }

@@ -2,6 +2,8 @@
 
 package main
 
+// Compares the server with one on package os, for many requests at once.
+
 import (
 	"bytes"
 	"context"
@@ -27,7 +29,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// site is a directory to serve.
+// site creates a directory to serve.
 func site(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,8 +38,10 @@ func site(t *testing.T) string {
 		large[i] = byte(rand.Uint32())
 	}
 	for name, content := range map[string][]byte{
-		"index.html": []byte("<p>hello"), "large.bin": large, "sub/page.html": []byte("<!doctype html>"), "sub/empty": nil,
-		"sub/with space & more": []byte("text"), "style.css": []byte("p{}"), "image.png": []byte("\x89PNG\r\n\x1a\n"),
+		"index.html": []byte("<p>hello"), "large.bin": large,
+		"sub/page.html": []byte("<!doctype html>"), "sub/empty": nil,
+		"sub/with space & more": []byte("text"), "style.css": []byte("p{}"),
+		"image.png":      []byte("\x89PNG\r\n\x1a\n"),
 		"own/index.html": []byte("own"), "unknown": []byte("\x00\x01\x02"),
 	} {
 		name = filepath.Join(dir, name)
@@ -48,7 +52,8 @@ func site(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for target, link := range map[string]string{"large.bin": "link", "nowhere": "dangling", "sub": "linked"} {
+	for target, link := range map[string]string{"large.bin": "link", "nowhere": "dangling",
+		"sub": "linked"} {
 		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +61,7 @@ func site(t *testing.T) string {
 	return dir
 }
 
-// start runs the command until the test ends, or until it is stopped.
+// start runs the command until the test ends or calls stop.
 func start(t *testing.T, args ...string) (url string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,16 +72,16 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 		in.CloseWithError(io.EOF)
 		ended <- err
 	}()
-	var told bytes.Buffer
+	var output bytes.Buffer
 	for url == "" {
 		p := make([]byte, 1000)
 		n, err := out.Read(p)
-		told.Write(p[:n])
-		if found := regexp.MustCompile(`http://\S+`).FindString(told.String()); strings.HasSuffix(told.String(), "\n") {
-			url = found
+		output.Write(p[:n])
+		if text := output.String(); strings.HasSuffix(text, "\n") {
+			url = regexp.MustCompile(`http://\S+`).FindString(text)
 		}
 		if err != nil {
-			t.Fatal(told.String(), <-ended)
+			t.Fatal(output.String(), <-ended)
 		}
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
@@ -90,39 +95,43 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 	return url, stop
 }
 
-// ask is one request, and what is to be compared of its answer.
-func ask(client *http.Client, method, url string, header http.Header) (string, error) {
+// request makes a request and returns the parts of its response to compare.
+func request(client *http.Client, method, url string, header http.Header) (string, error) {
 	r, err := http.NewRequest(method, url, nil)
 	if err != nil {
 		return "", err
 	}
 	r.Header = maps.Clone(header)
-	answer, err := client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return "", err
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", err
 	}
-	answer.Header.Del("Date")
-	if kind := answer.Header.Get("Content-Type"); strings.HasPrefix(kind, "multipart/") { // The boundary is random.
+	response.Header.Del("Date")
+	// The boundary is random.
+	if kind := response.Header.Get("Content-Type"); strings.HasPrefix(kind, "multipart/") {
 		_, boundary, _ := strings.Cut(kind, "boundary=")
 		body = bytes.ReplaceAll(body, []byte(boundary), []byte("boundary"))
-		answer.Header.Set("Content-Type", "multipart")
+		response.Header.Set("Content-Type", "multipart")
 	}
-	return fmt.Sprintf("%s %v %d %x", answer.Status, answer.Header, len(body), sha256.Sum256(body)), nil
+	return fmt.Sprintf("%s %v %d %x", response.Status, response.Header, len(body),
+		sha256.Sum256(body)), nil
 }
 
-// Many clients at once have the same answers as from a server of package os, and nothing is left behind.
-func TestSameAnswers(t *testing.T) {
+// Concurrent clients get the same responses as from a server on package os. No descriptor and no
+// goroutine is left.
+func TestSameResponsesAsPackageOS(t *testing.T) {
 	dir := site(t)
 	reference := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer reference.Close()
 	plain := httptest.NewServer(http.FileServer(http.FS(os.DirFS(dir))))
 	defer plain.Close()
-	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO,
+		ringway.BackendThreads} {
 		t.Run(string(backend), func(t *testing.T) {
 			if engine, err := ringway.New(ringway.Options{Backend: backend}); err != nil {
 				skip.Test(t, err)
@@ -130,9 +139,13 @@ func TestSameAnswers(t *testing.T) {
 				engine.Close()
 			}
 			transport := &http.Transport{DisableCompression: true}
-			client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-			for _, url := range []string{reference.URL, plain.URL} { // What this opens stays open.
-				if _, err := ask(client, "GET", url, nil); err != nil {
+			client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request,
+				[]*http.Request) error {
+				return http.ErrUseLastResponse
+			}}
+			// Descriptors that this opens stay open.
+			for _, url := range []string{reference.URL, plain.URL} {
+				if _, err := request(client, "GET", url, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -140,65 +153,76 @@ func TestSameAnswers(t *testing.T) {
 			descriptors, goroutines := settled(t, 0, 0)
 
 			url, stop := start(t, "-backend", string(backend), dir)
+			inAnHour := time.Now().Add(time.Hour).UTC()
 			var wg sync.WaitGroup
 			limit := make(chan struct{}, 50)
 			for _, path := range []string{
-				"/", "/index.html", "/large.bin", "/link", "/dangling", "/linked", "/linked/", "/sub", "/sub/", "/sub/page.html", "/sub/page.html/",
-				"/sub/empty", "/sub/with%20space%20&%20more", "/style.css", "/image.png", "/own/", "/own", "/unknown", "/none", "/none/",
-				"/../etc/passwd", "/%2e%2e/etc/passwd", "/sub/../large.bin", "//large.bin", "/a%00b", "/sub%2fpage.html",
+				"/", "/index.html", "/large.bin", "/link", "/dangling", "/linked", "/linked/",
+				"/sub", "/sub/", "/sub/page.html", "/sub/page.html/",
+				"/sub/empty", "/sub/with%20space%20&%20more", "/style.css", "/image.png", "/own/",
+				"/own", "/unknown", "/none", "/none/",
+				"/../etc/passwd", "/%2e%2e/etc/passwd", "/sub/../large.bin", "//large.bin",
+				"/a%00b", "/sub%2fpage.html",
 			} {
 				for _, header := range []http.Header{
-					{}, {"Range": {"bytes=0-"}}, {"Range": {"bytes=1-1"}}, {"Range": {"bytes=100000-400000"}}, {"Range": {"bytes=-3"}},
-					{"Range": {"bytes=5-3"}}, {"Range": {"bytes=9999999-"}}, {"Range": {"bytes=0-1,5-6,100-5000"}},
-					{"If-Modified-Since": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}},
+					{}, {"Range": {"bytes=0-"}}, {"Range": {"bytes=1-1"}},
+					{"Range": {"bytes=100000-400000"}}, {"Range": {"bytes=-3"}},
+					{"Range": {"bytes=5-3"}}, {"Range": {"bytes=9999999-"}},
+					{"Range": {"bytes=0-1,5-6,100-5000"}},
+					{"If-Modified-Since": {inAnHour.Format(http.TimeFormat)}},
 					{"If-Modified-Since": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}},
 					{"If-Unmodified-Since": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}},
-					{"If-Range": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}, "Range": {"bytes=0-10"}},
+					{"If-Range": {time.Unix(0, 0).UTC().Format(http.TimeFormat)},
+						"Range": {"bytes=0-10"}},
 				} {
 					for _, method := range []string{"GET", "HEAD", "POST"} {
 						wg.Go(func() {
 							limit <- struct{}{}
 							defer func() { <-limit }()
-							got, err := ask(client, method, url+path, header)
-							beside := reference.URL
-							if strings.Contains(path, "%00") { // Package http answers 404 for a Dir, and 500 for any fs.FS.
-								beside = plain.URL
+							got, err := request(client, method, url+path, header)
+							expected := reference.URL
+							// net/http responds with 404 for a Dir, 500 for an fs.FS.
+							if strings.Contains(path, "%00") {
+								expected = plain.URL
 							}
-							want, wantErr := ask(client, method, beside+path, header)
+							want, wantErr := request(client, method, expected+path, header)
 							if got != want || err != nil || wantErr != nil {
-								t.Errorf("%s %s %v: %s, %v; http.Dir: %s, %v", method, path, header, got, err, want, wantErr)
+								t.Errorf("%s %s %v: %s, %v; http.Dir: %s, %v", method, path, header,
+									got, err, want, wantErr)
 							}
 						})
 					}
 				}
 			}
 			wg.Wait()
-			// Clients that go away in the middle of an answer.
+			// Clients that disconnect in the middle of a response.
 			for range 20 {
 				ctx, cancel := context.WithCancel(t.Context())
 				r, err := http.NewRequestWithContext(ctx, "GET", url+"/large.bin", nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				answer, err := client.Do(r)
+				response, err := client.Do(r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, _ = io.CopyN(io.Discard, answer.Body, 1000)
+				_, _ = io.CopyN(io.Discard, response.Body, 1000)
 				cancel()
-				answer.Body.Close()
+				response.Body.Close()
 			}
 			transport.CloseIdleConnections()
 			stop()
 			if d, g := settled(t, descriptors, goroutines); d > descriptors || g > goroutines {
 				stacks := make([]byte, 1<<20)
-				t.Errorf("descriptors: %d, then %d; goroutines: %d, then %d\n%s", descriptors, d, goroutines, g, stacks[:runtime.Stack(stacks, true)])
+				t.Errorf("descriptors: %d, then %d; goroutines: %d, then %d\n%s", descriptors, d,
+					goroutines, g, stacks[:runtime.Stack(stacks, true)])
 			}
 		})
 	}
 }
 
-// settled counts descriptors and goroutines, when there are no more than given, or have been long enough to end.
+// settled returns the numbers of descriptors and goroutines. It waits up to two seconds until they
+// are at most those given.
 func settled(t *testing.T, descriptors, goroutines int) (int, int) {
 	t.Helper()
 	for wait := 0; ; wait++ {
@@ -206,7 +230,8 @@ func settled(t *testing.T, descriptors, goroutines int) (int, int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d, g := len(open), runtime.NumGoroutine(); d <= descriptors && g <= goroutines || wait == 100 {
+		if d, g := len(open), runtime.NumGoroutine(); d <= descriptors && g <= goroutines ||
+			wait == 100 {
 			return d, g
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -220,13 +245,15 @@ func TestErrors(t *testing.T) {
 	}
 	_, stop := start(t, t.TempDir())
 	defer stop()
-	for _, args := range [][]string{{"/none"}, {file}, {"a", "b"}, {"-backend=smoke", "."}, {"-listen=nonsense", "."}, {"-what"}} {
+	for _, args := range [][]string{{"/none"}, {file}, {"a", "b"}, {"-backend=smoke", "."},
+		{"-listen=nonsense", "."}, {"-what"}} {
 		if err := run(t.Context(), args, io.Discard); err == nil {
 			t.Error("no error for", args)
 		}
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "usage: fileserver") {
+	if err := run(t.Context(), []string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(out.String(), "usage: fileserver") {
 		t.Error(err, out.String())
 	}
 }

@@ -2,6 +2,8 @@
 
 package main
 
+// The log: its format, recovery and group commit.
+
 import (
 	"encoding/binary"
 	"errors"
@@ -15,25 +17,26 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// A record in the file is its length and a checksum of its bytes, 4 bytes each, little-endian, and its bytes.
+// header is the size of the header of a record: its length and the checksum of its bytes, both
+// 32-bit little-endian.
 const header = 8
 
-// longest is the most bytes of a record: more would be a length that was not written.
-const longest = 1 << 20
+// maxRecord is the most bytes of a record. A larger length in a file is invalid.
+const maxRecord = 1 << 20
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// journal is a log that many goroutines append to. What is appended together is written and synced together: while one group
-// is on its way to the disk the next one gathers.
+// journal is a log that many goroutines append to. It writes and syncs records in groups: while one
+// group is being committed, the next one gathers.
 type journal struct {
 	file    *ringway.File
 	entries chan entry
 	ended   chan struct{}
 
-	mu     sync.RWMutex // Held by who appends; close takes it alone.
+	mu     sync.RWMutex // append holds it for reading, close for writing.
 	closed bool
 
-	commits int // Groups. Read it after close.
+	commits int // Number of groups; valid after close.
 }
 
 type entry struct {
@@ -41,23 +44,23 @@ type entry struct {
 	durable chan<- error
 }
 
-// open opens a log, calls replay with every record in it, in their order, and cuts off what a process left that ended while
-// it was writing.
+// open opens a log, calls replay with each record in order, and truncates an incomplete group at
+// the end.
 func open(engine *ringway.Engine, name string, replay func(record []byte)) (*journal, error) {
 	f, err := engine.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	end, err := replayed(f, replay)
+	end, err := replayAll(f, replay)
 	if err == nil {
-		// Behind the end there may be a part of a group that was never acknowledged.
+		// After the end there may be a part of a group that was never acknowledged.
 		err = f.Truncate(end)
 	}
 	if err == nil {
-		err = f.Sync() // The file's length.
+		err = f.Sync() // Makes the length durable.
 	}
 	if err == nil {
-		err = syncDir(engine, name) // And its name.
+		err = syncDir(engine, name)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -67,8 +70,8 @@ func open(engine *ringway.Engine, name string, replay func(record []byte)) (*jou
 	return j, nil
 }
 
-// replayed reads a log up to its end: to the first record that is not whole.
-func replayed(f *ringway.File, replay func(record []byte)) (end int64, err error) {
+// replayAll reads a log up to its end, the first invalid record.
+func replayAll(f *ringway.File, replay func(record []byte)) (end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -77,7 +80,8 @@ func replayed(f *ringway.File, replay func(record []byte)) (end int64, err error
 	var head [header]byte
 	for {
 		record, err := next(in, head[:])
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errNoRecord) {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+			errors.Is(err, errInvalid) {
 			return end, nil
 		}
 		if err != nil {
@@ -88,22 +92,22 @@ func replayed(f *ringway.File, replay func(record []byte)) (end int64, err error
 	}
 }
 
-var errNoRecord = errors.New("this is no record")
+var errInvalid = errors.New("invalid record")
 
 func next(in io.Reader, head []byte) ([]byte, error) {
 	if _, err := io.ReadFull(in, head); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(head)
-	if n == 0 || n > longest { // Zeroes are what a file system leaves where nothing was written.
-		return nil, errNoRecord
+	if n == 0 || n > maxRecord { // File systems leave zeros where nothing was written.
+		return nil, errInvalid
 	}
 	record := make([]byte, n)
 	if _, err := io.ReadFull(in, record); err != nil {
 		return nil, err
 	}
 	if crc32.Checksum(record, table) != binary.LittleEndian.Uint32(head[4:]) {
-		return nil, errNoRecord
+		return nil, errInvalid
 	}
 	return record, nil
 }
@@ -117,7 +121,8 @@ func syncDir(engine *ringway.Engine, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// run commits group after group, until the channel of entries is closed or a commit fails.
+// run commits groups until the channel of entries is closed. After a failed commit it fails all
+// entries.
 func (j *journal) run(end int64) {
 	defer close(j.ended)
 	var failed error
@@ -146,21 +151,22 @@ func (j *journal) run(end int64) {
 			failed = j.file.WriteBatch(batch, ringway.DataSync)
 			j.commits++
 		}
-		// After a failure nobody knows what is on the disk, also not after another sync: this log takes no more.
+		// After a failure the contents of the disk are unknown, even after another sync.
 		for _, e := range group {
 			e.durable <- failed
 		}
 	}
 }
 
-var errClosed = errors.New("the log is closed")
+var errClosed = errors.New("log is closed")
 
-// append returns when the record is durable. It is safe for use by many at once, which is what it is for.
+// append returns when the record is durable. Goroutines call it concurrently.
 func (j *journal) append(record []byte) error {
-	if len(record) == 0 || len(record) > longest {
-		return fmt.Errorf("a record has 1 to %d bytes, not %d", longest, len(record))
+	if len(record) == 0 || len(record) > maxRecord {
+		return fmt.Errorf("append: a record has 1 to %d bytes, got %d", maxRecord, len(record))
 	}
-	framed := binary.LittleEndian.AppendUint32(make([]byte, 0, header+len(record)), uint32(len(record)))
+	framed := binary.LittleEndian.AppendUint32(make([]byte, 0, header+len(record)),
+		uint32(len(record)))
 	framed = binary.LittleEndian.AppendUint32(framed, crc32.Checksum(record, table))
 	framed = append(framed, record...)
 	durable := make(chan error, 1)
@@ -174,7 +180,7 @@ func (j *journal) append(record []byte) error {
 	return <-durable
 }
 
-// close waits for what is being appended, and closes the file.
+// close waits for appends in progress, and closes the file.
 func (j *journal) close() error {
 	j.mu.Lock()
 	if j.closed {

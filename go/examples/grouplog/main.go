@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command grouplog is a log that many goroutines append to, and that makes their records durable together: while one group
-// is on its way to the disk the next one gathers. A group is one vectored write and one sync, whatever the number of records. A
-// process may be killed at any moment: what was acknowledged is there when the log is opened again.
+// Command grouplog is a log with group commit. Many goroutines append records; while one group is
+// being committed, the next one gathers. A group is one vectored write and one sync. If the process
+// is killed, every acknowledged record is in the log when it is opened again.
 //
 //	go run ./examples/grouplog -writers 200 -records 50 FILE
 //	go run ./examples/grouplog -list FILE
@@ -33,20 +33,23 @@ func run(args []string, out, messages io.Writer) error {
 	flags := flag.NewFlagSet("grouplog", flag.ContinueOnError)
 	flags.SetOutput(messages)
 	flags.Usage = func() {
-		fmt.Fprint(messages, "usage: grouplog [flags] file\n\nAppends records to a log, many at once, each of them durable before the next one of its writer.\n\n")
+		fmt.Fprint(messages,
+			"usage: grouplog [flags] file\n\nAppends records to a log concurrently. "+
+				"Each is durable before its writer appends the next.\n\n")
 		flags.PrintDefaults()
 	}
-	writers := flags.Int("writers", 200, "goroutines that append")
-	records := flags.Int("records", 50, "how many each appends")
-	list := flags.Bool("list", false, "print the records that are there, and append none")
-	tell := flags.Bool("tell", false, "print each record as soon as it is durable")
-	backend := flags.String("backend", "", "uring, kaio or threads; the best one that is granted, if empty")
+	writers := flags.Int("writers", 200, "concurrent goroutines")
+	records := flags.Int("records", 50, "records per writer")
+	list := flags.Bool("list", false, "print the records of the log, and append none")
+	verbose := flags.Bool("v", false, "print each record when it is durable")
+	backend := flags.String("backend", "",
+		"uring, kaio or threads; empty chooses the best available one")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() != 1 || *writers < 1 || *records < 0 {
 		flags.Usage()
-		return errors.New("it takes one file, and a writer at least")
+		return errors.New("expected one file and at least one writer")
 	}
 	engine, err := ringway.New(ringway.Options{Backend: ringway.Backend(*backend)})
 	if err != nil {
@@ -54,12 +57,12 @@ func run(args []string, out, messages io.Writer) error {
 	}
 	defer engine.Close()
 	if *list {
-		// (open makes a file where there is none, and cuts off what is not whole.)
+		// Not open, which creates and truncates the file.
 		f, err := engine.Open(flags.Arg(0))
 		if err != nil {
 			return err
 		}
-		_, err = replayed(f, func(record []byte) { fmt.Fprintf(out, "%s\n", record) })
+		_, err = replayAll(f, func(record []byte) { fmt.Fprintf(out, "%s\n", record) })
 		return errors.Join(err, f.Close())
 	}
 
@@ -78,7 +81,7 @@ func run(args []string, out, messages io.Writer) error {
 				record := fmt.Appendf(nil, "process %d, writer %d, record %d", id, w, i)
 				err := j.append(record)
 				mu.Lock()
-				if err == nil && *tell {
+				if err == nil && *verbose {
 					_, err = fmt.Fprintf(out, "%s\n", record)
 				}
 				failed = errors.Join(failed, err)
@@ -93,7 +96,8 @@ func run(args []string, out, messages io.Writer) error {
 	if err := errors.Join(failed, j.close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(messages, "%d records were there; %d more in %d commits, %v\n", found, *writers**records, j.commits,
+	fmt.Fprintf(messages, "found %d records; appended %d in %d commits, %v\n", found,
+		*writers**records, j.commits,
 		time.Since(begin).Round(time.Millisecond))
 	return nil
 }

@@ -2,6 +2,8 @@
 
 package main
 
+// Tests the log: concurrent appends, killed processes, torn files and failed commits.
+
 import (
 	"bufio"
 	"bytes"
@@ -23,7 +25,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// The test's own binary is the command, when it is asked to be.
+// TestMain is the command itself in child processes.
 func TestMain(m *testing.M) {
 	if os.Getenv("RINGWAY_TEST_COMMAND") != "" {
 		main()
@@ -42,7 +44,7 @@ func command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-var backends = []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads}
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 func each(t *testing.T, test func(t *testing.T, e *ringway.Engine)) {
 	for _, backend := range backends {
@@ -71,46 +73,51 @@ func TestCommand(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "log")
 		var out, messages bytes.Buffer
 		for range 2 {
-			if err := run([]string{"-tell", "-backend", string(e.Backend()), "-writers", "20", "-records", "10", name}, &out, &messages); err != nil {
+			if err := run([]string{"-v", "-backend", string(e.Backend()), "-writers", "20",
+				"-records", "10", name}, &out, &messages); err != nil {
 				t.Fatal(err)
 			}
 		}
-		told := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		there := list(t, name)
-		slices.Sort(told)
-		slices.Sort(there)
-		if len(there) != 400 || !slices.Equal(told, there) {
-			t.Error(len(there), "records are there,", len(told), "were told of")
+		printed := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		found := list(t, name)
+		slices.Sort(printed)
+		slices.Sort(found)
+		if len(found) != 400 || !slices.Equal(printed, found) {
+			t.Errorf("%d records in the log, %d printed", len(found), len(printed))
 		}
-		if !strings.Contains(messages.String(), "200 records were there; 200 more in ") {
+		if !strings.Contains(messages.String(), "found 200 records; appended 200 in ") {
 			t.Error(messages.String())
 		}
 	})
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{}, {"a", "b"}, {"-writers", "0", "a"}, {"-none"}, {"-list", "/none/none"}, {"/none/none"}, {"-backend", "smoke", "a"}} {
+	for _, args := range [][]string{{}, {"a", "b"}, {"-writers", "0", "a"}, {"-none"},
+		{"-list", "/none/none"}, {"/none/none"}, {"-backend", "smoke", "a"}} {
 		if err := run(args, io.Discard, io.Discard); err == nil {
 			t.Error("no error for", args)
 		}
 	}
 	var messages bytes.Buffer
-	if err := run([]string{"-help"}, io.Discard, &messages); err == nil || !strings.Contains(messages.String(), "usage: grouplog") {
+	if err := run([]string{"-help"}, io.Discard, &messages); err == nil ||
+		!strings.Contains(messages.String(), "usage: grouplog") {
 		t.Error(err, messages.String())
 	}
-	if out, err := command("-none").CombinedOutput(); err == nil || !bytes.Contains(out, []byte("usage: grouplog")) {
+	if out, err := command("-none").CombinedOutput(); err == nil ||
+		!bytes.Contains(out, []byte("usage: grouplog")) {
 		t.Errorf("%s %v", out, err)
 	}
 }
 
-// Killed while it writes, again and again: every record that was told of is there, once, and the records of each writer are in
-// their order.
-func TestKilled(t *testing.T) {
+// The process is killed while it writes, several times. Every printed record is in the log once,
+// and the records of each writer are in order.
+func TestKilledWriterLosesNoRecord(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine) {
 		name := filepath.Join(t.TempDir(), "log")
-		var told []string
+		var printed []string
 		for round := range 5 {
-			cmd := command("-tell", "-backend", string(e.Backend()), "-writers", "50", "-records", "1000000", name)
+			cmd := command("-v", "-backend", string(e.Backend()), "-writers", "50", "-records",
+				"1000000", name)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -121,7 +128,7 @@ func TestKilled(t *testing.T) {
 			}
 			lines := bufio.NewScanner(out)
 			for n := 0; lines.Scan(); n++ {
-				told = append(told, lines.Text())
+				printed = append(printed, lines.Text())
 				if n == 100+50*round {
 					if err := cmd.Process.Kill(); err != nil {
 						t.Fatal(err)
@@ -129,24 +136,25 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != -1 {
-				t.Fatal("it was not killed: ", err)
+				t.Fatal("the process was not killed: ", err)
 			}
-			there := map[string]bool{}
+			found := map[string]bool{}
 			next := map[string]int{}
 			for _, record := range list(t, name) {
 				var process, writer, i int
-				if n, err := fmt.Sscanf(record, "process %d, writer %d, record %d", &process, &writer, &i); n != 3 {
+				if n, err := fmt.Sscanf(record, "process %d, writer %d, record %d", &process,
+					&writer, &i); n != 3 {
 					t.Fatal(record, err)
 				}
 				who := fmt.Sprint(process, " ", writer)
-				if there[record] || i != next[who] {
-					t.Fatal("twice, or out of order: ", record)
+				if found[record] || i != next[who] {
+					t.Fatal("duplicate or out of order: ", record)
 				}
-				there[record] = true
+				found[record] = true
 				next[who]++
 			}
-			for _, record := range told {
-				if !there[record] {
+			for _, record := range printed {
+				if !found[record] {
 					t.Fatalf("round %d: %s was acknowledged", round, record)
 				}
 			}
@@ -154,8 +162,8 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// Whatever is behind the last whole record is cut off, and the log goes on there.
-func TestTorn(t *testing.T) {
+// open truncates the log after the last valid record, and appends there.
+func TestTornLogIsTruncated(t *testing.T) {
 	record := func(s string) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, uint32(len(s)))
 		return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum([]byte(s), table)), s...)
@@ -164,9 +172,10 @@ func TestTorn(t *testing.T) {
 	wrong := record("third")
 	wrong[len(wrong)-1]++
 	for what, tail := range map[string][]byte{
-		"nothing": {}, "zeroes": make([]byte, 5000), "a part of a header": {5, 0}, "a part of a record": record("third")[:10],
-		"a wrong checksum": wrong, "an absurd length": {255, 255, 255, 255, 1, 2, 3, 4, 5},
-		"a record behind a torn one": slices.Concat(wrong, record("fourth")),
+		"nothing": {}, "zeros": make([]byte, 5000), "a part of a header": {5, 0},
+		"a part of a record": record("third")[:10],
+		"a wrong checksum":   wrong, "an absurd length": {255, 255, 255, 255, 1, 2, 3, 4, 5},
+		"a record after a torn one": slices.Concat(wrong, record("fourth")),
 	} {
 		t.Run(what, func(t *testing.T) {
 			each(t, func(t *testing.T, e *ringway.Engine) {
@@ -185,19 +194,21 @@ func TestTorn(t *testing.T) {
 				if err := j.close(); err != nil {
 					t.Fatal(err)
 				}
-				if !slices.Equal(seen, []string{"first", "second"}) || !slices.Equal(list(t, name), []string{"first", "second", "next"}) {
+				if !slices.Equal(seen, []string{"first", "second"}) ||
+					!slices.Equal(list(t, name), []string{"first", "second", "next"}) {
 					t.Error(seen, list(t, name))
 				}
-				if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, slices.Concat(whole, record("next"))) {
-					t.Error("other bytes", err)
+				if got, err := os.ReadFile(name); err != nil ||
+					!bytes.Equal(got, slices.Concat(whole, record("next"))) {
+					t.Error("wrong bytes", err)
 				}
 			})
 		})
 	}
 }
 
-// When a commit fails everybody is told, then and later.
-func TestFailure(t *testing.T) {
+// After a failed commit, all appends fail.
+func TestFailedCommitFailsAllAppends(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine) {
 		full, err := e.OpenFile("/dev/full", os.O_RDWR, 0)
 		if err != nil {
@@ -215,10 +226,10 @@ func TestFailure(t *testing.T) {
 		}
 		wg.Wait()
 		if err := j.append(nil); err == nil {
-			t.Error("an empty record")
+			t.Error("append accepted an empty record")
 		}
-		if err := j.append(make([]byte, longest+1)); err == nil {
-			t.Error("a record that is too long")
+		if err := j.append(make([]byte, maxRecord+1)); err == nil {
+			t.Error("append accepted a record that is too long")
 		}
 		if err := j.close(); err != nil {
 			t.Error(err)

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command scan adds up the bytes of files by many reads at once: as many goroutines as you like, and no thread for each.
+// Command scan sums the bytes of files with many concurrent reads. Each goroutine waits for its own
+// read, and none blocks a thread.
 //
 //	go run ./examples/scan -readers 1000 -direct FILE...
 package main
@@ -13,7 +14,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ringway-io/ringway/go/ringway"
@@ -32,20 +32,22 @@ func run(args []string, out, messages io.Writer) error {
 	flags := flag.NewFlagSet("scan", flag.ContinueOnError)
 	flags.SetOutput(messages)
 	flags.Usage = func() {
-		fmt.Fprint(messages, "usage: scan [flags] file...\n\nAdds up the bytes of each file.\n\n")
+		fmt.Fprint(messages,
+			"usage: scan [flags] file...\n\nPrints the sum of the bytes of each file.\n\n")
 		flags.PrintDefaults()
 	}
-	readers := flags.Int("readers", 1000, "goroutines that read at once")
-	block := flags.Int("block", 64<<10, "bytes of each read")
-	direct := flags.Bool("direct", false, "read with O_DIRECT, past the page cache")
-	backend := flags.String("backend", "", "uring, kaio or threads; the best one that is granted, if empty")
-	verbose := flags.Bool("v", false, "tell of the backend, and how fast it was")
+	readers := flags.Int("readers", 1000, "concurrent goroutines")
+	block := flags.Int("block", 64<<10, "bytes per read")
+	direct := flags.Bool("direct", false, "use direct I/O")
+	backend := flags.String("backend", "",
+		"uring, kaio or threads; empty chooses the best available one")
+	verbose := flags.Bool("v", false, "print the backend and the speed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() == 0 || *readers < 1 || *block < 1 {
 		flags.Usage()
-		return errors.New("it takes a file at least, a reader and a byte")
+		return errors.New("expected at least one file, one reader and one byte")
 	}
 	engine, err := ringway.New(ringway.Options{Backend: ringway.Backend(*backend)})
 	if err != nil {
@@ -57,7 +59,7 @@ func run(args []string, out, messages io.Writer) error {
 	}
 	mode := os.O_RDONLY
 	if *direct {
-		mode |= syscall.O_DIRECT
+		mode |= ringway.Direct
 	}
 	for _, name := range flags.Args() {
 		begin := time.Now()
@@ -71,20 +73,21 @@ func run(args []string, out, messages io.Writer) error {
 		}
 		fmt.Fprintf(out, "%d  %s\n", sum, name)
 		if *verbose {
-			fmt.Fprintf(messages, "%d bytes at %.0f MB/s\n", size, float64(size)/1e6/time.Since(begin).Seconds())
+			fmt.Fprintf(messages, "%d bytes at %.0f MB/s\n", size,
+				float64(size)/1e6/time.Since(begin).Seconds())
 		}
 	}
 	return nil
 }
 
-// scan adds up the bytes of a file. The first reader that fails has the others stop.
+// scan returns the sum of the bytes of a file. When a reader fails, the others stop.
 func scan(f *ringway.File, readers, block int) (sum uint64, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return 0, 0, fmt.Errorf("%s is not a file", f.Name())
+		return 0, 0, fmt.Errorf("%s is not a regular file", f.Name())
 	}
 	size = info.Size()
 	var next atomic.Int64
@@ -93,7 +96,7 @@ func scan(f *ringway.File, readers, block int) (sum uint64, size int64, err erro
 	var wg sync.WaitGroup
 	for range min(int64(readers), (size+int64(block)-1)/int64(block)) {
 		wg.Go(func() {
-			buffer := ringway.NewBuffer(block) // Where direct I/O can go as it is.
+			buffer := ringway.NewBuffer(block) // Aligned for direct I/O.
 			defer buffer.Release()
 			p := buffer.Bytes()
 			part := uint64(0)
@@ -103,7 +106,7 @@ func scan(f *ringway.File, readers, block int) (sum uint64, size int64, err erro
 					break
 				}
 				n, err := f.ReadAt(p, off)
-				if err != nil && err != io.EOF { // The end comes with the last block, which is short.
+				if err != nil && err != io.EOF { // The last block may be short.
 					failed.CompareAndSwap(nil, &err)
 				}
 				for _, b := range p[:n] {

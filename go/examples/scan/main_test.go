@@ -2,6 +2,8 @@
 
 package main
 
+// Compares the sums with those of a plain loop, and tests the command line.
+
 import (
 	"bytes"
 	"errors"
@@ -19,7 +21,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// The test's own binary is the command, when it is asked to be.
+// TestMain is the command itself in child processes.
 func TestMain(m *testing.M) {
 	if os.Getenv("RINGWAY_TEST_COMMAND") != "" {
 		main()
@@ -28,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The sum is that of a plain loop, whatever the number of readers and the size of a read.
-func TestScan(t *testing.T) {
+// The sum does not depend on the backend, the number of readers or the size of the reads.
+func TestSumsAreThoseOfAPlainLoop(t *testing.T) {
 	dir := t.TempDir()
 	var names []string
 	want := ""
@@ -47,7 +49,8 @@ func TestScan(t *testing.T) {
 		names = append(names, name)
 		want += fmt.Sprintf("%d  %s\n", sum, name)
 	}
-	for _, backend := range []ringway.Backend{ringway.Uring, ringway.KAIO, ringway.Threads} {
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO,
+		ringway.BackendThreads} {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
 			if err != nil {
@@ -55,15 +58,16 @@ func TestScan(t *testing.T) {
 			}
 			engine.Close()
 			for _, flags := range [][]string{
-				{}, {"-direct"}, {"-readers=1"}, {"-block=100000", "-v"}, {"-block=1000", "-direct"}, {"-readers=7", "-block=333"},
+				{}, {"-direct"}, {"-readers=1"}, {"-block=100000", "-v"},
+				{"-block=1000", "-direct"}, {"-readers=7", "-block=333"},
 			} {
 				var out, messages bytes.Buffer
 				args := append(append([]string{"-backend", string(backend)}, flags...), names...)
 				if err := run(args, &out, &messages); err != nil || out.String() != want {
-					t.Errorf("%v: %s %v; wanted:\n%s", args, out.String(), err, want)
+					t.Errorf("%v: %s %v; want:\n%s", args, out.String(), err, want)
 				}
-				told := strings.Contains(messages.String(), "backend "+string(backend))
-				if told != slices.Contains(flags, "-v") {
+				explained := strings.Contains(messages.String(), "backend "+string(backend))
+				if explained != slices.Contains(flags, "-v") {
 					t.Errorf("%v: %s", args, messages.String())
 				}
 			}
@@ -72,7 +76,8 @@ func TestScan(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	for _, args := range [][]string{{}, {"/none"}, {t.TempDir()}, {"-readers=0", "x"}, {"-block=0", "x"}, {"-backend=smoke", "x"}, {"-what"}} {
+	for _, args := range [][]string{{}, {"/none"}, {t.TempDir()}, {"-readers=0", "x"},
+		{"-block=0", "x"}, {"-backend=smoke", "x"}, {"-what"}} {
 		if err := run(args, io.Discard, io.Discard); err == nil {
 			t.Error("no error for", args)
 		}
@@ -85,7 +90,8 @@ func TestErrors(t *testing.T) {
 	cmd.Env = append(os.Environ(), "RINGWAY_TEST_COMMAND=1")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "scan: open /none: no such file") {
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 ||
+		!strings.Contains(string(out), "scan: open /none: no such file") {
 		t.Errorf("%s %v", out, err)
 	}
 }

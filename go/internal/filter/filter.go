@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package filter has this process's system calls refused, as sandboxes do, for tests.
+// Package filter makes system calls fail with EPERM in this process, as sandboxes do. For tests.
 package filter
 
 import (
@@ -9,9 +9,10 @@ import (
 	"unsafe"
 )
 
-// Refuse has system calls, told by their numbers, answer EPERM in all threads from now on, by a seccomp filter.
+// Refuse installs a seccomp filter: from now on, the system calls with these numbers fail with
+// EPERM in all threads.
 func Refuse(calls ...uint32) error {
-	// What allows an ordinary user to do so is a property of the thread.
+	// No-new-privs, which allows it to an unprivileged user, is a property of the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	type instruction struct {
@@ -19,13 +20,14 @@ func Refuse(calls ...uint32) error {
 		jt, jf uint8
 		k      uint32
 	}
-	const load, jumpEqual, give = 0x20, 0x15, 0x06
+	const load, jumpEqual, ret = 0x20, 0x15, 0x06
 	const allow, refused = 0x7fff0000, 0x00050000 | uint32(syscall.EPERM)
-	program := []instruction{{load, 0, 0, 0}} // The number of the call is at 0.
+	program := []instruction{{load, 0, 0, 0}} // The number of the call is at offset 0.
 	for _, call := range calls {
-		program = append(program, instruction{jumpEqual, 0, 1, call}, instruction{give, 0, 0, refused})
+		program = append(program, instruction{jumpEqual, 0, 1, call},
+			instruction{ret, 0, 0, refused})
 	}
-	program = append(program, instruction{give, 0, 0, allow})
+	program = append(program, instruction{ret, 0, 0, allow})
 	filter := struct {
 		len  uint16
 		_    [6]byte
@@ -39,7 +41,8 @@ func Refuse(calls ...uint32) error {
 	if runtime.GOARCH == "amd64" {
 		sysSeccomp = 317
 	}
-	if _, _, errno := syscall.Syscall(sysSeccomp, setModeFilter, allThreads, uintptr(unsafe.Pointer(&filter))); errno != 0 {
+	if _, _, errno := syscall.Syscall(sysSeccomp, setModeFilter, allThreads,
+		uintptr(unsafe.Pointer(&filter))); errno != 0 {
 		return errno
 	}
 	return nil

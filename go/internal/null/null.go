@@ -1,6 +1,7 @@
-// Package null lets the benchmark have an engine whose operations no kernel carries out. A program cannot: the package is
-// internal, and no option and no environment variable selects that engine.
+// Package null lets the benchmark create an engine whose queue completes every operation without
+// the kernel. Programs cannot: the package is internal, and neither an option nor an environment
+// variable selects that queue.
 package null
 
-// NewEngine makes such an engine, a *ringway.Engine. It is nil where package ringway has no queues.
+// NewEngine creates the engine, a *ringway.Engine. It is nil on systems without ringway's queues.
 var NewEngine func() (any, error)

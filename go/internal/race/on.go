@@ -1,8 +1,8 @@
 //go:build race
 
-// Package race tells whether the race detector looks on. It knows Go's heap alone, takes few goroutines, and has pools forget
-// at random, which allocates.
+// Package race reports whether the race detector is enabled. It does not see memory outside the Go
+// heap, limits the number of goroutines, and makes sync.Pool drop objects at random.
 package race
 
-// Enabled is whether it does.
+// Enabled reports whether the race detector is enabled.
 const Enabled = true

@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package readable has Go's own poller tell when a descriptor is readable: a goroutine waits for it, and no thread.
+// Package readable waits in the Go poller until a descriptor is readable. It blocks a goroutine,
+// but no thread.
 package readable
 
 import (
@@ -12,20 +13,21 @@ import (
 // Watch is a goroutine that waits for a descriptor.
 type Watch struct {
 	file *os.File
-	over sync.WaitGroup
+	done sync.WaitGroup
 }
 
-// Start calls each, at once and then whenever the descriptor has become readable, until it answers true or the watch ends.
-// Being told is a hint, and an edge: whoever is called takes everything that is there.
+// Start calls ready at once, and then whenever the descriptor has become readable, until ready
+// returns true or the watch is closed. Notifications are edge-triggered and may be spurious: ready
+// must consume everything that is available.
 //
-// The watch has a descriptor of its own, a duplicate, which becomes non-blocking (and so does the other, if what is below
-// is a pipe or a socket rather than a ring or an eventfd).
-func Start(fd int, each func(fd uintptr) (last bool)) (*Watch, error) {
+// The watch owns a duplicate of the descriptor. It makes the open file non-blocking, which affects
+// the original descriptor too if it is a pipe or a socket rather than a ring or an eventfd.
+func Start(fd int, ready func(fd uintptr) (done bool)) (*Watch, error) {
 	own, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
 	if errno != 0 {
 		return nil, errno
 	}
-	// What is non-blocking when a File is made of it goes to the poller.
+	// os.NewFile registers non-blocking descriptors with the poller.
 	if err := syscall.SetNonblock(int(own), true); err != nil {
 		_ = syscall.Close(int(own))
 		return nil, err
@@ -36,12 +38,12 @@ func Start(fd int, each func(fd uintptr) (last bool)) (*Watch, error) {
 		_ = w.file.Close()
 		return nil, err
 	}
-	w.over.Go(func() { _ = conn.Read(each) })
+	w.done.Go(func() { _ = conn.Read(ready) })
 	return w, nil
 }
 
-// Close ends the watch. When it returns nobody is called any more.
+// Close ends the watch. After it returns, ready is not called again.
 func (w *Watch) Close() {
 	_ = w.file.Close()
-	w.over.Wait()
+	w.done.Wait()
 }

@@ -9,17 +9,16 @@ import (
 	"syscall"
 )
 
-// New explains errno as the answer to asking for feature, with the limits and sysctls as they are now.
-//
-// It reads a few files below /proc; what cannot be read makes the explanation less exact, never an error.
+// New explains errno as the result of a request for feature, using the current limits and sysctls.
+// It reads a few files in /proc; if one cannot be read, the explanation is less exact.
 func New(feature string, errno syscall.Errno) *Refusal {
-	meaning, mend := explain(feature, errno, ofThisProcess())
-	return &Refusal{Feature: feature, Errno: errno, Meaning: meaning, Mend: mend}
+	meaning, fix := explain(feature, errno, currentLimits())
+	return &Refusal{Feature: feature, Errno: errno, Meaning: meaning, Fix: fix}
 }
 
 const rlimitMemlock = 8
 
-func ofThisProcess() limits {
+func currentLimits() limits {
 	var l limits
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(rlimitMemlock, &limit) == nil {

@@ -1,8 +1,8 @@
-// Package refusal says why something was not granted, in words that an operator can act on.
+// Package refusal explains why a feature is not available, and how to fix it.
 //
-// The kernel answers a refusal with one number, and the same number has many causes: EPERM for io_uring_setup may be a
-// sysctl, a seccomp filter or a security module. [New] looks at the machine while the cause is still there and keeps
-// what it found, so that the reason for a step down survives until somebody asks for it.
+// The kernel returns one errno, which has several possible causes: EPERM from io_uring_setup may be
+// a sysctl, a seccomp filter or a security module. [New] inspects the machine when the error
+// occurs, so that the reason for a fallback can be shown later.
 package refusal
 
 import (
@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Names of what may be refused, as the field knows them.
+// Names of features.
 const (
 	Uring        = "io_uring"
 	KAIO         = "Linux KAIO"
@@ -22,50 +22,56 @@ const (
 	FixedBuffers = "fixed buffers"
 )
 
-// since is the first kernel that has a part of io_uring.
+// since is the first kernel that supports a feature of io_uring.
 var since = map[string]string{
-	"CQSIZE": "5.5", "CLAMP": "5.6", "SUBMIT_ALL": "5.18", "COOP_TASKRUN": "5.19", "SINGLE_ISSUER": "6.0",
-	"DEFER_TASKRUN": "6.1", "NO_SQARRAY": "6.6", "SQPOLL": "5.1", "ATTACH_WQ": "5.6", "IOPOLL": "5.1",
+	"CQSIZE": "5.5", "CLAMP": "5.6", "SUBMIT_ALL": "5.18", "COOP_TASKRUN": "5.19",
+	"SINGLE_ISSUER": "6.0",
+	"DEFER_TASKRUN": "6.1", "NO_SQARRAY": "6.6", "SQPOLL": "5.1", "ATTACH_WQ": "5.6",
+	"IOPOLL":  "5.1",
 	"EXT_ARG": "5.11", IOWQWorkers: "5.15",
 }
 
-// Refusal is something that was not granted: the errno, what it means on this machine, and what to do about it.
+// Refusal is a feature that is not available: the errno, what it means on this machine, and the
+// fix.
 type Refusal struct {
-	// Feature is what was asked for, by the field's own name: io_uring, SQPOLL, Linux KAIO.
+	// Feature is what was requested: io_uring, SQPOLL, Linux KAIO.
 	Feature string
-	// Errno is the kernel's answer.
+	// Errno is the error that the kernel returned.
 	Errno syscall.Errno
-	// Meaning is what that answer means for this feature on this machine.
+	// Meaning is what the errno means for this feature on this machine.
 	Meaning string
-	// Mend is what an operator can do about it; empty where nothing can be done.
-	Mend string
+	// Fix is what an operator can do about it; empty if nothing helps.
+	Fix string
 }
 
-// Error has everything in one line.
+// Error returns everything in one line.
 func (r *Refusal) Error() string {
-	text := fmt.Sprintf("%s refused: %s (%s): %s", r.Feature, errnoName(r.Errno), r.Errno.Error(), r.Meaning)
-	if r.Mend != "" {
-		text += "; mend: " + r.Mend
+	text := fmt.Sprintf("%s refused: %s (%s): %s", r.Feature, errnoName(r.Errno), r.Errno.Error(),
+		r.Meaning)
+	if r.Fix != "" {
+		text += "; fix: " + r.Fix
 	}
 	return text
 }
 
-// Errno is the one below an error, or EIO.
+// Errno returns the errno that err wraps, or EIO.
 func Errno(err error) syscall.Errno {
 	errno := syscall.EIO
 	errors.As(err, &errno)
 	return errno
 }
 
-// NoBackend is the error of a name that is no backend's, in the variable that forces one.
+// NoBackend returns the error for an unknown backend name in an environment variable.
 func NoBackend(variable, name string) error {
-	return fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads", variable, name)
+	return fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads",
+		variable, name)
 }
 
-// Unwrap gives the errno, for errors.Is.
+// Unwrap returns the errno, for errors.Is.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
-// limits is what this process may use. Zero values of pointers: it could not be read, or this kernel does not have it.
+// limits is what this process may use. A zero value means that it is not known or that the kernel
+// does not have it.
 type limits struct {
 	memlock          uint64
 	memlockUnlimited bool
@@ -82,22 +88,21 @@ const (
 	capSysAdmin = 1 << 21
 )
 
-// explain says what errno means as the answer to asking for feature, and the mend. All knowledge of the machine is in
-// the limits.
-func explain(feature string, errno syscall.Errno, l limits) (meaning, mend string) {
+// explain returns what errno means as the result of a request for feature, and the fix.
+func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string) {
 	uring := feature != KAIO && feature != Threads && feature != DirectIO
 	filtered := l.seccomp == "2"
-	allow := "allow " + systemCalls(feature) +
-		" in the seccomp profile (docker run --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)"
+	allow := "allow " + systemCalls(feature) + " in the seccomp profile " +
+		"(docker run --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)"
 	switch errno {
 	case syscall.EPERM, syscall.EACCES:
 		if feature == DirectIO {
-			return "the file may not be opened this way, or a security module refuses it",
+			return "O_DIRECT is not permitted for the file, or a security module refuses it",
 				"check the mode and the attributes of the file (lsattr)"
 		}
 		if errno == syscall.EPERM && uring {
-			if meaning, mend := explainSysctl(l); meaning != "" {
-				return meaning, mend
+			if meaning, fix := explainSysctl(l); meaning != "" {
+				return meaning, fix
 			}
 		}
 		if filtered {
@@ -118,72 +123,85 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, mend strin
 	case syscall.EINVAL:
 		switch {
 		case feature == Uring:
-			return "the kernel refused the parameters or a plain read: io_uring is too old or incomplete here",
-				"use kernel 5.6 or newer outside a sandboxed kernel (gVisor), or another backend"
+			return "the kernel rejected the parameters or a read: " +
+					"io_uring is too old or incomplete",
+				"use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend"
 		case feature == DirectIO:
-			return "this file system has no direct I/O",
-				"put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache"
+			return "this file system does not support direct I/O",
+				"move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads"
 		case since[feature] != "":
-			return "this kernel does not know " + feature,
-				"nothing to do: operations work without it; kernel " + since[feature] + " or newer has it"
+			return "this kernel does not support " + feature,
+				"none needed: operations work without it; kernel " + since[feature] +
+					" or newer supports it"
 		}
 	case syscall.ENOMEM:
 		if feature == KAIO {
-			return "no kernel memory or no address space for the completion ring",
-				"check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count"
+			return "not enough kernel memory or address space for the completion ring",
+				"check the container's memory limit (memory.max), ulimit -v and vm.max_map_count"
 		}
 		if uring && !l.memlockUnlimited && l.capabilities&capIPCLock == 0 {
+			kind, reduce := "ring", "create fewer or smaller rings"
 			if feature == FixedBuffers {
-				return fmt.Sprintf("registered memory counts against RLIMIT_MEMLOCK, which is %s for all processes of this user together",
-						bytesText(l.memlock)),
-					"register less, or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
+				kind, reduce = "registered", "register fewer buffers"
 			}
-			return fmt.Sprintf("ring memory counts against RLIMIT_MEMLOCK, which is %s for all processes of this user together",
-					bytesText(l.memlock)),
-				"make fewer or smaller rings, or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
+			return kind + " memory counts against RLIMIT_MEMLOCK, which is " +
+					bytesText(l.memlock) +
+					" for all processes of this user together",
+				reduce + ", or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; " +
+					"docker run --ulimit memlock=-1)"
 		}
-		return "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process",
-			"make fewer or smaller rings; check the container's memory limit (memory.max)"
+		return "the kernel has no memory for it; RLIMIT_MEMLOCK does not apply to this process",
+			"create fewer or smaller rings; check the container's memory limit (memory.max)"
 	case syscall.EMFILE:
-		return fmt.Sprintf("this process has no descriptor left; RLIMIT_NOFILE is %d", l.nofile),
-			"close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run --ulimit nofile=)"
+		return fmt.Sprintf("this process is out of descriptors; RLIMIT_NOFILE is %d", l.nofile),
+			"close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; " +
+				"docker run --ulimit nofile=)"
 	case syscall.ENFILE:
-		return "the whole machine has no descriptor left", "raise fs.file-max, or find the process that leaks (lsof)"
+		return "the machine is out of descriptors",
+			"raise fs.file-max, or find the process that leaks descriptors (lsof)"
 	case syscall.EAGAIN:
 		if feature == KAIO {
-			meaning := "the machine's budget of KAIO requests (fs.aio-max-nr) is spent"
+			meaning := "the machine's limit of KAIO requests (fs.aio-max-nr) is reached"
 			if l.aioMaxNr != "" && l.aioNr != "" {
-				meaning = "fs.aio-max-nr is " + l.aioMaxNr + " for the whole machine, of which " + l.aioNr + " are taken"
+				meaning = "fs.aio-max-nr is " + l.aioMaxNr + " for the whole machine, and " +
+					l.aioNr + " are in use"
 			}
-			return meaning, "sysctl -w fs.aio-max-nr=1048576, or ask for fewer requests in flight"
+			return meaning, "sysctl -w fs.aio-max-nr=1048576, or use fewer requests in flight"
 		}
-		return "the kernel is short of a resource for now", "try again, with less in flight"
+		return "the kernel is temporarily short of a resource",
+			"try again with fewer requests in flight"
 	case syscall.EOPNOTSUPP:
 		if feature == FixedBuffers {
-			return "only the backend uring has them", "nothing to do: operations work without them"
+			return "only the backend uring supports them",
+				"none needed: operations work without them"
 		}
-		return "this kernel, file system or device does not have it", "nothing to do: operations work without it"
+		return "this kernel, file system or device does not support it",
+			"none needed: operations work without it"
 	case syscall.ETIMEDOUT:
-		return "a read through it did not complete", "look whether a sandbox emulates it in part (gVisor)"
+		return "a read through it did not complete",
+			"check whether a sandbox emulates it incompletely (gVisor)"
 	case syscall.EIO:
-		return "a read through it gave wrong bytes", "look whether a sandbox emulates it in part (gVisor)"
+		return "a read through it returned wrong bytes",
+			"check whether a sandbox emulates it incompletely (gVisor)"
 	}
-	return "the kernel gave no answer that is expected here", ""
+	return "the kernel returned an unexpected error", ""
 }
 
-// explainSysctl accounts for EPERM by the sysctl that kernel 6.6 and newer have; empty when it is something else.
-func explainSysctl(l limits) (meaning, mend string) {
+// explainSysctl returns the reason for EPERM if it is the sysctl of Linux 6.6 and later, or "".
+func explainSysctl(l limits) (meaning, fix string) {
 	switch l.uringDisabled {
 	case "1":
 		if l.capabilities&capSysAdmin != 0 {
 			return "", ""
 		}
 		if group, err := strconv.Atoi(l.uringGroup); err == nil && group >= 0 {
-			return fmt.Sprintf("kernel.io_uring_disabled is 1, and this process is not in group %d (kernel.io_uring_group)", group),
+			return fmt.Sprintf("kernel.io_uring_disabled is 1, and this process is not in group "+
+					"%d (kernel.io_uring_group)", group),
 				fmt.Sprintf("run it in group %d, or sysctl -w kernel.io_uring_disabled=0", group)
 		}
-		return "kernel.io_uring_disabled is 1, which leaves io_uring to CAP_SYS_ADMIN",
-			"set kernel.io_uring_group to a group of this process, or sysctl -w kernel.io_uring_disabled=0"
+		return "kernel.io_uring_disabled is 1, which restricts io_uring to CAP_SYS_ADMIN",
+			"set kernel.io_uring_group to a group of this process, or " +
+				"sysctl -w kernel.io_uring_disabled=0"
 	case "2":
 		return "kernel.io_uring_disabled is 2", "sysctl -w kernel.io_uring_disabled=0"
 	}
@@ -197,7 +215,7 @@ func systemCalls(feature string) string {
 	return "io_uring_setup, io_uring_enter and io_uring_register"
 }
 
-// bytesText is a size in the largest unit that stays exact.
+// bytesText formats a size in the largest exact unit.
 func bytesText(bytes uint64) string {
 	for _, unit := range []struct {
 		size uint64
@@ -212,9 +230,12 @@ func bytesText(bytes uint64) string {
 
 func errnoName(errno syscall.Errno) string {
 	names := map[syscall.Errno]string{
-		syscall.EPERM: "EPERM", syscall.EACCES: "EACCES", syscall.ENOSYS: "ENOSYS", syscall.EINVAL: "EINVAL",
-		syscall.ENOMEM: "ENOMEM", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE", syscall.EAGAIN: "EAGAIN",
-		syscall.EOPNOTSUPP: "EOPNOTSUPP", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EIO: "EIO", syscall.EBUSY: "EBUSY",
+		syscall.EPERM: "EPERM", syscall.EACCES: "EACCES", syscall.ENOSYS: "ENOSYS",
+		syscall.EINVAL: "EINVAL",
+		syscall.ENOMEM: "ENOMEM", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE",
+		syscall.EAGAIN:     "EAGAIN",
+		syscall.EOPNOTSUPP: "EOPNOTSUPP", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EIO: "EIO",
+		syscall.EBUSY:  "EBUSY",
 		syscall.EEXIST: "EEXIST", syscall.EBADF: "EBADF",
 	}
 	if name, ok := names[errno]; ok {

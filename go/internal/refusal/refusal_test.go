@@ -9,45 +9,53 @@ import (
 	"testing"
 )
 
-// The same errno has different causes, and each has its own mend.
-func TestOneErrnoManyCauses(t *testing.T) {
+// One errno has several causes, each with its own fix.
+func TestFixDependsOnTheCause(t *testing.T) {
 	for _, c := range []struct {
 		feature string
 		errno   syscall.Errno
 		limits  limits
 		meaning string
-		mend    string
+		fix     string
 	}{
-		{Uring, syscall.EPERM, limits{seccomp: "2", uringDisabled: "0"}, "seccomp filter", "io_uring_setup"},
-		{Uring, syscall.EPERM, limits{uringDisabled: "2"}, "kernel.io_uring_disabled is 2", "sysctl"},
+		{Uring, syscall.EPERM, limits{seccomp: "2", uringDisabled: "0"}, "seccomp filter",
+			"io_uring_setup"},
+		{Uring, syscall.EPERM, limits{uringDisabled: "2"}, "kernel.io_uring_disabled is 2",
+			"sysctl"},
 		{Uring, syscall.EPERM, limits{uringDisabled: "1", uringGroup: "7"}, "group 7", "group 7"},
-		{Uring, syscall.EPERM, limits{uringDisabled: "1", uringGroup: "-1"}, "CAP_SYS_ADMIN", "sysctl"},
-		{Uring, syscall.EPERM, limits{uringDisabled: "1", capabilities: capSysAdmin}, "security module", "SELinux"},
-		{KAIO, syscall.EPERM, limits{seccomp: "2", uringDisabled: "2"}, "seccomp filter", "io_setup"},
+		{Uring, syscall.EPERM, limits{uringDisabled: "1", uringGroup: "-1"}, "CAP_SYS_ADMIN",
+			"sysctl"},
+		{Uring, syscall.EPERM, limits{uringDisabled: "1", capabilities: capSysAdmin},
+			"security module", "SELinux"},
+		{KAIO, syscall.EPERM, limits{seccomp: "2", uringDisabled: "2"}, "seccomp filter",
+			"io_setup"},
 		{Uring, syscall.ENOSYS, limits{}, "without io_uring", "CONFIG_IO_URING"},
 		{KAIO, syscall.ENOSYS, limits{}, "without KAIO", "CONFIG_AIO"},
 		{Uring, syscall.ENOMEM, limits{memlock: 64 << 10}, "64 KiB", "ulimit -l"},
-		{Uring, syscall.ENOMEM, limits{memlock: 64 << 10, capabilities: capIPCLock}, "does not bind", "memory.max"},
-		{KAIO, syscall.EAGAIN, limits{aioMaxNr: "65536", aioNr: "65000"}, "65000 are taken", "fs.aio-max-nr"},
-		{"DEFER_TASKRUN", syscall.EINVAL, limits{}, "does not know DEFER_TASKRUN", "6.1"},
+		{Uring, syscall.ENOMEM, limits{memlock: 64 << 10, capabilities: capIPCLock},
+			"does not apply", "memory.max"},
+		{KAIO, syscall.EAGAIN, limits{aioMaxNr: "65536", aioNr: "65000"}, "65000 are in use",
+			"fs.aio-max-nr"},
+		{"DEFER_TASKRUN", syscall.EINVAL, limits{}, "does not support DEFER_TASKRUN", "6.1"},
 		{Uring, syscall.EMFILE, limits{nofile: 1024}, "1024", "ulimit -n"},
-		{DirectIO, syscall.EINVAL, limits{}, "no direct I/O", "ext4"},
+		{DirectIO, syscall.EINVAL, limits{}, "does not support direct I/O", "ext4"},
 	} {
-		meaning, mend := explain(c.feature, c.errno, c.limits)
-		if !strings.Contains(meaning, c.meaning) || !strings.Contains(mend, c.mend) {
-			t.Errorf("%s, %v, %+v: %q, %q", c.feature, c.errno, c.limits, meaning, mend)
+		meaning, fix := explain(c.feature, c.errno, c.limits)
+		if !strings.Contains(meaning, c.meaning) || !strings.Contains(fix, c.fix) {
+			t.Errorf("%s, %v, %+v: %q, %q", c.feature, c.errno, c.limits, meaning, fix)
 		}
 	}
 }
 
-func TestErrorHasEverything(t *testing.T) {
+func TestErrorNamesFeatureErrnoAndFix(t *testing.T) {
 	r := New(Uring, syscall.ENOSYS)
-	for _, part := range []string{"io_uring refused", "ENOSYS", "function not implemented", "mend: "} {
+	for _, part := range []string{"io_uring refused", "ENOSYS", "function not implemented",
+		"fix: "} {
 		if !strings.Contains(r.Error(), part) {
 			t.Errorf("%q lacks %q", r.Error(), part)
 		}
 	}
 	if !errors.Is(r, syscall.ENOSYS) {
-		t.Error("the errno is lost")
+		t.Error("errors.Is does not find the errno")
 	}
 }

@@ -1,5 +1,5 @@
-// Package skip leaves tests out, and never silently: where CI is set everything is expected to be there, and a test that
-// is left out fails.
+// Package skip skips tests that a machine cannot run. Where CI is set, every test is expected to
+// run, and a skipped one fails.
 package skip
 
 import (
@@ -8,12 +8,13 @@ import (
 	"testing"
 )
 
-// Test leaves the test out, and says why; where CI is set it fails. What is left out on purpose calls t.Skip instead.
+// Test skips a test with a reason; where CI is set, it fails the test. Call t.Skip for tests that
+// are skipped deliberately.
 func Test(t testing.TB, why ...any) {
 	t.Helper()
 	text := "skipped: " + fmt.Sprint(why...)
 	if os.Getenv("CI") != "" {
-		t.Fatal(text + " (CI is set, where this is not expected)")
+		t.Fatal(text + " (CI is set, where no test may be skipped)")
 	}
 	t.Skip(text)
 }

@@ -1,5 +1,6 @@
-// Package suite runs another module's own tests on ringway, without a copy of them in this tree: the module is copied to a
-// temporary folder, changed in a few places so that its tests use ringway, and tested there with `go test`.
+// Package suite runs the tests of another module on ringway, without a copy of them in this tree.
+// It copies the module to a temporary directory, changes it so that its tests use ringway, and runs
+// `go test` there.
 package suite
 
 import (
@@ -16,16 +17,16 @@ import (
 	"testing"
 )
 
-// Module is the copy of a module.
+// Module is a copy of a module.
 type Module struct {
 	t    *testing.T
 	Dir  string
 	path string
-	hook string // The package that every test imports.
+	hook string // The package that all tests import.
 }
 
-// Copy copies a module, as the module of the calling test has it, and has it require some modules of this tree, which are
-// told by the directories that they are in.
+// Copy copies a module in the version that the module of the calling test requires. required are
+// modules of this tree that the copy requires, with their directories.
 func Copy(t *testing.T, path string, required map[string]string) *Module {
 	t.Helper()
 	m := &Module{t: t, Dir: filepath.Join(t.TempDir(), "module"), path: path}
@@ -33,7 +34,7 @@ func Copy(t *testing.T, path string, required map[string]string) *Module {
 	if err := os.CopyFS(m.Dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	m.run(".", "chmod", "-R", "u+w", m.Dir) // The module cache is read-only, and so are the copies.
+	m.run(".", "chmod", "-R", "u+w", m.Dir) // Copies from the module cache are read-only.
 	edit := []string{"mod", "edit", "-go=1.26"}
 	for name, dir := range required {
 		dir, err := filepath.Abs(dir)
@@ -46,7 +47,7 @@ func Copy(t *testing.T, path string, required map[string]string) *Module {
 	return m
 }
 
-// Hook adds a package with one file, which all tests import: its init is where things are put in place.
+// Hook adds a package with one file, which all tests import. Its init function prepares the tests.
 func (m *Module) Hook(file string) {
 	m.t.Helper()
 	source, err := os.ReadFile(file)
@@ -57,8 +58,8 @@ func (m *Module) Hook(file string) {
 	m.Add("internal/ringwayhook/hook.go", source)
 }
 
-// Insert puts text behind the only line of a file that begins in a certain way.
-func (m *Module) Insert(file, begin, text string) {
+// Insert adds text after the only line of a file that starts with a prefix.
+func (m *Module) Insert(file, prefix, text string) {
 	m.t.Helper()
 	source, err := os.ReadFile(filepath.Join(m.Dir, file))
 	if err != nil {
@@ -66,20 +67,20 @@ func (m *Module) Insert(file, begin, text string) {
 	}
 	lines, found := strings.SplitAfter(string(source), "\n"), -1
 	for i, line := range lines {
-		if strings.HasPrefix(line, begin) {
+		if strings.HasPrefix(line, prefix) {
 			if found >= 0 {
-				m.t.Fatalf("%s: there are two lines that begin with %q", file, begin)
+				m.t.Fatalf("%s: several lines start with %q", file, prefix)
 			}
 			found = i
 		}
 	}
 	if found < 0 {
-		m.t.Fatalf("%s: no line begins with %q", file, begin)
+		m.t.Fatalf("%s: no line starts with %q", file, prefix)
 	}
 	m.Add(file, []byte(strings.Join(slices.Insert(lines, found+1, text+"\n"), "")))
 }
 
-// Add adds a file, or replaces one.
+// Add adds or replaces a file.
 func (m *Module) Add(file string, content []byte) {
 	m.t.Helper()
 	file = filepath.Join(m.Dir, file)
@@ -104,21 +105,21 @@ func (m *Module) run(dir, name string, args ...string) string {
 	return string(out)
 }
 
-// Counts is the name of the environment variable that tells the hook of a file, which it maps into memory as an array of
-// [Counters] 64-bit numbers, to count in.
+// Counts is the environment variable that names a file for the hook. The hook maps it into memory
+// and counts in it, in [Counters] 64-bit numbers.
 const Counts = "RINGWAY_SUITE_COUNTS"
 
-// Counters is how many numbers there are.
+// Counters is the number of counters.
 const Counters = 8
 
-// Result of some tests. They are named "Test/subtest"; "" is the package as a whole.
+// Result is the outcome of tests. They are named Test/subtest; "" is the package.
 type Result struct {
 	Passed, Failed []string
 	Output         map[string]string
 	Counts         [Counters]uint64
 }
 
-// Test runs the tests of a package in the copy, with variables added to the environment.
+// Test runs the tests of a package in the copy, with additional environment variables.
 func (m *Module) Test(t *testing.T, path string, env []string, args ...string) Result {
 	t.Helper()
 	info := strings.Fields(m.run(m.Dir, "go", "list", "-mod=mod", "-f", "{{.Dir}} {{.Name}}", path))
@@ -126,13 +127,16 @@ func (m *Module) Test(t *testing.T, path string, env []string, args ...string) R
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Add(filepath.Join(below, "ringway_hook_test.go"), fmt.Appendf(nil, "package %s_test\n\nimport _ %q\n", info[1], m.hook))
+	m.Add(filepath.Join(below, "ringway_hook_test.go"),
+		fmt.Appendf(nil, "package %s_test\n\nimport _ %q\n", info[1], m.hook))
 	counted := filepath.Join(t.TempDir(), "counts")
 	if err := os.WriteFile(counted, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// -trimpath: so that what was built in another temporary folder is used again. -vet=off: it is others' code.
-	all := append([]string{"test", "-json", "-count=1", "-vet=off", "-mod=mod", "-trimpath", path}, args...)
+	// -trimpath makes build results reusable in other temporary directories. -vet=off: not our
+	// code.
+	all := append([]string{"test", "-json", "-count=1", "-vet=off", "-mod=mod", "-trimpath", path},
+		args...)
 	cmd := exec.Command("go", all...)
 	cmd.Dir = m.Dir
 	cmd.Env = append(append(os.Environ(), Counts+"="+counted), env...)
@@ -177,16 +181,16 @@ func (m *Module) Test(t *testing.T, path string, env []string, args ...string) R
 	return r
 }
 
-// Skips are tests that are left out, each with the reason.
+// Skips are tests to skip, each with the reason.
 type Skips map[string]string
 
-// Flag is go test's flag for them, and for more; nothing if there are none.
+// Flag returns the -skip flag of go test for them and for more tests; nil if there are none.
 func (s Skips) Flag(more ...string) []string {
 	var patterns []string
 	for name := range s {
 		more = append(more, name)
 	}
-	for _, name := range more { // A pattern for each level.
+	for _, name := range more { // A pattern per level.
 		patterns = append(patterns, "^"+strings.ReplaceAll(name, "/", "$/^")+"$")
 	}
 	if patterns == nil {
@@ -195,25 +199,26 @@ func (s Skips) Flag(more ...string) []string {
 	return []string{"-skip=" + strings.Join(patterns, "|")}
 }
 
-// Control checks the result of all tests on what they were made for, or what is nearest to that: what is skipped fails
-// there, so that it has nothing to say about ringway, and nothing else does.
+// Control checks the result of all tests without ringway: the skipped ones must fail there, too,
+// and no others.
 func (s Skips) Control(t *testing.T, r Result) {
 	t.Helper()
 	for _, name := range r.Failed {
-		told := false
+		known := false
 		for skipped := range s {
-			told = told || name == "" || name == skipped || strings.HasPrefix(name, skipped+"/") || strings.HasPrefix(skipped, name+"/")
+			known = known || name == "" || name == skipped ||
+				strings.HasPrefix(name, skipped+"/") || strings.HasPrefix(skipped, name+"/")
 		}
-		if !told {
+		if !known {
 			t.Errorf("%s fails without ringway, and is not skipped:\n%s", name, r.Output[name])
 		}
 	}
 	for name, why := range s {
 		if !slices.Contains(r.Failed, name) {
-			t.Errorf("%s passes without ringway; it is skipped since it %s", name, why)
+			t.Errorf("%s passes without ringway, but is skipped because it %s", name, why)
 		}
 	}
 }
 
-// Long tells whether there is time for everything.
+// Long reports whether RINGWAY_LONG is set: run everything.
 func Long() bool { return os.Getenv("RINGWAY_LONG") != "" }

@@ -1,18 +1,20 @@
-//! Probes to test reports with, since no test may depend on what its machine grants.
+//! Probes for tests of reports: no test may depend on what its machine supports.
 
 use super::Probe;
 use ringway_core::device::{AlignmentSource, DeviceFacts, DirectIo, PathFacts, StorageKind};
-use ringway_core::probe::{Kaio, Limit, Limits, Machine, PathProbe, RingMemory, Uring};
+use ringway_core::probe::{
+    KaioSupport, Limit, Limits, Machine, PathProbe, RingMemory, UringSupport,
+};
 use ringway_core::refusal::{Feature, Refusal};
 use std::path::PathBuf;
 
-/// A refusal in words that stay the same on every machine.
+/// A refusal with the same text on every machine.
 pub(super) fn refusal(feature: Feature, errno: i32) -> Refusal {
     Refusal { feature, errno, meaning: "what it means".to_owned(), fix: "what to do".to_owned() }
 }
 
-/// An ordinary user of a usual machine, asking about a directory on a disk.
-pub(super) fn granted() -> Probe {
+/// A user without privileges on a common machine, and a directory on a disk.
+pub(super) fn available() -> Probe {
     let limit = |value| Limit { soft: Some(value), hard: Some(value) };
     let machine = Machine {
         kernel: "6.18.0".to_owned(),
@@ -36,7 +38,7 @@ pub(super) fn granted() -> Probe {
             RingMemory { entries: 64, bytes: 8192, rings: Some(1024) },
             RingMemory { entries: 256, bytes: 28672, rings: Some(292) },
         ],
-        uring: Ok(Uring {
+        uring: Ok(UringSupport {
             flags: vec![
                 (Feature::SqPoll, Ok(())),
                 (Feature::NoSqArray, Err(refusal(Feature::NoSqArray, libc::EINVAL))),
@@ -49,7 +51,7 @@ pub(super) fn granted() -> Probe {
             features: vec![("NODROP", true), ("NO_IOWAIT", false)],
             opcodes: Ok(vec![("READ", true), ("FTRUNCATE", false)]),
         }),
-        kaio: Ok(Kaio {
+        kaio: Ok(KaioSupport {
             user_ring: Ok(()),
             res_fd: Ok(()),
             fsync: Err(refusal(Feature::KaioFsync, libc::EINVAL)),
@@ -88,7 +90,7 @@ pub(super) fn granted() -> Probe {
 
 /// A container that refuses io_uring.
 pub(super) fn container() -> Probe {
-    let mut probe = granted();
+    let mut probe = available();
     probe.path = None;
     probe.machine.container = Some("docker".to_owned());
     probe.machine.limits.seccomp = Some(2);
@@ -97,7 +99,7 @@ pub(super) fn container() -> Probe {
     probe
 }
 
-/// A place where nothing works and nothing can be read.
+/// A machine where nothing works and nothing can be read.
 pub(super) fn nothing() -> Probe {
     let mut probe = container();
     probe.machine.kaio = Err(refusal(Feature::Kaio, libc::ENOSYS));

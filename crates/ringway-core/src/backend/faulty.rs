@@ -1,16 +1,15 @@
-//! Wraps another backend and injects what kernels and devices do on a bad day: short transfers,
-//! errors, answers that ask for a retry, late answers, answers that starve, and answers out of
-//! order. A [`FaultPlan`] says which, by rates from a seed or for single steps. For tests of what
-//! stands above.
+//! Wraps another backend and injects faults: short transfers, errors, results that require a retry,
+//! and events that are late, starve or are out of order. A [`FaultPlan`] selects them, by rates
+//! from a seed or for single steps. For tests of the queue and of programs.
 
 mod epoll;
 mod plan;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
-use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
 use crate::file::Traits;
-use crate::op::{Opcode, Raw, Readv, Shape, Writev};
+use crate::op::{Opcode, Raw, Readv, Transfer, Writev};
 use crate::refusal::Refusal;
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
@@ -22,19 +21,19 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Direct transfers are cut at multiples of it: the largest block that devices have.
+/// Direct transfers are shortened to multiples of the largest block size of devices.
 const BLOCK: u64 = 4096;
 
-/// As long as this the inner backend is waited for while something is held back.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// How long to wait for the inner backend while events are delayed.
+const INNER_WAIT: Duration = Duration::from_millis(1);
 
-/// After so long without a job or an answer, everything but the starving answers counts as done for
-/// a caller that polls.
-const POLLED_AT_REST: Duration = Duration::from_millis(5);
+/// After this time without a job or an event, starving events are the only work left for a caller
+/// that polls.
+const IDLE_POLLED: Duration = Duration::from_millis(5);
 
-/// The same where the inner backend still has jobs: they may wait for what follows from a starving
-/// answer, or for ever.
-const AT_REST: Duration = Duration::from_millis(50);
+/// The same, while the inner backend has jobs: these may depend on a starving event, or never
+/// complete.
+const IDLE: Duration = Duration::from_millis(50);
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 #[derive(Debug)]
@@ -48,7 +47,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
@@ -62,43 +61,44 @@ impl Random {
     }
 }
 
-/// An answer that is held back.
-struct Held {
+/// An event that is delayed.
+struct DelayedEvent {
     event: Event,
     late: Late,
-    /// The time limit of its operation: it is not held back beyond that.
+    /// The deadline of its operation: it is not delayed beyond that.
     deadline: Option<Instant>,
 }
 
-/// What becomes of the answer of a job that the inner backend has.
-struct Fate {
+/// The faults of a job that the inner backend has.
+struct PendingFault {
     late: Option<Late>,
     deadline: Option<Instant>,
-    /// Given in place of the answer.
+    /// The errno that replaces the result.
     errno: Option<i32>,
 }
 
 pub(crate) struct Faulty {
     inner: Box<dyn Backend>,
     plan: FaultPlan,
-    /// Counts jobs, for the plan's single steps.
+    /// Counts jobs, for faults of single steps.
     steps: Steps,
-    /// Decides what becomes of a job, in the order in which they are carried.
-    fates: Random,
-    /// Decides on the order of answers: apart, since that many come together depends on time.
-    orders: Random,
-    /// Jobs that the inner backend has not answered.
+    /// Decides the faults of jobs, in the order in which they are pushed.
+    fault_rng: Random,
+    /// Decides the order of events. Separate from `fault_rng`, since how many events come together
+    /// depends on time.
+    order_rng: Random,
+    /// Jobs of the inner backend that are not completed.
     in_inner: usize,
-    /// Jobs of these whose answer is not passed on as it comes.
-    fated: HashMap<Token, Fate>,
-    held: Vec<Held>,
-    /// When the last job was taken or the last answer given.
-    moved: Instant,
-    /// The inner backend's answers before they are looked through.
-    answers: Vec<Event>,
-    /// Readable while something is held that will come by itself.
+    /// Those of them whose event is delayed or changed.
+    pending_faults: HashMap<Token, PendingFault>,
+    delayed: Vec<DelayedEvent>,
+    /// When the last job was pushed or the last event returned.
+    last_activity: Instant,
+    /// Events of the inner backend that are not processed yet.
+    inner_events: Vec<Event>,
+    /// Readable while delayed events exist that need no cancel.
     eventfd: EventFd,
-    /// What [`Backend::poll_fd`] gave out: readable when the inner backend's descriptor or
+    /// The descriptor of [`Backend::poll_fd`]: readable when the inner backend's descriptor or
     /// `eventfd` is.
     epoll: Option<Epoll>,
 }
@@ -109,47 +109,47 @@ impl Faulty {
         Ok(Self {
             inner,
             steps: Steps::default(),
-            fates: Random(plan.seed),
-            orders: Random(!plan.seed),
+            fault_rng: Random(plan.seed),
+            order_rng: Random(!plan.seed),
             plan,
             in_inner: 0,
-            fated: HashMap::new(),
-            held: Vec::new(),
-            moved: Instant::now(),
-            answers: Vec::new(),
+            pending_faults: HashMap::new(),
+            delayed: Vec::new(),
+            last_activity: Instant::now(),
+            inner_events: Vec::new(),
             eventfd: EventFd::new()?,
             epoll: None,
         })
     }
 
-    /// The errno that a job is answered with by chance, if it is.
+    /// The errno with which a job fails at random, if it does.
     fn failure(&mut self, raw: &Raw) -> Option<i32> {
-        let kind = raw.opcode();
-        if kind == Opcode::Close {
-            return None; // Not carried out, it would leak a descriptor.
+        let opcode = raw.opcode();
+        if opcode == Opcode::Close {
+            return None; // Failing without closing would leak the descriptor.
         }
-        if self.fates.hits(self.plan.retryable) {
-            return Some(self.fates.one_of(&[libc::EINTR, libc::EAGAIN, libc::ECANCELED]));
+        if self.fault_rng.hits(self.plan.retryable) {
+            return Some(self.fault_rng.one_of(&[libc::EINTR, libc::EAGAIN, libc::ECANCELED]));
         }
-        if raw.is_sync() && self.fates.hits(self.plan.syncs) {
-            return Some(self.fates.one_of(&[libc::EIO, libc::ENOSPC]));
+        if raw.is_sync() && self.fault_rng.hits(self.plan.syncs) {
+            return Some(self.fault_rng.one_of(&[libc::EIO, libc::ENOSPC]));
         }
-        if matches!(kind, Opcode::Nop | Opcode::Timeout | Opcode::Poll)
-            || !self.fates.hits(self.plan.errors)
+        if matches!(opcode, Opcode::Nop | Opcode::Timeout | Opcode::Poll)
+            || !self.fault_rng.hits(self.plan.errors)
         {
             return None;
         }
-        Some(match kind {
+        Some(match opcode {
             Opcode::Write | Opcode::Writev | Opcode::Fallocate => {
-                self.fates.one_of(&[libc::EIO, libc::ENOSPC])
+                self.fault_rng.one_of(&[libc::EIO, libc::ENOSPC])
             }
             _ => libc::EIO,
         })
     }
 
-    /// A shorter transfer in the place of this one.
+    /// Shortens a transfer if the plan asks for it.
     fn cut(&mut self, job: &Job, fault: &Fault) -> Raw {
-        if !job.raw.is_transfer() || !(fault.cut || self.fates.hits(self.plan.short)) {
+        if !job.raw.is_transfer() || !(fault.cut || self.fault_rng.hits(self.plan.short)) {
             return job.raw;
         }
         let shorter = match job.raw {
@@ -157,116 +157,122 @@ impl Faulty {
                 job.raw
             }
             Raw::Readv(readv) => {
-                Readv { count: 1 + self.fates.below(readv.count as u64 - 1) as usize, ..readv }
+                Readv { count: 1 + self.fault_rng.below(readv.count as u64 - 1) as usize, ..readv }
                     .into()
             }
-            Raw::Writev(writev) => {
-                Writev { count: 1 + self.fates.below(writev.count as u64 - 1) as usize, ..writev }
-                    .into()
+            Raw::Writev(writev) => Writev {
+                count: 1 + self.fault_rng.below(writev.count as u64 - 1) as usize,
+                ..writev
             }
+            .into(),
             other => {
                 let unit = if is_direct(job) { BLOCK } else { 1 };
-                // Cuts are possible before each unit but the first.
+                // It can be shortened before each unit but the first.
                 let cuts = len(&other).div_ceil(unit).saturating_sub(1);
-                if cuts == 0 { other } else { other.piece(0, unit * (1 + self.fates.below(cuts))) }
+                if cuts == 0 {
+                    other
+                } else {
+                    other.piece(0, unit * (1 + self.fault_rng.below(cuts)))
+                }
             }
         };
-        // Of empty buffers alone there would be nothing to transfer, which says that the file ends.
+        // With empty buffers only, the result 0 would mean the end of the file.
         if len(&shorter) == 0 { job.raw } else { shorter }
     }
 
-    /// How late an answer comes by chance.
-    fn lateness(&mut self) -> Option<Late> {
-        if self.fates.hits(self.plan.starve) {
+    /// A random delay of an event.
+    fn random_delay(&mut self) -> Option<Late> {
+        if self.fault_rng.hits(self.plan.starve) {
             Some(Late::Last)
-        } else if self.fates.hits(self.plan.delay) {
+        } else if self.fault_rng.hits(self.plan.delay) {
             Some(Late::Enters(
-                1 + self.fates.below(u64::from(self.plan.longest_delay.max(1))) as u32,
+                1 + self.fault_rng.below(u64::from(self.plan.longest_delay.max(1))) as u32,
             ))
         } else {
             None
         }
     }
 
-    /// Keeps the descriptor right: readable while something is held that will come by itself.
-    fn tell(&self) {
-        if self.epoll.is_some() && self.held.iter().any(|held| held.late != Late::Forever) {
+    /// Makes the descriptor readable while delayed events exist that need no cancel.
+    fn signal_if_delayed(&self) {
+        if self.epoll.is_some() && self.delayed.iter().any(|delayed| delayed.late != Late::Forever)
+        {
             self.eventfd.signal();
         }
     }
 
-    /// Enters the inner backend, and keeps what is to be late.
+    /// Enters the inner backend, and holds back the events that are to be late.
     fn enter_inner(
         &mut self,
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
-        let mut answers = std::mem::take(&mut self.answers);
-        let entered = self.inner.enter(want, until, &mut answers);
-        for mut event in answers.drain(..) {
-            if event.answer == Answer::Expired {
+        let mut inner_events = std::mem::take(&mut self.inner_events);
+        let entered = self.inner.enter(want, until, &mut inner_events);
+        for mut event in inner_events.drain(..) {
+            if event.kind == EventKind::TimerExpired {
                 events.push(event);
                 continue;
             }
             self.in_inner -= 1;
-            let fate = self.fated.remove(&event.token);
-            if let Some(errno) = fate.as_ref().and_then(|fate| fate.errno) {
-                event.answer = Answer::Result(-i64::from(errno));
+            let pending = self.pending_faults.remove(&event.token);
+            if let Some(errno) = pending.as_ref().and_then(|pending| pending.errno) {
+                event.kind = EventKind::Result(-i64::from(errno));
             }
-            match fate.and_then(|fate| Some((fate.late?, fate.deadline))) {
-                Some((late, deadline)) => self.held.push(Held { event, late, deadline }),
+            match pending.and_then(|pending| Some((pending.late?, pending.deadline))) {
+                Some((late, deadline)) => self.delayed.push(DelayedEvent { event, late, deadline }),
                 None => events.push(event),
             }
         }
-        self.answers = answers;
+        self.inner_events = inner_events;
         entered
     }
 
-    /// Gives what has been held back for long enough.
+    /// Returns the events whose delay is over.
     fn release_due(&mut self, events: &mut Vec<Event>) {
         let now = Instant::now();
-        self.held.retain_mut(|held| {
-            let due = held.late == Late::Enters(0)
-                || held.deadline.is_some_and(|deadline| deadline <= now);
+        self.delayed.retain_mut(|delayed| {
+            let due = delayed.late == Late::Enters(0)
+                || delayed.deadline.is_some_and(|deadline| deadline <= now);
             if due {
-                events.push(held.event);
-            } else if let Late::Enters(enters) = &mut held.late {
+                events.push(delayed.event);
+            } else if let Late::Enters(enters) = &mut delayed.late {
                 *enters -= 1;
             }
             !due
         });
     }
 
-    /// Gives up to `missing` answers that are held back for some enters: nobody waits for them in
-    /// vain.
+    /// Returns up to `missing` events that are delayed by some enters, so that a caller that waits
+    /// for them does not wait in vain.
     fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
-        self.held.retain(|held| {
-            let stays = missing == 0 || !matches!(held.late, Late::Enters(_));
+        self.delayed.retain(|delayed| {
+            let stays = missing == 0 || !matches!(delayed.late, Late::Enters(_));
             if !stays {
                 missing -= 1;
-                events.push(held.event);
+                events.push(delayed.event);
             }
             stays
         });
     }
 
-    /// Gives the oldest answer that is held back until everything else is done.
+    /// Returns the oldest event that is delayed until everything else is done.
     fn release_last(&mut self, events: &mut Vec<Event>) {
-        if let Some(at) = self.held.iter().position(|held| held.late == Late::Last) {
-            events.push(self.held.remove(at).event);
+        if let Some(at) = self.delayed.iter().position(|delayed| delayed.late == Late::Last) {
+            events.push(self.delayed.remove(at).event);
         }
     }
 }
 
 fn len(raw: &Raw) -> u64 {
-    match raw.shape() {
-        Shape::Whole => 0,
-        Shape::Bytes(len) | Shape::Stream(len) | Shape::Vector(len) => len,
+    match raw.transfer() {
+        Transfer::None => 0,
+        Transfer::Bytes(len) | Transfer::Stream(len) | Transfer::Vector(len) => len,
     }
 }
 
-/// Whether the file is open for direct I/O; the queue does not always look.
+/// Whether the file is open for direct I/O; the queue does not always check.
 fn is_direct(job: &Job) -> bool {
     match (job.file, job.raw.fd()) {
         (FileKind::Unknown, Some(fd)) => Traits::of(fd).direct,
@@ -275,30 +281,31 @@ fn is_direct(job: &Job) -> bool {
 }
 
 impl Backend for Faulty {
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let fault = self.steps.fault(&self.plan, job);
         let errno = fault.errno.or_else(|| self.failure(&job.raw));
-        // A close has closed the descriptor, whatever it answers, unless it was not begun.
+        // A close closes the descriptor whatever its result, unless it did not start.
         let begun = job.raw.opcode() == Opcode::Close
             && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
         if let Some(errno) = errno.filter(|_| !begun) {
-            let late = fault.late.or_else(|| self.lateness()).unwrap_or(Late::Enters(0));
-            let event = Event { token: job.token, answer: Answer::Result(-i64::from(errno)) };
-            self.held.push(Held { event, late, deadline: job.deadline });
-            self.tell();
+            let late = fault.late.or_else(|| self.random_delay()).unwrap_or(Late::Enters(0));
+            let event = Event { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
+            self.delayed.push(DelayedEvent { event, late, deadline: job.deadline });
+            self.signal_if_delayed();
         } else {
             let raw = self.cut(job, &fault);
-            // SAFETY: the caller's promise for the whole of what `job.raw` points at covers a part
-            // of it.
-            unsafe { self.inner.carry(&Job { raw, ..*job }) }?;
+            // SAFETY: `raw` covers a part of what `job.raw` covers, and the caller keeps all of
+            // that valid.
+            unsafe { self.inner.push(&Job { raw, ..*job }) }?;
             self.in_inner += 1;
-            let late = fault.late.or_else(|| self.lateness());
+            let late = fault.late.or_else(|| self.random_delay());
             if late.is_some() || errno.is_some() {
-                self.fated.insert(job.token, Fate { late, deadline: job.deadline, errno });
+                self.pending_faults
+                    .insert(job.token, PendingFault { late, deadline: job.deadline, errno });
             }
         }
         self.steps.taken(&self.plan, job);
-        self.moved = Instant::now();
+        self.last_activity = Instant::now();
         Ok(())
     }
 
@@ -316,62 +323,62 @@ impl Backend for Faulty {
         if self.epoll.is_some() {
             self.eventfd.drain();
         }
-        if !self.held.is_empty() {
+        if !self.delayed.is_empty() {
             self.release_due(events);
         }
         let missing = enough.saturating_sub(events.len());
-        let entered = if self.held.is_empty() {
+        let entered = if self.delayed.is_empty() {
             self.enter_inner(missing, until, events)
         } else if self.in_inner == 0 {
             self.enter_inner(0, None, events)
         } else {
-            // What the inner backend has may be waiting for something that follows from what is
-            // held.
-            let patience = Instant::now() + PATIENCE;
+            // Jobs of the inner backend may depend on delayed events.
+            let inner_until = Instant::now() + INNER_WAIT;
             self.enter_inner(
                 missing,
-                Some(until.map_or(patience, |until| until.min(patience))),
+                Some(until.map_or(inner_until, |until| until.min(inner_until))),
                 events,
             )
         };
         let missing = enough.saturating_sub(events.len());
         self.release_delayed(missing, events);
         if events.len() > before {
-            self.moved = Instant::now();
-        } else if !self.held.is_empty() {
+            self.last_activity = Instant::now();
+        } else if !self.delayed.is_empty() {
             let rest = match (self.in_inner, missing) {
-                (0, 0) => POLLED_AT_REST,
+                (0, 0) => IDLE_POLLED,
                 (0, _) => Duration::ZERO,
-                _ => AT_REST,
+                _ => IDLE,
             };
-            if self.moved.elapsed() >= rest {
+            if self.last_activity.elapsed() >= rest {
                 self.release_last(events);
             }
             if events.len() == before && missing > 0 && self.in_inner == 0 {
-                // Only a cancel releases what is held, or the threads beside have something.
-                let left =
-                    until.map_or(PATIENCE, |until| until.saturating_duration_since(Instant::now()));
-                std::thread::sleep(left.min(PATIENCE));
+                // Only a cancel releases what is delayed, or the fallback pool has events.
+                let left = until
+                    .map_or(INNER_WAIT, |until| until.saturating_duration_since(Instant::now()));
+                std::thread::sleep(left.min(INNER_WAIT));
             }
         }
-        if self.orders.hits(self.plan.reorder) {
+        if self.order_rng.hits(self.plan.reorder) {
             let batch = &mut events[before..];
             for last in (1..batch.len()).rev() {
-                batch.swap(last, self.orders.below(last as u64 + 1) as usize);
+                batch.swap(last, self.order_rng.below(last as u64 + 1) as usize);
             }
         }
-        self.tell();
+        self.signal_if_delayed();
         entered
     }
 
-    /// What is held has been answered: its answer comes with the next enter.
+    /// A delayed event is returned by the next enter.
     fn cancel(&mut self, token: Token) {
-        if let Some(held) = self.held.iter_mut().find(|held| held.event.token == token) {
-            held.late = Late::Enters(0);
-            return self.tell();
+        if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
+        {
+            delayed.late = Late::Enters(0);
+            return self.signal_if_delayed();
         }
-        if let Some(fate) = self.fated.get_mut(&token) {
-            fate.late = None;
+        if let Some(pending) = self.pending_faults.get_mut(&token) {
+            pending.late = None;
         }
         self.inner.cancel(token);
     }
@@ -382,7 +389,7 @@ impl Backend for Faulty {
         }
         let epoll = Epoll::over([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
         let fd = self.epoll.insert(epoll).as_raw_fd();
-        self.tell();
+        self.signal_if_delayed();
         Ok(fd)
     }
 
@@ -390,8 +397,8 @@ impl Backend for Faulty {
         self.eventfd.signal();
     }
 
-    fn echo(&self) -> Option<Arc<EventFd>> {
-        self.inner.echo()
+    fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
+        self.inner.poll_eventfd()
     }
 
     fn watch(&mut self, eventfd: RawFd, active: bool) {
@@ -402,13 +409,13 @@ impl Backend for Faulty {
         self.inner.set_timer(token, at);
     }
 
-    fn can_carry(&self, job: &Job) -> bool {
-        self.inner.can_carry(job)
+    fn supports(&self, job: &Job) -> bool {
+        self.inner.supports(job)
     }
 
-    /// None, whatever the inner backend has: a fault has to break a chain as its owner sees it, not
-    /// as the kernel does.
-    fn chain_room(&self) -> usize {
+    /// None, whatever the inner backend supports: a fault must break a chain as the owner sees it,
+    /// not as the kernel does.
+    fn chain_capacity(&self) -> usize {
         0
     }
 
@@ -417,7 +424,7 @@ impl Backend for Faulty {
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the memory valid.
         unsafe { self.inner.register_buffers(memory) }
     }
 
@@ -430,9 +437,9 @@ impl Backend for Faulty {
     }
 
     fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
-        // It is only the plan that forbids to enter the inner backend.
+        // Only the plan forbids entering the inner backend.
         self.plan.enters = None;
-        while self.in_inner + self.held.len() > 0 {
+        while self.in_inner + self.delayed.len() > 0 {
             if Instant::now() >= until || self.enter(1, Some(until), events).is_err() {
                 return self.inner.end(until, events);
             }
@@ -462,24 +469,24 @@ mod tests {
         Job::new(Token(number), raw.into(), FileKind::Storage, false)
     }
 
-    /// Nobody looks at the address, since [`Null`] carries it.
+    /// The address is never used, since [`Null`] takes the job.
     fn read(len: usize) -> Read {
-        Read { fd: -1, addr: std::ptr::null_mut(), len, offset: 0 }
+        Read { fd: -1, buf: std::ptr::null_mut(), len, offset: 0 }
     }
 
     fn faulty(plan: FaultPlan) -> Faulty {
         Faulty::new(Box::new(Null::default()), plan).unwrap()
     }
 
-    fn carry(faulty: &mut Faulty, job: &Job) {
-        // SAFETY: nothing is done to what the jobs of these tests point at.
-        unsafe { faulty.carry(job) }.unwrap();
+    fn push(faulty: &mut Faulty, job: &Job) {
+        // SAFETY: the null backend does not access what the jobs of these tests point at.
+        unsafe { faulty.push(job) }.unwrap();
     }
 
-    /// What becomes of these jobs, by waiting for one answer at a time.
+    /// Runs jobs, waiting for one event at a time; returns their numbers and results.
     fn run(plan: FaultPlan, jobs: &[Job]) -> Vec<(u64, i64)> {
         let mut faulty = faulty(plan);
-        jobs.iter().for_each(|job| carry(&mut faulty, job));
+        jobs.iter().for_each(|job| push(&mut faulty, job));
         let mut events = Vec::new();
         while events.len() < jobs.len() {
             let before = events.len();
@@ -490,13 +497,13 @@ mod tests {
     }
 
     fn result(event: &Event) -> i64 {
-        match event.answer {
-            Answer::Result(result) => result,
+        match event.kind {
+            EventKind::Result(result) => result,
             other => panic!("{other:?}"),
         }
     }
 
-    /// As `run`, by number.
+    /// As `run`, sorted by number.
     fn results(plan: FaultPlan, jobs: &[Job]) -> BTreeMap<u64, i64> {
         run(plan, jobs).into_iter().collect()
     }
@@ -531,7 +538,7 @@ mod tests {
         let always = FaultPlan::new(3).errors(1000);
         let jobs: Vec<Job> = (0..50)
             .flat_map(|number| {
-                let write = Write { fd: -1, addr: std::ptr::null(), len: 10, offset: 0 };
+                let write = Write { fd: -1, buf: std::ptr::null(), len: 10, offset: 0 };
                 [
                     job(4 * number, write),
                     job(4 * number + 1, Fsync { fd: -1, data_only: false }),
@@ -599,7 +606,7 @@ mod tests {
         let fd = faulty.poll_fd().unwrap();
         let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];
         assert!(!readable());
-        carry(&mut faulty, &job(0, Nop));
+        push(&mut faulty, &job(0, Nop));
         for _ in 0..2 {
             faulty.enter(0, None, &mut events).unwrap();
             assert_eq!(events, []);
@@ -610,8 +617,8 @@ mod tests {
         assert_eq!(events.len(), 1);
         faulty.enter(0, None, &mut events).unwrap();
         assert!(!readable());
-        carry(&mut faulty, &job(1, Nop));
-        carry(&mut faulty, &job(2, Nop));
+        push(&mut faulty, &job(1, Nop));
+        push(&mut faulty, &job(2, Nop));
         faulty.enter(1, None, &mut events).unwrap();
         assert_eq!(events.len(), 2);
         faulty.enter(1, None, &mut events).unwrap();
@@ -627,8 +634,8 @@ mod tests {
     #[test]
     fn batches_are_shuffled() {
         let mut faulty = faulty(FaultPlan::new(11).reorder(1000));
-        (0..100).for_each(|number| carry(&mut faulty, &job(number, Nop)));
-        let mut events = vec![Event { token: Token(1000), answer: Answer::Expired }];
+        (0..100).for_each(|number| push(&mut faulty, &job(number, Nop)));
+        let mut events = vec![Event { token: Token(1000), kind: EventKind::TimerExpired }];
         faulty.enter(100, None, &mut events).unwrap();
         let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
         assert_eq!(numbers[0], 1000, "what was there before stays in its place");
@@ -666,7 +673,7 @@ mod tests {
         assert_eq!([done[&1], done[&3], done[&5]], [-28, -5, -4]);
     }
 
-    /// Pieces and retries of one operation count as its jobs, among those of others.
+    /// Pieces and retries of an operation count as its jobs, not as those of others.
     #[test]
     fn jobs_are_counted_by_operation() {
         let key = |index| crate::slots::Key { index, generation: std::num::NonZeroU32::MIN };
@@ -687,7 +694,7 @@ mod tests {
         let mut events = Vec::new();
         let fd = faulty.poll_fd().unwrap();
         let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];
-        (0..3).for_each(|number| carry(&mut faulty, &job(number, Nop)));
+        (0..3).for_each(|number| push(&mut faulty, &job(number, Nop)));
         let soon = || Some(Instant::now() + Duration::from_millis(20));
         for _ in 0..3 {
             faulty.enter(3, soon(), &mut events).unwrap();
@@ -704,7 +711,7 @@ mod tests {
     fn nothing_starves_beyond_its_time_limit() {
         let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(0), Late::Forever));
         let mut events = Vec::new();
-        carry(&mut faulty, &Job { deadline: Some(Instant::now() + PATIENCE), ..job(0, Nop) });
+        push(&mut faulty, &Job { deadline: Some(Instant::now() + INNER_WAIT), ..job(0, Nop) });
         while events.is_empty() {
             faulty.enter(1, None, &mut events).unwrap();
         }
@@ -728,8 +735,8 @@ mod tests {
     }
 
     proptest! {
-        /// Under any plan and any pace each job is answered exactly once, and twice the same is the
-        /// same twice.
+        /// With any plan and any pace each job completes exactly once, and the same plan gives the
+        /// same results.
         #[test]
         fn every_job_is_answered_once(
             plan in plans(),
@@ -738,27 +745,27 @@ mod tests {
             let play = || {
                 let mut faulty = faulty(plan.clone());
                 let mut events = Vec::new();
-                let mut carried = 0;
+                let mut pushed = 0;
                 for (jobs, want) in &steps {
                     for _ in 0..*jobs {
-                        carry(&mut faulty, &job(carried, read(carried as usize)));
-                        carried += 1;
+                        push(&mut faulty, &job(pushed, read(pushed as usize)));
+                        pushed += 1;
                     }
                     let before = events.len();
                     faulty.enter(*want, None, &mut events).unwrap();
-                    assert!(plan.starve > 0 || events.len() - before >= (*want).min(carried as usize - before));
+                    assert!(plan.starve > 0 || events.len() - before >= (*want).min(pushed as usize - before));
                 }
-                while events.len() < carried as usize {
+                while events.len() < pushed as usize {
                     let before = events.len();
-                    faulty.enter(carried as usize - before, None, &mut events).unwrap();
+                    faulty.enter(pushed as usize - before, None, &mut events).unwrap();
                     assert!(events.len() > before);
                 }
                 let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
                 numbers.sort();
-                assert_eq!(numbers, Vec::from_iter(0..carried));
-                assert!(faulty.in_inner == 0 && faulty.held.is_empty() && faulty.fated.is_empty());
+                assert_eq!(numbers, Vec::from_iter(0..pushed));
+                assert!(faulty.in_inner == 0 && faulty.delayed.is_empty() && faulty.pending_faults.is_empty());
                 if plan.starve > 0 {
-                    // How long it starves depends on time; what it answers does not.
+                    // How long an event starves depends on time; its result does not.
                     events.sort_by_key(|event| event.token.0);
                 }
                 events

@@ -1,19 +1,19 @@
-//! Linux KAIO: direct transfers, syncs and polls, where io_uring is refused but `io_submit` is not.
+//! The Linux AIO backend: direct transfers, syncs and polls, where io_uring is refused but
+//! `io_submit` is not. Other operations run on the fallback pool.
 //!
-//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes;
-//! completions are picked up from the mapped ring without a call. Once somebody polls, or waits for
-//! the threads' eventfd as well, every iocb names this backend's own, so that one descriptor tells
-//! of all of them. Before that a transfer does not: it would cost each a twentieth of its time for
-//! nobody.
+//! Jobs are collected and submitted with as few `io_submit` calls as possible; completions are
+//! reaped from the mapped ring without a system call. Once the program polls, or the backend also
+//! waits for the fallback pool, every iocb names the backend's eventfd, so that one descriptor
+//! signals all completions. Before that transfers do not: the signal would cost 5 % of their time.
 //!
-//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of
-//! those behind it. The refused job goes to the threads, whose system call gives the same errno as
-//! everywhere; the rest is submitted again without it.
+//! When `io_submit` refuses an iocb, that is always the first one passed, and says nothing about
+//! the others. The refused job runs on the fallback pool, whose system call fails with the usual
+//! errno; the rest is submitted again.
 //!
-//! `io_submit` may block for a while: when the device's request queue is full, and where a write
+//! `io_submit` may block for a while: when the device's request queue is full, and when a write
 //! allocates blocks or extends the file.
 
-use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
@@ -26,47 +26,47 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Fewer than this at a time is not worth a context.
-const FEWEST: u32 = 32;
+/// A context with fewer requests is not worth having.
+const MIN_REQUESTS: u32 = 32;
 
-/// The machine-wide `fs.aio-max-nr` where nobody has raised it: no context asks for more.
-const MOST: u32 = 65536;
+/// The default of the machine-wide `fs.aio-max-nr`: no context asks for more.
+const MAX_REQUESTS: u32 = 65536;
 
-/// How long silent ones are waited for before the watched eventfd is looked at.
-const IN_TURN: Duration = Duration::from_millis(1);
+/// How long to wait for completions without an eventfd before checking the watched one.
+const ALTERNATE_WAIT: Duration = Duration::from_millis(1);
 
-/// Completions that one io_getevents can hand over.
-const AT_ONCE: usize = 64;
+/// Completions that one io_getevents returns at most.
+const EVENT_BATCH: usize = 64;
 
 pub(crate) struct Kaio {
     context: Context,
     slab: Slab,
-    /// Not yet with the kernel, in the order they came.
+    /// Not submitted yet, in the order in which they were pushed.
     queued: Vec<*mut Iocb>,
-    /// Answers that need no kernel.
-    answered: Vec<Event>,
-    /// Told of every completion, but of those of silent iocbs.
+    /// Events that do not come from the kernel.
+    ready_events: Vec<Event>,
+    /// Signalled at every completion, except of iocbs without an eventfd.
     eventfd: Arc<EventFd>,
-    /// It has been given out.
+    /// `poll_fd` was called.
     polled: bool,
-    /// Waited for beside the completions.
+    /// Also waited for, in addition to completions.
     watched: Option<RawFd>,
     system_calls: u64,
 }
 
-// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which
-// do not move with it; a context belongs to the process, not to a thread.
+// SAFETY: the addresses are those of `slab`'s own iocbs, to which no outside reference exists and
+// which do not move with it; a context belongs to the process, not to a thread.
 unsafe impl Send for Kaio {}
 
-/// iocbs at addresses that do not change, since the kernel knows them by these.
+/// iocbs at fixed addresses, by which the kernel identifies them.
 struct Slab {
     /// Never grows.
     iocbs: Vec<UnsafeCell<Iocb>>,
     free: Vec<*mut Iocb>,
     in_kernel: usize,
-    /// Those in use that no eventfd is told of.
-    silent: usize,
-    /// Polls, which may last for ever.
+    /// iocbs in use that signal no eventfd.
+    without_eventfd: usize,
+    /// Polls, which may never complete.
     polls: usize,
 }
 
@@ -74,42 +74,42 @@ impl Slab {
     fn new(len: usize) -> Self {
         let iocbs: Vec<_> = (0..len).map(|_| UnsafeCell::new(Iocb::default())).collect();
         let free = iocbs.iter().rev().map(UnsafeCell::get).collect();
-        Self { iocbs, free, in_kernel: 0, silent: 0, polls: 0 }
+        Self { iocbs, free, in_kernel: 0, without_eventfd: 0, polls: 0 }
     }
 
     fn take(&mut self, iocb: Iocb) -> Option<*mut Iocb> {
-        let place = self.free.pop()?;
-        self.silent += usize::from(iocb.is_silent());
+        let slot = self.free.pop()?;
+        self.without_eventfd += usize::from(iocb.lacks_eventfd());
         self.polls += usize::from(iocb.is_poll());
-        // SAFETY: `free` holds addresses of `iocbs`; this one is in nobody's use.
-        unsafe { place.write(iocb) };
-        Some(place)
+        // SAFETY: `free` holds addresses of `iocbs` that are not in use.
+        unsafe { slot.write(iocb) };
+        Some(slot)
     }
 
-    /// Gives a place back, and what was in it.
-    fn put_back(&mut self, place: *mut Iocb) -> Iocb {
-        self.free.push(place);
-        // SAFETY: `place` came from `take` and the kernel is through with it. The empty iocb's
-        // token is nobody's, so that `find` passes it by.
-        let iocb = unsafe { place.replace(Iocb::default()) };
-        self.silent -= usize::from(iocb.is_silent());
+    /// Frees an iocb and returns its content.
+    fn release(&mut self, slot: *mut Iocb) -> Iocb {
+        self.free.push(slot);
+        // SAFETY: `slot` came from `take`, and the kernel has finished with it. The default iocb
+        // has the token 0, which no job has, so `find` skips it.
+        let iocb = unsafe { slot.replace(Iocb::default()) };
+        self.without_eventfd -= usize::from(iocb.lacks_eventfd());
         self.polls -= usize::from(iocb.is_poll());
         iocb
     }
 
-    /// What became of one that the kernel had.
+    /// The event for a completion of the kernel.
     fn completed(&mut self, event: IoEvent) -> Event {
         let mut result = event.res;
-        let place = event.obj as usize;
-        let offset = place.wrapping_sub(self.iocbs.as_ptr().addr());
+        let slot = event.obj as usize;
+        let offset = slot.wrapping_sub(self.iocbs.as_ptr().addr());
         if let Some(iocb) = self.iocbs.get(offset / size_of::<Iocb>()) {
             self.in_kernel -= 1;
-            result = self.put_back(iocb.get()).result(result);
+            result = self.release(iocb.get()).result(result);
         }
-        Event { token: Token(event.data), answer: Answer::Result(result) }
+        Event { token: Token(event.data), kind: EventKind::Result(result) }
     }
 
-    /// Each place is free, queued or with the kernel.
+    /// Each iocb is free, queued or submitted.
     fn check(&self, queued: usize) {
         let places = [self.free.len(), queued, self.in_kernel];
         assert_eq!(
@@ -117,11 +117,12 @@ impl Slab {
             self.iocbs.len(),
             "free, queued, with the kernel: {places:?}"
         );
-        assert!(self.silent.max(self.polls) <= queued + self.in_kernel);
+        assert!(self.without_eventfd.max(self.polls) <= queued + self.in_kernel);
     }
 
     fn find(&self, token: Token) -> Option<&Iocb> {
-        // SAFETY: shared references to iocbs; the kernel writes to them only during `io_submit`.
+        // SAFETY: only shared references exist here; the kernel writes to iocbs only during
+        // `io_submit`.
         self.iocbs
             .iter()
             .map(|iocb| unsafe { &*iocb.get() })
@@ -129,37 +130,40 @@ impl Slab {
     }
 }
 
-/// Sets up for as many as there is room for, by halves; the errno when there is none even for the
-/// fewest.
-fn with_less<T>(
-    mut in_flight: u32,
-    set_up: impl Fn(u32) -> Result<T, i32>,
+/// Sets up for as many requests as possible, halving their number after EAGAIN; returns the errno
+/// if even the minimum is refused.
+fn with_fewer_requests<T>(
+    mut requests: u32,
+    setup: impl Fn(u32) -> Result<T, i32>,
 ) -> Result<(T, u32), i32> {
     loop {
-        match set_up(in_flight) {
-            Ok(context) => return Ok((context, in_flight)),
-            Err(libc::EAGAIN) if in_flight > FEWEST => in_flight = (in_flight / 2).max(FEWEST),
+        match setup(requests) {
+            Ok(context) => return Ok((context, requests)),
+            Err(libc::EAGAIN) if requests > MIN_REQUESTS => {
+                requests = (requests / 2).max(MIN_REQUESTS)
+            }
             Err(errno) => return Err(errno),
         }
     }
 }
 
 impl Kaio {
-    /// For at most `in_flight` jobs at a time; for fewer, where `fs.aio-max-nr` leaves no more.
+    /// Takes at most `requests` jobs at a time, or fewer if `fs.aio-max-nr` leaves no more.
     ///
     /// Errors: the errno of `io_setup(2)` (EAGAIN: `fs.aio-max-nr` is used up) or of `eventfd(2)`.
-    pub fn new(in_flight: u32) -> Result<Self, i32> {
-        let (context, in_flight) = with_less(in_flight.clamp(1, MOST), Context::new)?;
-        Self::over(context, in_flight)
+    pub fn new(requests: u32) -> Result<Self, i32> {
+        let (context, requests) =
+            with_fewer_requests(requests.clamp(1, MAX_REQUESTS), Context::new)?;
+        Self::with_context(context, requests)
     }
 
-    fn over(context: Context, in_flight: u32) -> Result<Self, i32> {
+    fn with_context(context: Context, requests: u32) -> Result<Self, i32> {
         let eventfd = EventFd::new().map_err(|error| errno_of(&error))?;
         Ok(Self {
             context,
-            slab: Slab::new(in_flight as usize),
-            queued: Vec::with_capacity(in_flight as usize),
-            answered: Vec::new(),
+            slab: Slab::new(requests as usize),
+            queued: Vec::with_capacity(requests as usize),
+            ready_events: Vec::new(),
             eventfd: Arc::new(eventfd),
             polled: false,
             watched: None,
@@ -167,31 +171,31 @@ impl Kaio {
         })
     }
 
-    /// Whether completions are picked up without a system call.
+    /// True if completions are reaped without a system call.
     pub fn has_user_ring(&self) -> bool {
         self.context.has_user_ring()
     }
 
-    /// Gives the kernel all that is queued, as far as it takes it.
-    fn submit(&mut self, events: &mut Vec<Event>) {
+    /// Submits the queued iocbs, as many as the kernel takes.
+    fn submit_queued(&mut self, events: &mut Vec<Event>) {
         let mut from = 0;
         while from < self.queued.len() {
             self.system_calls += 1;
-            // SAFETY: what is queued are places in the slab that nobody refers to; whoever gave the
-            // job to `carry` keeps what it points at until its answer.
+            // SAFETY: the queued addresses are those of iocbs in the slab without references; the
+            // caller of `push` keeps what they point at valid until they complete.
             match unsafe { self.context.submit(&self.queued[from..]) } {
                 Ok(taken) if taken > 0 => {
                     from += taken;
                     self.slab.in_kernel += taken;
                 }
                 Err(libc::EINTR) => {}
-                // No room before something has completed.
+                // Full until something completes.
                 Ok(_) | Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
                 _ => {
-                    let head = self.slab.put_back(self.queued[from]);
+                    let head = self.slab.release(self.queued[from]);
                     events.push(Event {
                         token: Token(head.user_data()),
-                        answer: Answer::CannotCarry,
+                        kind: EventKind::Unsupported,
                     });
                     from += 1;
                 }
@@ -200,48 +204,50 @@ impl Kaio {
         self.queued.drain(..from);
     }
 
-    /// Picks up what has completed, without waiting.
-    fn pick_up(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    /// Reaps completions without waiting.
+    fn reap(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         if self.context.has_user_ring() {
-            self.context.pick_up(|event| events.push(self.slab.completed(event)));
+            self.context.reap(|event| events.push(self.slab.completed(event)));
             return Ok(());
         }
-        while self.slab.in_kernel > 0 && self.fetch(0, Some(Duration::ZERO), events)? == AT_ONCE {}
+        while self.slab.in_kernel > 0
+            && self.get_events(0, Some(Duration::ZERO), events)? == EVENT_BATCH
+        {}
         Ok(())
     }
 
-    /// `io_getevents`: how many have come. A signal ends the wait early.
-    fn fetch(
+    /// `io_getevents`: returns the number of completions. A signal ends the wait early.
+    fn get_events(
         &mut self,
         min: usize,
         timeout: Option<Duration>,
         events: &mut Vec<Event>,
     ) -> io::Result<usize> {
         self.system_calls += 1;
-        let mut room = [MaybeUninit::uninit(); AT_ONCE];
-        match self.context.events(min, &mut room, timeout) {
-            Ok(come) => {
-                events.extend(come.iter().map(|event| self.slab.completed(*event)));
-                Ok(come.len())
+        let mut buffer = [MaybeUninit::uninit(); EVENT_BATCH];
+        match self.context.get_events(min, &mut buffer, timeout) {
+            Ok(completed) => {
+                events.extend(completed.iter().map(|event| self.slab.completed(*event)));
+                Ok(completed.len())
             }
             Err(libc::EINTR) => Ok(0),
             Err(errno) => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 
-    /// Waits for `missing` completions, or for something to do. True: `enter` is to return with
-    /// what there is.
+    /// Waits for `missing` completions or another event. Returns true if `enter` should return with
+    /// the events that are there.
     fn wait(
         &mut self,
         missing: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
     ) -> io::Result<bool> {
-        if self.watched.is_some() && self.slab.silent > 0 {
-            // They went before anybody watched, and tell only who waits for them: both are looked
-            // at in turn until they are through.
-            let soon = Instant::now() + IN_TURN;
-            self.fetch(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
+        if self.watched.is_some() && self.slab.without_eventfd > 0 {
+            // They were submitted before the eventfd was watched, and signal nothing: wait for them
+            // and for the eventfd alternately until they are done.
+            let soon = Instant::now() + ALTERNATE_WAIT;
+            self.get_events(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
             return Ok(true);
         }
         if let Some(watched) = self.watched {
@@ -249,18 +255,20 @@ impl Kaio {
             return Ok(theirs || !ours);
         }
         if self.slab.in_kernel == 0 && until.is_none() {
-            return Ok(true); // Nothing would ever come.
+            return Ok(true); // Nothing would end the wait.
         }
-        // With some still queued for want of room, the first completion lets them go on.
+        // If iocbs are queued because the kernel is full, wait for one completion only, to submit
+        // them.
         let min = if self.queued.is_empty() {
-            missing.min(self.slab.in_kernel).clamp(1, AT_ONCE)
+            missing.min(self.slab.in_kernel).clamp(1, EVENT_BATCH)
         } else {
             1
         };
-        Ok(self.fetch(min, left(until), events)? < min)
+        Ok(self.get_events(min, left(until), events)? < min)
     }
 
-    /// Which became readable, the own eventfd or the watched one; they are no longer.
+    /// Waits for the backend's eventfd and the watched one, drains those that are readable, and
+    /// returns which ones were.
     fn wait_and_drain(&mut self, watched: RawFd, until: Option<Instant>) -> io::Result<[bool; 2]> {
         let both = [self.eventfd.as_raw_fd(), watched];
         self.system_calls += 1;
@@ -274,17 +282,17 @@ impl Kaio {
 }
 
 impl Backend for Kaio {
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let Some(iocb) = job.raw.iocb() else {
-            self.answered.push(Event { token: job.token, answer: Answer::CannotCarry });
+            self.ready_events.push(Event { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
         let mut iocb = iocb.data(job.token.0);
-        // What may never complete is not looked for in turn.
+        // Polls always signal: waiting for them alternately could go on forever.
         if self.polled || self.watched.is_some() || !job.raw.is_transfer() {
             iocb = iocb.resfd(self.eventfd.as_raw_fd());
         }
-        self.queued.push(self.slab.take(iocb).ok_or(NoRoom)?);
+        self.queued.push(self.slab.take(iocb).ok_or(BackendFull)?);
         Ok(())
     }
 
@@ -295,48 +303,46 @@ impl Backend for Kaio {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         let enough = events.len() + want;
-        let mut over = want == 0;
+        let mut done = want == 0;
         if self.polled {
-            // Before looking for events, so that those that come after the look make it readable
-            // again.
+            // Drain before reaping, so that later completions make the descriptor readable again.
             match self.watched {
-                // What the watched one has told of is there for the caller to find: nothing is
-                // waited for then.
-                Some(watched) => over |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
+                // The watched eventfd was readable: return, so that the caller handles it.
+                Some(watched) => done |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
                 None => {
                     self.system_calls += 1;
                     self.eventfd.drain();
                 }
             }
-            if self.slab.silent > 0 {
-                self.wake(); // Whoever polls looks for himself until they are through.
+            if self.slab.without_eventfd > 0 {
+                self.wake(); // The program polls in a loop until they are done.
             }
         }
-        events.append(&mut self.answered);
+        events.append(&mut self.ready_events);
         loop {
-            self.submit(events);
+            self.submit_queued(events);
             let before = events.len();
-            self.pick_up(events)?;
+            self.reap(events)?;
             if !self.queued.is_empty() && events.len() > before {
-                continue; // There is room again.
+                continue; // There is capacity again.
             }
             if cfg!(debug_assertions) {
                 self.slab.check(self.queued.len());
             }
-            if over || events.len() >= enough {
+            if done || events.len() >= enough {
                 return Ok(());
             }
-            over = self.wait(enough - events.len(), until, events)?;
+            done = self.wait(enough - events.len(), until, events)?;
         }
     }
 
     fn cancel(&mut self, token: Token) {
-        // SAFETY: what is queued are places in the slab, which the kernel has not seen.
-        let is_it = |place: &*mut Iocb| unsafe { (**place).user_data() } == token.0;
-        if let Some(index) = self.queued.iter().position(is_it) {
-            self.slab.put_back(self.queued.remove(index));
-            self.answered
-                .push(Event { token, answer: Answer::Result(-i64::from(libc::ECANCELED)) });
+        // SAFETY: queued iocbs are in the slab, and the kernel does not have them.
+        let matches = |slot: &*mut Iocb| unsafe { (**slot).user_data() } == token.0;
+        if let Some(index) = self.queued.iter().position(matches) {
+            self.slab.release(self.queued.remove(index));
+            self.ready_events
+                .push(Event { token, kind: EventKind::Result(-i64::from(libc::ECANCELED)) });
             if self.polled {
                 self.wake();
             }
@@ -347,13 +353,13 @@ impl Backend for Kaio {
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if !std::mem::replace(&mut self.polled, true) && self.slab.silent > 0 {
+        if !std::mem::replace(&mut self.polled, true) && self.slab.without_eventfd > 0 {
             self.wake();
         }
         Ok(self.eventfd.as_raw_fd())
     }
 
-    fn echo(&self) -> Option<Arc<EventFd>> {
+    fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
         Some(self.eventfd.clone())
     }
 
@@ -366,15 +372,16 @@ impl Backend for Kaio {
         self.watched = active.then_some(eventfd);
     }
 
-    /// KAIO has no timers: the threads beside it keep the time.
+    /// KAIO has no timers: the fallback pool keeps them.
     fn set_timer(&mut self, _: Token, _: Instant) {
         debug_assert!(false, "KAIO has no timers");
     }
 
-    /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a
-    /// buffered one would run to its end inside the call, and one on a pipe for ever), syncs, and
-    /// as many polls as leave half of the room to what ends.
-    fn can_carry(&self, job: &Job) -> bool {
+    /// Only what `io_submit` does not execute synchronously: direct transfers on storage (a
+    /// buffered one would run to its end inside the call, and one on a pipe might block forever),
+    /// syncs, and polls in up to half of the slots, so that the rest is free for operations that
+    /// end.
+    fn supports(&self, job: &Job) -> bool {
         match job.raw {
             Raw::Poll(_) => self.slab.polls < (self.slab.iocbs.len() / 2).max(1),
             Raw::Fsync(_) => true,
@@ -382,7 +389,7 @@ impl Backend for Kaio {
         }
     }
 
-    fn chain_room(&self) -> usize {
+    fn chain_capacity(&self) -> usize {
         0
     }
 
@@ -392,12 +399,13 @@ impl Backend for Kaio {
 }
 
 impl Drop for Kaio {
-    /// Waits for nothing: with jobs still in flight the context stays until the process ends, as
-    /// their memory must.
+    /// Does not wait: with jobs in flight the context stays until the process ends, as their memory
+    /// must.
     fn drop(&mut self) {
-        // By system call: a forked child must leave the ring to its parent, and gets EINVAL.
+        // Uses the system call: a forked child gets EINVAL from it, and must not touch its parent's
+        // ring.
         while self.slab.in_kernel > 0
-            && self.fetch(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0)
+            && self.get_events(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0)
         {
         }
         if self.slab.in_kernel > 0 {
@@ -419,12 +427,12 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Memory that direct I/O takes.
+    /// Memory that is aligned for direct I/O.
     #[repr(align(4096))]
     #[derive(Clone, Copy)]
     struct Page([u8; PAGE]);
 
-    /// A file of so many pages, each filled with its own number, open for direct I/O.
+    /// A file of `pages` pages, each filled with its number, opened for direct I/O.
     fn direct_file(pages: u8) -> Option<File> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         for number in 0..pages {
@@ -451,62 +459,62 @@ mod tests {
     }
 
     fn read(file: &File, page: &mut Page, offset: u64) -> Read {
-        Read { fd: file.as_raw_fd(), addr: page.0.as_mut_ptr(), len: PAGE, offset }
+        Read { fd: file.as_raw_fd(), buf: page.0.as_mut_ptr(), len: PAGE, offset }
     }
 
     fn poll(pipe: &PipeReader) -> Poll {
         Poll { fd: pipe.as_raw_fd(), events: libc::POLLIN as u16 }
     }
 
-    fn carry(kaio: &mut Kaio, number: u64, raw: impl Into<Raw>) {
-        // SAFETY: each test keeps its memory until the answers have come.
-        unsafe { kaio.carry(&job(number, raw)) }.unwrap();
+    fn push(kaio: &mut Kaio, number: u64, raw: impl Into<Raw>) {
+        // SAFETY: each test keeps the memory until the jobs have completed.
+        unsafe { kaio.push(&job(number, raw)) }.unwrap();
     }
 
-    /// Enters until so many answers have come: by number.
-    fn answers(kaio: &mut Kaio, count: usize) -> BTreeMap<u64, Answer> {
-        let mut answers = BTreeMap::new();
+    /// Enters until `count` jobs have completed; returns their results by number.
+    fn results(kaio: &mut Kaio, count: usize) -> BTreeMap<u64, EventKind> {
+        let mut results = BTreeMap::new();
         let mut events = Vec::new();
-        while answers.len() < count {
+        while results.len() < count {
             kaio.enter(
-                count - answers.len(),
+                count - results.len(),
                 Some(Instant::now() + Duration::from_secs(20)),
                 &mut events,
             )
             .unwrap();
-            assert!(!events.is_empty(), "{} of {count} answers", answers.len());
+            assert!(!events.is_empty(), "{} of {count} answers", results.len());
             for event in events.drain(..) {
-                let before = answers.insert(event.token.0 & 0xffff_ffff, event.answer);
+                let before = results.insert(event.token.0 & 0xffff_ffff, event.kind);
                 assert_eq!(before, None, "{event:?} answered twice");
             }
         }
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, [], "more answers than jobs");
         assert_eq!((kaio.slab.in_kernel, kaio.slab.free.len()), (0, kaio.slab.iocbs.len()));
-        answers
+        results
     }
 
     fn readable(fd: RawFd) -> bool {
         wait_readable([fd], Some(Instant::now())).unwrap() == [true]
     }
 
-    /// The same with the ring in user space and without.
-    fn both_ways(in_flight: u32, test: impl Fn(Kaio)) {
-        let kaio = Kaio::new(in_flight).unwrap();
+    /// Runs a test with and without the ring in user space.
+    fn both_ways(requests: u32, test: impl Fn(Kaio)) {
+        let kaio = Kaio::new(requests).unwrap();
         if !kaio.has_user_ring() {
             println!("the completion ring's header is not known here");
         }
         test(kaio);
-        test(Kaio::over(Context::without_user_ring(in_flight).unwrap(), in_flight).unwrap());
+        test(Kaio::with_context(Context::without_user_ring(requests).unwrap(), requests).unwrap());
     }
 
     #[test]
     #[should_panic = "free, queued, with the kernel: [3, 0, 0]"]
     fn a_lost_place_is_noticed() {
         let mut slab = Slab::new(4);
-        let place = slab.take(Iocb::default().data(1)).unwrap();
+        let slot = slab.take(Iocb::default().data(1)).unwrap();
         slab.check(1);
-        slab.put_back(place);
+        slab.release(slot);
         slab.check(0);
         slab.take(Iocb::default().data(1));
         slab.check(0);
@@ -519,26 +527,26 @@ mod tests {
             let pages: [Page; 4] = std::array::from_fn(|number| Page([number as u8 + 1; PAGE]));
             for (number, page) in (0u64..).zip(&pages) {
                 let offset = number * PAGE as u64;
-                carry(
+                push(
                     &mut kaio,
                     number,
-                    Write { fd: file.as_raw_fd(), addr: page.0.as_ptr(), len: PAGE, offset },
+                    Write { fd: file.as_raw_fd(), buf: page.0.as_ptr(), len: PAGE, offset },
                 );
             }
             assert!(
-                answers(&mut kaio, 4).values().all(|answer| *answer == Answer::Result(PAGE as i64))
+                results(&mut kaio, 4).values().all(|kind| *kind == EventKind::Result(PAGE as i64))
             );
             for data_only in [false, true] {
-                carry(&mut kaio, 9, Fsync { fd: file.as_raw_fd(), data_only });
-                assert_eq!(answers(&mut kaio, 1)[&9], Answer::Result(0));
+                push(&mut kaio, 9, Fsync { fd: file.as_raw_fd(), data_only });
+                assert_eq!(results(&mut kaio, 1)[&9], EventKind::Result(0));
             }
             let mut back = [Page([0; PAGE]); 5];
             for (number, page) in (0u64..).zip(&mut back) {
-                carry(&mut kaio, number, read(&file, page, number * PAGE as u64));
+                push(&mut kaio, number, read(&file, page, number * PAGE as u64));
             }
-            let answers = answers(&mut kaio, 5);
-            assert_eq!(answers[&3], Answer::Result(PAGE as i64));
-            assert_eq!(answers[&4], Answer::Result(0), "at the end of the file");
+            let results = results(&mut kaio, 5);
+            assert_eq!(results[&3], EventKind::Result(PAGE as i64));
+            assert_eq!(results[&4], EventKind::Result(0), "at the end of the file");
             assert!((0..4).all(|number| back[number].0 == pages[number].0));
         });
     }
@@ -551,7 +559,7 @@ mod tests {
             let iov = pages
                 .each_mut()
                 .map(|page| libc::iovec { iov_base: page.0.as_mut_ptr().cast(), iov_len: PAGE });
-            carry(
+            push(
                 &mut kaio,
                 0,
                 op::Readv {
@@ -561,9 +569,9 @@ mod tests {
                     offset: PAGE as u64,
                 },
             );
-            assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(2 * PAGE as i64));
+            assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(2 * PAGE as i64));
             assert_eq!((pages[0].0, pages[1].0), ([1; PAGE], [2; PAGE]));
-            carry(
+            push(
                 &mut kaio,
                 1,
                 op::Writev {
@@ -573,7 +581,7 @@ mod tests {
                     offset: PAGE as u64,
                 },
             );
-            assert_eq!(answers(&mut kaio, 1)[&1], Answer::Result(2 * PAGE as i64));
+            assert_eq!(results(&mut kaio, 1)[&1], EventKind::Result(2 * PAGE as i64));
         });
     }
 
@@ -581,25 +589,23 @@ mod tests {
     fn only_what_runs_by_itself_is_carried() {
         let kaio = Kaio::new(1).unwrap();
         let mut page = Page([0; PAGE]);
-        let read = Read { fd: 0, addr: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
-        assert!(kaio.can_carry(&job(0, read)));
-        assert!(!kaio.can_carry(&Job { direct: false, ..job(0, read) }));
-        assert!(!kaio.can_carry(&Job { file: FileKind::Stream, ..job(0, read) }));
-        assert!(!kaio.can_carry(&job(0, Read { offset: op::CURRENT_POSITION, ..read })));
-        assert!(!kaio.can_carry(&job(0, Nop)));
-        assert!(
-            kaio.can_carry(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) })
-        );
-        assert!(kaio.can_carry(&Job {
+        let read = Read { fd: 0, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
+        assert!(kaio.supports(&job(0, read)));
+        assert!(!kaio.supports(&Job { direct: false, ..job(0, read) }));
+        assert!(!kaio.supports(&Job { file: FileKind::Stream, ..job(0, read) }));
+        assert!(!kaio.supports(&job(0, Read { offset: op::CURRENT_POSITION, ..read })));
+        assert!(!kaio.supports(&job(0, Nop)));
+        assert!(kaio.supports(&Job { direct: false, ..job(0, Fsync { fd: 0, data_only: false }) }));
+        assert!(kaio.supports(&Job {
             file: FileKind::Stream,
             direct: false,
             ..job(0, Poll { fd: 0, events: 1 })
         }));
     }
 
-    /// Kinds of jobs for the batch below.
+    /// Jobs for the batch below.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Kind {
+    enum JobCase {
         Good,
         BadDescriptor,
         BadOffset,
@@ -608,52 +614,51 @@ mod tests {
         NoIocb,
     }
 
-    const KINDS: [Kind; 6] = [
-        Kind::Good,
-        Kind::BadDescriptor,
-        Kind::BadOffset,
-        Kind::BadLength,
-        Kind::BadPoll,
-        Kind::NoIocb,
+    const JOB_CASES: [JobCase; 6] = [
+        JobCase::Good,
+        JobCase::BadDescriptor,
+        JobCase::BadOffset,
+        JobCase::BadLength,
+        JobCase::BadPoll,
+        JobCase::NoIocb,
     ];
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Refused jobs anywhere in a batch: each is answered once, and those around them are
-        /// carried.
+        /// Refused jobs anywhere in a batch: each completes once, and the others are submitted.
         #[test]
-        fn a_refusal_falls_on_its_own_job(kinds in proptest::collection::vec(prop::sample::select(&KINDS[..]), 1..24)) {
+        fn a_refusal_falls_on_its_own_job(cases in proptest::collection::vec(prop::sample::select(&JOB_CASES[..]), 1..24)) {
             let Some(file) = direct_file(4) else { return Ok(()) };
             both_ways(24, |mut kaio| {
                 let mut pages = [Page([9; PAGE]); 24];
-                for (number, (kind, page)) in (0u64..).zip(kinds.iter().zip(&mut pages)) {
+                for (number, (case, page)) in (0u64..).zip(cases.iter().zip(&mut pages)) {
                     let good = read(&file, page, number % 4 * PAGE as u64);
-                    match kind {
-                        Kind::Good => carry(&mut kaio, number, good),
-                        Kind::BadDescriptor => carry(&mut kaio, number, Read { fd: -1, ..good }),
-                        Kind::BadOffset => carry(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
-                        Kind::BadLength => carry(&mut kaio, number, Read { len: 100, ..good }),
-                        // A file is never waited for, so a poll for nothing has no end and is
+                    match case {
+                        JobCase::Good => push(&mut kaio, number, good),
+                        JobCase::BadDescriptor => push(&mut kaio, number, Read { fd: -1, ..good }),
+                        JobCase::BadOffset => push(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
+                        JobCase::BadLength => push(&mut kaio, number, Read { len: 100, ..good }),
+                        // A regular file has no poll, so a poll for no events never ends and is
                         // refused.
-                        Kind::BadPoll => carry(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
-                        Kind::NoIocb => carry(&mut kaio, number, Nop),
+                        JobCase::BadPoll => push(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
+                        JobCase::NoIocb => push(&mut kaio, number, Nop),
                     }
                 }
-                for (number, answer) in answers(&mut kaio, kinds.len()) {
-                    let kind = kinds[number as usize];
-                    match answer {
-                        Answer::Result(result) if kind == Kind::Good => {
+                for (number, result) in results(&mut kaio, cases.len()) {
+                    let case = cases[number as usize];
+                    match result {
+                        EventKind::Result(result) if case == JobCase::Good => {
                             assert_eq!(result, PAGE as i64);
                             assert_eq!(pages[number as usize].0, [number as u8 % 4; PAGE]);
                         }
-                        // File systems look at it themselves, some while it is being submitted;
-                        // some take any length.
-                        Answer::Result(result) if kind == Kind::BadLength => {
+                        // File systems check this themselves, some of them during the submission;
+                        // some accept any length.
+                        EventKind::Result(result) if case == JobCase::BadLength => {
                             assert!(result == -i64::from(libc::EINVAL) || result == 100);
                         }
-                        Answer::CannotCarry => assert_ne!(kind, Kind::Good),
-                        other => panic!("{kind:?}: {other:?}"),
+                        EventKind::Unsupported => assert_ne!(case, JobCase::Good),
+                        other => panic!("{case:?}: {other:?}"),
                     }
                 }
             });
@@ -664,27 +669,27 @@ mod tests {
     fn no_more_is_taken_than_there_is_room_for() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(3).unwrap();
-        (0..3).for_each(|number| carry(&mut kaio, number, poll(&reader)));
+        (0..3).for_each(|number| push(&mut kaio, number, poll(&reader)));
         // SAFETY: a poll points at nothing.
-        assert_eq!(unsafe { kaio.carry(&job(3, poll(&reader))) }, Err(NoRoom));
+        assert_eq!(unsafe { kaio.push(&job(3, poll(&reader))) }, Err(BackendFull));
         writer.write_all(b"x").unwrap();
-        assert_eq!(answers(&mut kaio, 3).len(), 3);
-        carry(&mut kaio, 3, poll(&reader));
-        assert_eq!(answers(&mut kaio, 1).len(), 1);
+        assert_eq!(results(&mut kaio, 3).len(), 3);
+        push(&mut kaio, 3, poll(&reader));
+        assert_eq!(results(&mut kaio, 1).len(), 1);
     }
 
-    /// The kernel's own room ends before ours does: what is left goes once something has completed.
+    /// The kernel is full before the slab is: the rest is submitted after completions.
     #[test]
     fn jobs_wait_for_the_kernel_s_room() {
         let Some(file) = direct_file(4) else { return };
         const JOBS: usize = 2000;
-        let mut kaio = Kaio::over(Context::new(1).unwrap(), JOBS as u32).unwrap();
+        let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
         let mut pages = vec![Page([9; PAGE]); JOBS];
         for (number, page) in (0u64..).zip(&mut pages) {
-            carry(&mut kaio, number, read(&file, page, number % 4 * PAGE as u64));
+            push(&mut kaio, number, read(&file, page, number % 4 * PAGE as u64));
         }
-        let answers = answers(&mut kaio, JOBS);
-        assert!(answers.values().all(|answer| *answer == Answer::Result(PAGE as i64)));
+        let results = results(&mut kaio, JOBS);
+        assert!(results.values().all(|kind| *kind == EventKind::Result(PAGE as i64)));
         assert!((0..JOBS).all(|number| pages[number].0 == [number as u8 % 4; PAGE]));
     }
 
@@ -692,32 +697,32 @@ mod tests {
     fn room_used_up_by_polls_is_no_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         const JOBS: usize = 1000;
-        let mut kaio = Kaio::over(Context::new(1).unwrap(), JOBS as u32).unwrap();
-        (0..JOBS as u64).for_each(|number| carry(&mut kaio, number, poll(&reader)));
+        let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
+        (0..JOBS as u64).for_each(|number| push(&mut kaio, number, poll(&reader)));
         let mut events = Vec::new();
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, []);
         assert!(!kaio.queued.is_empty(), "the kernel had room for all of them");
         writer.write_all(b"x").unwrap();
-        let ready = Answer::Result(i64::from(libc::POLLIN));
-        assert!(answers(&mut kaio, JOBS).values().all(|answer| *answer == ready));
+        let ready = EventKind::Result(i64::from(libc::POLLIN));
+        assert!(results(&mut kaio, JOBS).values().all(|kind| *kind == ready));
     }
 
     #[test]
     fn less_is_asked_for_by_halves() {
         let room =
             |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
-        assert_eq!(with_less(1000, room(5000)), Ok(((), 1000)));
-        assert_eq!(with_less(1000, room(999)), Ok(((), 500)));
-        assert_eq!(with_less(1000, room(40)), Ok(((), 32)));
-        assert_eq!(with_less(33, room(32)), Ok(((), 32)));
-        assert_eq!(with_less(1000, room(31)), Err(libc::EAGAIN));
-        assert_eq!(with_less(8, room(7)), Err(libc::EAGAIN));
-        assert_eq!(with_less::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
+        assert_eq!(with_fewer_requests(1000, room(5000)), Ok(((), 1000)));
+        assert_eq!(with_fewer_requests(1000, room(999)), Ok(((), 500)));
+        assert_eq!(with_fewer_requests(1000, room(40)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(33, room(32)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(1000, room(31)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests(8, room(7)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
-    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment,
-    /// so this runs on demand.
+    /// As above, with the real limit. The whole machine is without KAIO meanwhile, so this test
+    /// runs on demand.
     #[test]
     #[ignore = "uses up fs.aio-max-nr"]
     fn a_machine_without_room_is_refused() {
@@ -738,20 +743,20 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         both_ways(4, |mut kaio| {
             let mut events = Vec::new();
-            carry(&mut kaio, 0, poll(&reader));
+            push(&mut kaio, 0, poll(&reader));
             kaio.enter(1, Some(Instant::now() + Duration::from_millis(10)), &mut events).unwrap();
             assert_eq!(events, []);
             kaio.cancel(token(0));
-            assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(-i64::from(libc::ECANCELED)));
-            // Not yet submitted.
-            carry(&mut kaio, 1, poll(&reader));
-            carry(&mut kaio, 2, poll(&reader));
+            assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(-i64::from(libc::ECANCELED)));
+            // Not submitted.
+            push(&mut kaio, 1, poll(&reader));
+            push(&mut kaio, 2, poll(&reader));
             kaio.cancel(token(1));
             kaio.cancel(token(7));
             (&writer).write_all(b"x").unwrap();
-            let answers = answers(&mut kaio, 2);
-            assert_eq!(answers[&1], Answer::Result(-i64::from(libc::ECANCELED)));
-            assert_eq!(answers[&2], Answer::Result(i64::from(libc::POLLIN)));
+            let results = results(&mut kaio, 2);
+            assert_eq!(results[&1], EventKind::Result(-i64::from(libc::ECANCELED)));
+            assert_eq!(results[&2], EventKind::Result(i64::from(libc::POLLIN)));
             std::io::Read::read_exact(&mut &reader, &mut [0]).unwrap();
         });
         writer.flush().unwrap();
@@ -761,10 +766,10 @@ mod tests {
     fn a_hang_up_comes_in_the_bits_of_poll() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
-        carry(&mut kaio, 0, poll(&reader));
+        push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut Vec::new()).unwrap();
         drop(writer);
-        assert_eq!(answers(&mut kaio, 1)[&0], Answer::Result(i64::from(libc::POLLHUP)));
+        assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(i64::from(libc::POLLHUP)));
     }
 
     #[test]
@@ -772,8 +777,8 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(4).unwrap();
         let mut events = Vec::new();
-        // One that was submitted before anybody asked.
-        carry(&mut kaio, 0, poll(&reader));
+        // Submitted before `poll_fd`.
+        push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut events).unwrap();
         let fd = kaio.poll_fd().unwrap();
         assert_eq!(kaio.poll_fd().unwrap(), fd);
@@ -790,15 +795,15 @@ mod tests {
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd));
-        // An answer that the kernel has no part in.
-        carry(&mut kaio, 1, poll(&reader));
+        // An event that does not come from the kernel.
+        push(&mut kaio, 1, poll(&reader));
         kaio.cancel(token(1));
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events.len(), 2);
         assert!(!readable(fd));
-        // The threads beside it.
-        kaio.echo().unwrap().signal();
+        // The fallback pool.
+        kaio.poll_eventfd().unwrap().signal();
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd));
@@ -810,8 +815,8 @@ mod tests {
         let mut page = Page([0xff; PAGE]);
         let mut kaio = Kaio::new(4).unwrap();
         let mut events = Vec::new();
-        carry(&mut kaio, 0, read(&file, &mut page, 0));
-        kaio.submit(&mut events);
+        push(&mut kaio, 0, read(&file, &mut page, 0));
+        kaio.submit_queued(&mut events);
         let fd = kaio.poll_fd().unwrap();
         while events.is_empty() {
             assert!(readable(fd));
@@ -819,18 +824,18 @@ mod tests {
         }
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd), "nothing is in flight any more");
-        assert_eq!(kaio.slab.silent, 0);
-        // And one that went before anybody watched ends the wait.
+        assert_eq!(kaio.slab.without_eventfd, 0);
+        // One submitted before the eventfd was watched ends the wait too.
         let mut kaio = Kaio::new(4).unwrap();
-        carry(&mut kaio, 1, read(&file, &mut page, 0));
-        kaio.submit(&mut events);
+        push(&mut kaio, 1, read(&file, &mut page, 0));
+        kaio.submit_queued(&mut events);
         let watched = EventFd::new().unwrap();
         kaio.watch(watched.as_raw_fd(), true);
         events.clear();
         while events.is_empty() {
             kaio.enter(1, None, &mut events).unwrap();
         }
-        assert_eq!(kaio.slab.silent, 0);
+        assert_eq!(kaio.slab.without_eventfd, 0);
     }
 
     #[test]
@@ -840,12 +845,12 @@ mod tests {
         let later = || Some(Instant::now() + Duration::from_secs(20));
         both_ways(4, |mut kaio| {
             let mut events = Vec::new();
-            // Nothing in flight.
+            // Nothing is in flight.
             kaio.watch(watched.as_raw_fd(), true);
             watched.signal();
             kaio.enter(1, None, &mut events).unwrap();
-            carry(&mut kaio, 0, poll(&reader));
-            carry(&mut kaio, 1, poll(&reader));
+            push(&mut kaio, 0, poll(&reader));
+            push(&mut kaio, 1, poll(&reader));
             let begin = Instant::now();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -861,10 +866,10 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(10));
                     (&writer).write_all(b"x").unwrap();
                 });
-                assert_eq!(answers(&mut kaio, 2).len(), 2);
+                assert_eq!(results(&mut kaio, 2).len(), 2);
             });
             assert!(begin.elapsed() < Duration::from_secs(10));
-            // Nobody watches any more.
+            // Not watched any more.
             kaio.watch(watched.as_raw_fd(), false);
             watched.signal();
             let until = Instant::now() + Duration::from_millis(10);
@@ -886,8 +891,8 @@ mod tests {
 
     #[test]
     fn a_signal_ends_the_wait_and_loses_nothing() {
-        // SAFETY: a handler that does nothing, for a signal that nothing else here uses; without
-        // SA_RESTART.
+        // SAFETY: the handler does nothing, for a signal that nothing else in this test uses;
+        // without SA_RESTART.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = no_handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -898,16 +903,16 @@ mod tests {
         for watching in [false, true] {
             both_ways(4, |mut kaio| {
                 kaio.watch(watched.as_raw_fd(), watching);
-                carry(&mut kaio, 0, poll(&reader));
+                push(&mut kaio, 0, poll(&reader));
                 let returned = AtomicBool::new(false);
-                // SAFETY: the call takes nothing and cannot fail.
+                // SAFETY: the call takes no arguments and cannot fail.
                 let waiting = unsafe { libc::pthread_self() };
                 let until = Instant::now() + Duration::from_secs(20);
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         while !returned.load(Ordering::SeqCst) {
                             std::thread::sleep(Duration::from_millis(5));
-                            // SAFETY: that thread waits for this one, so it is still there.
+                            // SAFETY: the thread waits for this one to end, so it exists.
                             unsafe { libc::pthread_kill(waiting, libc::SIGUSR2) };
                         }
                     });
@@ -918,7 +923,7 @@ mod tests {
                 });
                 assert!(Instant::now() < until);
                 kaio.cancel(token(0));
-                assert_eq!(answers(&mut kaio, 1).len(), 1);
+                assert_eq!(results(&mut kaio, 1).len(), 1);
             });
         }
         writer.flush().unwrap();
@@ -928,19 +933,19 @@ mod tests {
     fn dropping_does_not_wait_for_what_is_in_flight() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
-        carry(&mut kaio, 0, poll(&reader));
+        push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut Vec::new()).unwrap();
         drop(kaio);
         writer.write_all(b"x").unwrap();
-        // Completed, but not picked up.
+        // Completed, but not reaped.
         let mut kaio = Kaio::new(1).unwrap();
-        carry(&mut kaio, 0, poll(&reader));
-        kaio.submit(&mut Vec::new());
+        push(&mut kaio, 0, poll(&reader));
+        kaio.submit_queued(&mut Vec::new());
         drop(kaio);
     }
 
-    /// Once polled, what the watched eventfd had told was taken for the own one's doing, and slept
-    /// on.
+    /// Once polled, a signal of the watched eventfd was taken for one of the backend's own, and the
+    /// wait went on.
     #[test]
     fn a_watched_eventfd_that_is_readable_already_ends_the_wait() {
         let (reader, _writer) = std::io::pipe().unwrap();
@@ -948,7 +953,7 @@ mod tests {
             kaio.poll_fd().unwrap();
             let watched = EventFd::new().unwrap();
             kaio.watch(watched.as_raw_fd(), true);
-            carry(&mut kaio, 0, poll(&reader));
+            push(&mut kaio, 0, poll(&reader));
             watched.signal();
             let before = Instant::now();
             kaio.enter(1, Some(before + Duration::from_secs(20)), &mut Vec::new()).unwrap();

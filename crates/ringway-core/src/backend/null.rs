@@ -1,9 +1,9 @@
-//! Completes everything at once, as if it had succeeded: what the queue itself costs is what is
-//! left.
+//! The null backend completes every job at once, as if it had succeeded, so that only the cost of
+//! the queue remains.
 
 use super::idle::Idle;
-use super::{Answer, Backend, Event, Job, NoRoom};
-use crate::op::{Raw, Shape};
+use super::{Backend, BackendFull, Event, EventKind, Job};
+use crate::op::{Raw, Transfer};
 use crate::slots::Token;
 use std::io;
 use std::os::fd::RawFd;
@@ -12,20 +12,20 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct Null {
     events: Vec<Event>,
-    /// Waits when there are none; its descriptor is readable when the queue asks for it: `enter`
-    /// hands out everything.
+    /// Waits when there are no events, and has the descriptor to poll, which only the queue makes
+    /// readable: `enter` returns all events.
     idle: Idle,
 }
 
-/// The result of an operation that succeeds in full.
+/// The result of a job that succeeds in full.
 fn result(raw: &Raw) -> i64 {
     match raw {
-        // A descriptor has to be real, or closing it would hit another file.
+        // Opens and closes are real: closing a made-up descriptor could close another file.
         Raw::Open(_) | Raw::Close(_) => raw.call(),
         Raw::Poll(poll) => i64::from(poll.events),
-        _ => match raw.shape() {
-            Shape::Whole => 0,
-            Shape::Bytes(len) | Shape::Stream(len) | Shape::Vector(len) => {
+        _ => match raw.transfer() {
+            Transfer::None => 0,
+            Transfer::Bytes(len) | Transfer::Stream(len) | Transfer::Vector(len) => {
                 i64::try_from(len).unwrap_or(i64::MAX)
             }
         },
@@ -34,8 +34,8 @@ fn result(raw: &Raw) -> i64 {
 
 impl Backend for Null {
     #[inline]
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
-        self.events.push(Event { token: job.token, answer: Answer::Result(result(&job.raw)) });
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
+        self.events.push(Event { token: job.token, kind: EventKind::Result(result(&job.raw)) });
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Backend for Null {
         self.idle.enter(missing, until, events)
     }
 
-    /// Everything has completed already.
+    /// All jobs have completed already.
     fn cancel(&mut self, _: Token) {}
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
@@ -66,14 +66,14 @@ impl Backend for Null {
         self.idle.watch(eventfd, active);
     }
 
-    /// Everything completes before its time.
+    /// All jobs complete before any deadline.
     fn set_timer(&mut self, _: Token, _: Instant) {}
 
-    fn can_carry(&self, _: &Job) -> bool {
+    fn supports(&self, _: &Job) -> bool {
         true
     }
 
-    fn chain_room(&self) -> usize {
+    fn chain_capacity(&self) -> usize {
         0
     }
 
@@ -94,17 +94,17 @@ mod tests {
         Job::new(Token(number), raw.into(), FileKind::Unknown, false)
     }
 
-    fn carry(null: &mut Null, jobs: impl IntoIterator<Item = Raw>) -> Vec<i64> {
+    fn push(null: &mut Null, jobs: impl IntoIterator<Item = Raw>) -> Vec<i64> {
         let mut events = Vec::new();
         for (number, raw) in jobs.into_iter().enumerate() {
             // SAFETY: what the jobs point at outlives them.
-            unsafe { null.carry(&job(number as u64, raw)) }.unwrap();
+            unsafe { null.push(&job(number as u64, raw)) }.unwrap();
         }
         null.enter(1, None, &mut events).unwrap();
         let results = events.iter().enumerate().map(|(number, event)| {
             assert_eq!(event.token, Token(number as u64));
-            match event.answer {
-                Answer::Result(result) => result,
+            match event.kind {
+                EventKind::Result(result) => result,
                 other => panic!("{other:?}"),
             }
         });
@@ -114,22 +114,22 @@ mod tests {
     #[test]
     fn everything_succeeds_in_full() {
         let mut bytes = [0u8; 100];
-        let addr = bytes.as_mut_ptr();
+        let buf = bytes.as_mut_ptr();
         let iov = [
-            libc::iovec { iov_base: addr.cast(), iov_len: 30 },
-            libc::iovec { iov_base: addr.cast(), iov_len: 12 },
+            libc::iovec { iov_base: buf.cast(), iov_len: 30 },
+            libc::iovec { iov_base: buf.cast(), iov_len: 12 },
         ];
         let jobs: [Raw; 7] = [
             Nop.into(),
-            Read { fd: -1, addr, len: 100, offset: 7 }.into(),
-            Write { fd: -1, addr, len: 64, offset: op::CURRENT_POSITION }.into(),
+            Read { fd: -1, buf, len: 100, offset: 7 }.into(),
+            Write { fd: -1, buf, len: 64, offset: op::CURRENT_POSITION }.into(),
             Readv { fd: -1, iov: iov.as_ptr(), count: 2, offset: 0 }.into(),
             Fsync { fd: -1, data_only: true }.into(),
             Poll { fd: -1, events: libc::POLLIN as u16 }.into(),
             Timeout { duration: Duration::from_secs(3600) }.into(),
         ];
         assert_eq!(
-            carry(&mut Null::default(), jobs),
+            push(&mut Null::default(), jobs),
             [0, 100, 64, 42, 0, i64::from(libc::POLLIN), 0]
         );
     }
@@ -140,9 +140,9 @@ mod tests {
         let path = c"/dev/null".as_ptr();
         let open =
             Open { dir: libc::AT_FDCWD, path, flags: libc::O_CLOEXEC as u64, mode: 0, resolve: 0 };
-        let [fd] = carry(&mut null, [open.into()])[..] else { panic!() };
+        let [fd] = push(&mut null, [open.into()])[..] else { panic!() };
         assert!(fd > 2);
-        assert_eq!(carry(&mut null, [Close { fd: fd as RawFd }.into()]), [0]);
+        assert_eq!(push(&mut null, [Close { fd: fd as RawFd }.into()]), [0]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! The io_uring backend: a ring of the `io-uring` crate, with what it was granted and what it was
-//! not.
+//! The io_uring backend: a ring of the `io-uring` crate, the features that are available and those
+//! that were refused.
 //!
-//! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
+//! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
 mod workers;
 
-use super::{Answer, Backend, Event, FileKind, Job, NoRoom};
-use crate::op::{CURRENT_POSITION, Cancel, Place, Raw, Side, is_for_worker};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
+use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
@@ -18,14 +18,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use workers::Workers;
 
-/// What the ring is asked to be.
+/// The requested settings of the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Submission queue entries.
     pub entries: u32,
     /// Completion queue entries.
     pub completion_entries: u32,
-    /// A kernel thread polls the submission queue: idle milliseconds, processor.
+    /// A kernel thread polls the submission queue: idle time in milliseconds, processor.
     pub sqpoll: Option<(u32, Option<u32>)>,
     /// A ring whose kernel threads are shared.
     pub attach: Option<RawFd>,
@@ -33,75 +33,74 @@ pub(crate) struct Settings {
     pub single_issuer: bool,
     /// The descriptor to poll is an eventfd.
     pub eventfd: bool,
-    /// Most io-wq workers, for files and for everything else.
+    /// The most io-wq workers, for files and for everything else.
     pub io_wq_workers: Option<[u32; 2]>,
 }
 
-/// The poll of the threads' eventfd.
+/// The poll of the watched eventfd.
 const WATCH: Token = Token::internal(1);
 /// A cancel request.
 const CANCEL: Token = Token::internal(2);
-/// The second half of an operation with a time limit.
+/// The linked timeout of an operation with a time limit.
 const LINK_TIMEOUT: Token = Token::internal(3);
-/// Something to make the ring readable.
+/// A NOP that makes the ring readable.
 const WAKE: Token = Token::internal(4);
-/// The time at which the workers are looked at.
+/// The timer for checking the io-wq workers.
 const TICK: Token = Token::internal(5);
-/// Something to do for a worker, so that one is started.
-const NUDGE: Token = Token::internal(6);
+/// A NOP for a worker, which makes the kernel start one.
+const START_WORKER: Token = Token::internal(6);
 
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
 
-/// Registered buffers and files there is room for.
-const FIXED: u32 = 64;
+/// The most registered buffers, and the most registered files.
+const MAX_FIXED: u32 = 64;
 
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Side structures of the slots that have needed one; boxed, so that their addresses hold.
-    sides: Vec<Option<Box<UnsafeCell<Side>>>>,
-    /// Whether the kernel knows each opcode.
+    /// The [`SqeData`] of slots that have needed it; boxed, so that their addresses do not change.
+    sqe_data: Vec<Option<Box<UnsafeCell<SqeData>>>>,
+    /// Whether the kernel supports each opcode.
     opcodes: Box<[bool]>,
-    /// Jobs taken and not answered yet.
+    /// Jobs that are not completed.
     in_flight: usize,
-    /// Answers that did not come from the kernel.
-    refused: Vec<Event>,
-    /// The beginning of a chain whose end has not come yet.
+    /// Events that do not reaped from the kernel.
+    unsupported: Vec<Event>,
+    /// The entries of a chain that is not complete yet.
     linked: Vec<squeue::Entry>,
-    /// Cancels that there was no entry for yet.
+    /// Cancels for which there was no entry yet.
     cancels: Vec<Token>,
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
-    /// A [`TICK`] is on its way; it has come.
+    /// A [`TICK`] is in flight; it has completed.
     ticking: bool,
     ticked: bool,
-    /// The watched eventfd was readable: `enter` is to return.
-    bell: bool,
+    /// The watched eventfd was readable: `enter` must return.
+    fallback_ready: bool,
     eventfd: Option<EventFd>,
-    /// `poll_fd` is to give an eventfd. Made when it is asked for: before that it would be told of
-    /// each completion, and read, for nobody.
+    /// `poll_fd` returns an eventfd. It is made by that call: before, signalling and draining it
+    /// for each completion would be wasted.
     wants_eventfd: bool,
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
-    /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on
-    /// it: see [`hang_up`].
-    hang_up: Option<OwnedFd>,
-    /// Entries put into the submission queue since it was seen empty, and jobs among them.
-    unseen: (usize, usize),
+    /// Hangs up when the kernel has released the ring, and so everything that was in flight on it:
+    /// see [`register_release_pipe`].
+    release_pipe: Option<OwnedFd>,
+    /// Entries in the submission queue since it was last empty, and jobs among them.
+    unsubmitted: (usize, usize),
     system_calls: u64,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
 
-// SAFETY: the ring's mappings and the side structures belong to this value alone; nothing in it is
-// tied to a thread but a ring with a single issuer, and for that the kernel itself answers EEXIST
-// elsewhere.
+// SAFETY: this value owns the ring's mappings and the `SqeData`. Only a ring with a single issuer
+// is tied to a thread, and there the kernel fails calls of other threads with EEXIST.
 unsafe impl Send for Uring {}
 
-/// A set of setup flags that can be peeled.
+/// Setup flags, from which refused ones are dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct SetUp {
+struct SetupFlags {
     entries: u32,
     completion_entries: u32,
     no_sq_array: bool,
@@ -115,7 +114,7 @@ struct SetUp {
     iopoll: bool,
 }
 
-impl SetUp {
+impl SetupFlags {
     fn build(self, settings: &Settings) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         builder.dontfork();
@@ -151,11 +150,11 @@ impl SetUp {
         builder.build(self.entries)
     }
 
-    /// Gives up the newest or least needed thing still asked for; what that was.
-    fn peel(&mut self, errno: i32) -> Option<Feature> {
-        let give_up = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
+    /// Drops the newest or least needed feature that is still requested, and returns it.
+    fn drop_feature(&mut self, errno: i32) -> Option<Feature> {
+        let take = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
         if errno == libc::ENOMEM && (self.entries > 8 || self.completion_entries > 32) {
-            // Memory that counts against RLIMIT_MEMLOCK: a smaller ring may still fit.
+            // This memory counts against RLIMIT_MEMLOCK: a smaller ring may fit.
             self.entries = (self.entries / 2).max(2);
             self.completion_entries = (self.completion_entries / 2).max(self.entries);
             return Some(Feature::CqSize);
@@ -163,24 +162,24 @@ impl SetUp {
         if errno == libc::ENOSYS || errno == libc::EMFILE || errno == libc::ENFILE {
             return None;
         }
-        if let Some(feature) = give_up(&mut self.attach, Feature::AttachWq) {
+        if let Some(feature) = take(&mut self.attach, Feature::AttachWq) {
             return Some(feature);
         }
         if errno != libc::EINVAL {
-            return give_up(&mut self.sqpoll, Feature::SqPoll)
-                .or_else(|| give_up(&mut self.iopoll, Feature::IoPoll));
+            return take(&mut self.sqpoll, Feature::SqPoll)
+                .or_else(|| take(&mut self.iopoll, Feature::IoPoll));
         }
-        give_up(&mut self.no_sq_array, Feature::NoSqArray)
-            .or_else(|| give_up(&mut self.defer, Feature::DeferTaskrun))
-            .or_else(|| give_up(&mut self.coop, Feature::CoopTaskrun))
-            .or_else(|| give_up(&mut self.submit_all, Feature::SubmitAll))
-            .or_else(|| give_up(&mut self.sqpoll, Feature::SqPoll))
-            .or_else(|| give_up(&mut self.iopoll, Feature::IoPoll))
-            .or_else(|| give_up(&mut self.cq_size, Feature::CqSize))
-            .or_else(|| give_up(&mut self.clamp, Feature::Clamp))
+        take(&mut self.no_sq_array, Feature::NoSqArray)
+            .or_else(|| take(&mut self.defer, Feature::DeferTaskrun))
+            .or_else(|| take(&mut self.coop, Feature::CoopTaskrun))
+            .or_else(|| take(&mut self.submit_all, Feature::SubmitAll))
+            .or_else(|| take(&mut self.sqpoll, Feature::SqPoll))
+            .or_else(|| take(&mut self.iopoll, Feature::IoPoll))
+            .or_else(|| take(&mut self.cq_size, Feature::CqSize))
+            .or_else(|| take(&mut self.clamp, Feature::Clamp))
     }
 
-    fn granted(self) -> Vec<Feature> {
+    fn available(self) -> Vec<Feature> {
         [
             (self.no_sq_array, Feature::NoSqArray),
             (self.defer, Feature::SingleIssuer),
@@ -199,17 +198,16 @@ impl SetUp {
 }
 
 impl Uring {
-    /// A ring as near to the settings as the kernel allows; what was refused is in
+    /// Makes a ring as close to the settings as the kernel allows; refused features are in
     /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
         let polled = settings.sqpoll.is_some();
-        let mut set_up = SetUp {
+        let mut setup = SetupFlags {
             entries: settings.entries,
             completion_entries: settings.completion_entries.max(settings.entries),
             no_sq_array: true,
-            // Both leave completions to the next system call of the thread that submitted, so that
-            // thread must be the one that waits: io_uring_setup(2). The kernel refuses both with
-            // SQPOLL.
+            // Both leave completions to the next system call of the thread that submitted, so the
+            // same thread must wait: io_uring_setup(2). The kernel refuses both with SQPOLL.
             defer: settings.single_issuer && !polled,
             coop: settings.single_issuer && !polled,
             submit_all: true,
@@ -221,11 +219,11 @@ impl Uring {
         };
         let mut refusals = Vec::new();
         let ring = loop {
-            let error = match set_up.build(settings) {
+            let error = match setup.build(settings) {
                 Ok(ring) => break ring,
                 Err(error) => errno_of(&error),
             };
-            match set_up.peel(error) {
+            match setup.drop_feature(error) {
                 Some(feature) => refusals.push(Refusal::new(feature, error)),
                 None => return Err(Refusal::new(Feature::Uring, error)),
             }
@@ -236,9 +234,9 @@ impl Uring {
         let mut this = Self {
             opcodes: opcodes(&ring),
             ring,
-            sides: Vec::new(),
+            sqe_data: Vec::new(),
             in_flight: 0,
-            refused: Vec::new(),
+            unsupported: Vec::new(),
             linked: Vec::new(),
             cancels: Vec::new(),
             watch: None,
@@ -246,35 +244,35 @@ impl Uring {
             workers: Workers::new(None),
             ticking: false,
             ticked: false,
-            bell: false,
+            fallback_ready: false,
             eventfd: None,
             wants_eventfd: settings.eventfd,
             buffers: None,
             files: None,
-            hang_up: None,
-            unseen: (0, 0),
+            release_pipe: None,
+            unsubmitted: (0, 0),
             system_calls: 0,
-            available: set_up.granted(),
+            available: setup.available(),
             refusals,
         };
         this.register(settings);
         Ok(this)
     }
 
-    /// What is registered with a ring once it is there.
+    /// Registers with a new ring what it needs.
     fn register(&mut self, settings: &Settings) {
         if !self.ring.params().is_feature_ext_arg() {
             self.refusals.push(Refusal::new(Feature::ExtArg, libc::ENOSYS));
         }
-        self.hang_up = hang_up(&self.ring).ok();
-        if self.hang_up.is_some() {
-            self.files = Some((1..=FIXED).rev().collect());
+        self.release_pipe = register_release_pipe(&self.ring).ok();
+        if self.release_pipe.is_some() {
+            self.files = Some((1..=MAX_FIXED).rev().collect());
         }
         if let Some(mut workers) = settings.io_wq_workers {
             let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
             self.note(Feature::IoWqWorkers, done);
         }
-        // A ring that polls for completions takes no timeouts.
+        // A ring that polls for completions supports no timeouts.
         if !settings.iopoll {
             let mut limits = [0, 0];
             let asked = self.ring.submitter().register_iowq_max_workers(&mut limits);
@@ -290,89 +288,88 @@ impl Uring {
         done.is_ok()
     }
 
-    /// What was granted.
-    pub fn granted(&self) -> &[Feature] {
+    /// The available features.
+    pub fn available(&self) -> &[Feature] {
         &self.available
     }
 
-    /// What was refused and done without.
+    /// The refused features.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
     }
 
-    /// The ring, for another one to share its kernel threads.
+    /// The ring's descriptor, for another ring that shares its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }
 
-    /// The side structure of a slot.
+    /// The `SqeData` of a slot.
     #[cold]
-    fn side(&mut self, slot: u32) -> *mut Side {
+    fn sqe_data(&mut self, slot: u32) -> *mut SqeData {
         let slot = slot as usize;
-        if self.sides.len() <= slot {
-            self.sides.resize_with(slot + 1, || None);
+        if self.sqe_data.len() <= slot {
+            self.sqe_data.resize_with(slot + 1, || None);
         }
-        self.sides[slot].get_or_insert_default().get()
+        self.sqe_data[slot].get_or_insert_default().get()
     }
 
-    /// Room in the submission queue for `count` entries, after an enter if need be.
-    fn make_room(&mut self, count: usize) -> bool {
-        let room = |ring: &mut IoUring| {
+    /// Makes sure that the submission queue has `count` free entries, if need be by an enter.
+    fn reserve(&mut self, count: usize) -> bool {
+        let free = |ring: &mut IoUring| {
             let queue = ring.submission();
             queue.capacity() - queue.len()
         };
-        if room(&mut self.ring) >= count {
+        if free(&mut self.ring) >= count {
             return true;
         }
         self.system_calls += 1;
-        // An error shows again at the next enter, which reports it.
+        // An error occurs again at the next enter, which reports it.
         let _ = self.ring.submit();
-        if room(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
+        if free(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
             self.system_calls += 1;
             let _ = self.ring.submitter().squeue_wait();
         }
-        room(&mut self.ring) >= count
+        free(&mut self.ring) >= count
     }
 
-    /// Puts an entry into the submission queue; the caller has made room.
-    fn put(&mut self, entry: &squeue::Entry) {
-        self.unseen.0 += 1;
-        // SAFETY: what the entry points at is kept valid until its completion: for a job by the
-        // contract of `carry`, for entries of this backend's own because they point at nothing or
-        // at `sides`.
-        let put = unsafe { self.ring.submission().push(entry) };
-        debug_assert!(put.is_ok(), "there was room");
+    /// Adds an entry to the submission queue; the caller has reserved it.
+    fn push_entry(&mut self, entry: &squeue::Entry) {
+        self.unsubmitted.0 += 1;
+        // SAFETY: what the entry points at stays valid until its completion: for a job by the
+        // contract of `push`; internal entries point at nothing, or at `sqe_data`.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        debug_assert!(pushed.is_ok(), "there was room");
     }
 
-    /// Puts linked entries in all together: a kernel thread that polls the queue would take a chain
-    /// for ended where it sees no more of it. The caller has made room for the whole.
+    /// Adds linked entries together: a kernel thread that polls the queue would end a chain where
+    /// it sees no further entry. The caller has reserved all of them.
     #[inline]
-    fn put_linked(&mut self, entry: squeue::Entry, more: bool) {
+    fn push_linked(&mut self, entry: squeue::Entry, more: bool) {
         if self.linked.is_empty() && !more {
-            return self.put(&entry);
+            return self.push_entry(&entry);
         }
         self.linked.push(entry);
         if !more {
-            self.unseen.0 += self.linked.len();
+            self.unsubmitted.0 += self.linked.len();
             // SAFETY: as for one entry.
-            let put = unsafe { self.ring.submission().push_multiple(&self.linked) };
-            debug_assert!(put.is_ok(), "there was room");
+            let pushed = unsafe { self.ring.submission().push_multiple(&self.linked) };
+            debug_assert!(pushed.is_ok(), "there was room");
             self.linked.clear();
         }
     }
 
-    /// An entry of this backend's own, if there is room.
-    fn put_own(&mut self, entry: squeue::Entry, token: Token) -> bool {
-        let room = self.make_room(1);
-        if room {
-            self.put(&entry.user_data(token.0));
+    /// Adds an internal entry, if there is a free one.
+    fn push_internal(&mut self, entry: squeue::Entry, token: Token) -> bool {
+        let free = self.reserve(1);
+        if free {
+            self.push_entry(&entry.user_data(token.0));
         }
-        room
+        free
     }
 
     fn arm(&mut self) {
         while let Some(token) = self.cancels.pop() {
-            if !self.put_own(Cancel { user_data: token.0 }.sqe(), CANCEL) {
+            if !self.push_internal(Cancel { user_data: token.0 }.sqe(), CANCEL) {
                 self.cancels.push(token);
                 break;
             }
@@ -381,27 +378,31 @@ impl Uring {
             self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll())
         {
             let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
-            self.watch_armed = self.put_own(poll, WATCH);
+            self.watch_armed = self.push_internal(poll, WATCH);
         }
         if std::mem::take(&mut self.ticked)
             && let Some(limit) = self.workers.tick()
         {
             self.system_calls += 1;
             match self.ring.submitter().register_iowq_max_workers(&mut [limit, 0]) {
-                // The kernel starts one only when there is something new to do.
-                Ok(()) => _ = self.put_own(opcode::Nop::new().build().flags(Flags::ASYNC), NUDGE),
-                Err(_) => self.workers.cannot_be_told(),
+                // The kernel starts a worker only when new work arrives.
+                Ok(()) => {
+                    _ = self
+                        .push_internal(opcode::Nop::new().build().flags(Flags::ASYNC), START_WORKER)
+                }
+                Err(_) => self.workers.disable(),
             }
         }
-        if !self.ticking && self.workers.are_few() {
-            self.ticking = self.put_own(opcode::Timeout::new(&raw const TICK_LENGTH).build(), TICK);
+        if !self.ticking && self.workers.may_be_exhausted() {
+            self.ticking =
+                self.push_internal(opcode::Timeout::new(&raw const TICK_LENGTH).build(), TICK);
         }
     }
 
-    /// Takes what is in the completion queue; how many events that were.
-    fn harvest(&mut self, events: &mut Vec<Event>) -> usize {
+    /// Reaps the completion queue; returns the number of events.
+    fn reap(&mut self, events: &mut Vec<Event>) -> usize {
         let before = events.len();
-        events.append(&mut self.refused);
+        events.append(&mut self.unsupported);
         let mut woken = false;
         let mut expired = 0;
         for entry in self.ring.completion() {
@@ -414,26 +415,26 @@ impl Uring {
                 } else if entry.result() == -libc::ECANCELED
                     && token.0 as u32 == LINK_TIMEOUT.0 as u32
                 {
-                    // Mostly what it limited is over. But the timer of a thread that has ended
-                    // leaves that as it is.
-                    let side = self.sides.get((token.0 >> 32) as usize).and_then(Option::as_ref);
-                    // SAFETY: the kernel does not write to side structures, and nobody else refers
-                    // to this one.
-                    let limited = side.and_then(|side| unsafe { (*side.get()).limited });
+                    // Usually the operation has completed. But if the thread that submitted it has
+                    // ended, its timer is cancelled and the operation is not.
+                    let data = self.sqe_data.get((token.0 >> 32) as usize).and_then(Option::as_ref);
+                    // SAFETY: the kernel does not write to `SqeData`, and no other reference to it
+                    // exists.
+                    let limited = data.and_then(|data| unsafe { (*data.get()).limited });
                     if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until)
                     {
-                        events.push(Event { token, answer: Answer::Expired });
+                        events.push(Event { token, kind: EventKind::TimerExpired });
                         expired += 1;
                     }
                 }
                 continue;
             }
             self.workers.end(token.index());
-            events.push(Event { token, answer: Answer::Result(i64::from(entry.result())) });
+            events.push(Event { token, kind: EventKind::Result(i64::from(entry.result())) });
         }
         if woken {
             self.watch_armed = false;
-            self.bell = true;
+            self.fallback_ready = true;
         }
         let taken = events.len() - before;
         debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
@@ -441,27 +442,29 @@ impl Uring {
         taken
     }
 
-    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in
-    /// flight.
+    /// Entries that were not submitted, and jobs that may need workers, are among those in flight.
     fn check(&mut self) {
         let waiting = self.ring.submission().len();
-        assert!(waiting <= self.unseen.0, "{waiting} entries wait, of {} put in", self.unseen.0);
-        assert!(self.linked.is_empty(), "a chain has no end");
-        let (work, refused) = (self.workers.jobs() as usize, self.refused.len());
         assert!(
-            work + refused <= self.in_flight,
-            "{work} for workers, {refused} refused, {} in flight",
+            waiting <= self.unsubmitted.0,
+            "{waiting} entries wait, of {} put in",
+            self.unsubmitted.0
+        );
+        assert!(self.linked.is_empty(), "a chain has no end");
+        let (work, unsupported) = (self.workers.jobs() as usize, self.unsupported.len());
+        assert!(
+            work + unsupported <= self.in_flight,
+            "{work} for workers, {unsupported} refused, {} in flight",
             self.in_flight
         );
     }
 
-    /// Before completions are looked for, so that what comes later makes the eventfd readable
-    /// again.
+    /// Called before reaping, so that later completions make the eventfd readable again.
     ///
-    /// A ring that leaves completions to its owner signals it where they come about. When that is
-    /// within the write to another eventfd (one that an operation polls, or that of the threads),
-    /// current kernels (seen on 6.18) put the signal off, once: they forget that it has been given,
-    /// and put all later ones off for ever. With a new registration they begin anew.
+    /// A ring with deferred task work signals the eventfd where the work is queued. If that happens
+    /// during the write to another eventfd (one that an operation polls, or that of the threads),
+    /// current kernels (seen on 6.18) postpone the signal once, do not notice that it was given,
+    /// and then postpone all later ones forever. Registering the eventfd again resets that.
     fn drain_eventfd(&mut self) {
         let Some(eventfd) = &self.eventfd else { return };
         if eventfd.drain() && self.available.contains(&Feature::DeferTaskrun) {
@@ -469,7 +472,8 @@ impl Uring {
             let submitter = self.ring.submitter();
             let _ = submitter.unregister_eventfd();
             if submitter.register_eventfd(eventfd.as_raw_fd()).is_err() {
-                eventfd.signal(); // No memory now: whoever polls it comes back, and this is tried again.
+                // No memory now: the program polls, returns here, and this is tried again.
+                eventfd.signal();
             }
         }
     }
@@ -477,7 +481,7 @@ impl Uring {
     /// One `io_uring_enter`.
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<usize> {
         self.system_calls += 1;
-        // A ring that polls for completions spins in the kernel, and cannot be told for how long.
+        // A ring that polls for completions spins in the kernel, and takes no timeout.
         let want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         match until {
             Some(until) if want > 0 => {
@@ -498,25 +502,26 @@ impl Uring {
 }
 
 impl Backend for Uring {
-    unsafe fn carry(&mut self, job: &Job) -> Result<(), NoRoom> {
-        if !self.make_room(1 + usize::from(job.deadline.is_some())) {
-            return Err(NoRoom);
+    unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
+        if !self.reserve(1 + usize::from(job.deadline.is_some())) {
+            return Err(BackendFull);
         }
-        let side = match job.raw {
-            Raw::Open(_) | Raw::Timeout(_) => self.side(job.token.index()),
-            _ if job.deadline.is_some() => self.side(job.token.index()),
+        let data = match job.raw {
+            Raw::Open(_) | Raw::Timeout(_) => self.sqe_data(job.token.index()),
+            _ if job.deadline.is_some() => self.sqe_data(job.token.index()),
             _ => std::ptr::null_mut(),
         };
-        let place = Place { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, side };
+        let context =
+            SqeContext { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, data };
         self.in_flight += 1;
-        let entry = job.raw.sqe(&place).filter(|entry| self.knows(entry));
+        let entry = job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry));
         let Some(entry) = entry else {
-            self.refused.push(Event { token: job.token, answer: Answer::CannotCarry });
+            self.unsupported.push(Event { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
-        // (A transfer of a pipe would keep the worker.)
+        // (A transfer on a pipe would occupy the worker.)
         let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
-        self.unseen.1 += 1;
+        self.unsubmitted.1 += 1;
         self.workers.begin(job.token.index(), &job.raw, by_worker);
         let mut entry = entry.user_data(job.token.0);
         if job.link || job.deadline.is_some() {
@@ -526,23 +531,21 @@ impl Backend for Uring {
             entry = entry.flags(Flags::ASYNC);
         }
         let linked = job.link || job.deadline.is_some();
-        self.put_linked(entry, linked);
+        self.push_linked(entry, linked);
         if let Some(deadline) = job.deadline {
-            // SAFETY: the side structure is this job's slot's; the kernel reads the time when it
-            // takes the entry. Later pieces of one operation share the time that the first of them
-            // wrote.
+            // SAFETY: `data` belongs to this job's slot; the kernel reads the time when it takes
+            // the entry. Later pieces of an operation use the time that its first piece wrote.
             let timespec = unsafe {
                 if job.token.piece() == 0 {
-                    (*side).link_timespec = on_monotonic_clock(deadline);
-                    (*side).limited = Some((job.token, deadline));
+                    (*data).link_timespec = to_monotonic(deadline);
+                    (*data).limited = Some((job.token, deadline));
                 }
-                &raw const (*side).link_timespec
+                &raw const (*data).link_timespec
             };
             let timeout =
                 opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
-            // With the slot's index, so that a timer that came to nothing is known for whose it
-            // was.
-            self.put_linked(
+            // Includes the slot's index, to find the operation of a cancelled timer.
+            self.push_linked(
                 timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0),
                 false,
             );
@@ -558,38 +561,37 @@ impl Backend for Uring {
     ) -> io::Result<()> {
         self.drain_eventfd();
         self.arm();
-        let mut taken = self.harvest(events);
+        let mut taken = self.reap(events);
         loop {
             if self.ticked {
                 self.arm();
             }
             let queue = self.ring.submission();
-            // Completions may wait for an enter: those that did not fit, and those made by the
-            // owner.
+            // Completions may need an enter: those that did not fit, and those that the owner's
+            // task work makes.
             let owed = queue.cq_overflow() || queue.taskrun();
             let waiting = queue.len();
             drop(queue);
             if waiting == 0 {
-                self.unseen = (0, 0);
+                self.unsubmitted = (0, 0);
             }
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
-            let missing = if self.bell { 0 } else { want.saturating_sub(taken) };
+            let missing = if self.fallback_ready { 0 } else { want.saturating_sub(taken) };
             if waiting == 0 && missing == 0 && !owed && !polled {
                 break;
             }
             let entered = self.enter_once(missing, until);
-            let come = self.harvest(events);
-            taken += come;
+            let reaped = self.reap(events);
+            taken += reaped;
             match entered {
-                // (The flag that something is owed stays set for what was to be done by a thread
-                // that has ended.)
-                Ok(0) if missing == 0 && (!owed || come == 0) && !self.ticked => break,
+                // (The taskrun flag stays set for work of a thread that has ended.)
+                Ok(0) if missing == 0 && (!owed || reaped == 0) && !self.ticked => break,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ETIME) if self.ticked => {}
                     Some(libc::EINTR | libc::ETIME) => break,
-                    // The kernel has no memory, or will take nothing before completions are taken.
-                    // What is in the submission queue stays there for the next enter.
+                    // The kernel has no memory, or takes nothing before completions are reaped. The
+                    // submission queue stays as it is for the next enter.
                     Some(libc::EAGAIN | libc::EBUSY) => {
                         if taken == 0 {
                             std::thread::sleep(Duration::from_micros(100));
@@ -600,10 +602,10 @@ impl Backend for Uring {
                 },
             }
             if self.ticked {
-                continue; // Nobody may come back before something is done about it.
+                continue; // Add workers now: the program may not call again before that.
             }
             if self.ring.params().is_setup_sqpoll() && missing == 0 {
-                break; // The kernel thread takes the entries when it comes to them.
+                break; // The kernel thread takes the entries later.
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
@@ -612,15 +614,15 @@ impl Backend for Uring {
                 break;
             }
         }
-        if std::mem::take(&mut self.bell)
+        if std::mem::take(&mut self.fallback_ready)
             && let Some(eventfd) = self.watch
         {
-            // Armed again at once: whoever polls the ring's descriptor may not come back before it
-            // is readable.
+            // Poll it again at once: a program that polls the ring's descriptor calls again only
+            // when it is readable.
             drain(eventfd);
             self.arm();
             self.system_calls += 1;
-            // If the kernel has no memory for it now, the entry stays for the next enter.
+            // If the kernel has no memory now, the entry stays for the next enter.
             let _ = self.ring.submit();
         }
         if cfg!(debug_assertions) {
@@ -635,16 +637,15 @@ impl Backend for Uring {
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
         if self.ring.params().is_setup_iopoll() {
-            // Such a ring completes only while somebody is in the kernel for it.
+            // Such a ring completes operations only while a thread is in the kernel for it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        // A ring that leaves completions to its owner does not wake who sleeps in poll(2) on it; an
-        // eventfd does.
+        // A ring with deferred task work does not wake a thread in poll(2) on it; an eventfd does.
         let wanted = self.wants_eventfd || self.available.contains(&Feature::DeferTaskrun);
         if wanted && self.eventfd.is_none() {
             let eventfd = EventFd::new()?;
             self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
-            eventfd.signal(); // For what came before.
+            eventfd.signal(); // For earlier completions.
             self.eventfd = Some(eventfd);
         }
         Ok(self.eventfd.as_ref().map_or(self.ring.as_raw_fd(), AsRawFd::as_raw_fd))
@@ -652,12 +653,13 @@ impl Backend for Uring {
 
     fn wake(&mut self) {
         if let Some(eventfd) = &self.eventfd {
-            // Not by a completion: one that does not fit into the completion queue signals nothing.
+            // Not by a NOP: a completion that does not fit into the completion queue signals
+            // nothing.
             return eventfd.signal();
         }
-        if self.put_own(opcode::Nop::new().build(), WAKE) {
+        if self.push_internal(opcode::Nop::new().build(), WAKE) {
             self.system_calls += 1;
-            // If the kernel has no memory for it now, the entry stays for the next enter.
+            // If the kernel has no memory now, the entry stays for the next enter.
             let _ = self.ring.submit();
         }
     }
@@ -670,39 +672,39 @@ impl Backend for Uring {
         debug_assert!(false, "a ring keeps deadlines itself");
     }
 
-    fn can_carry(&self, job: &Job) -> bool {
-        // A ring that polls for completions takes nothing but direct transfers. No ring moves the
-        // file's position when a direct transfer completes later on. A write to a terminal that
-        // takes a part of it waits for the rest in the submitter, and a buffered one may stand
-        // behind another that hangs.
+    fn supports(&self, job: &Job) -> bool {
+        // A ring that polls for completions supports only direct transfers. A direct transfer at
+        // the current position does not advance it when it completes asynchronously. A write to a
+        // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
+        // wait behind another one that hangs.
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
-                && (job.file == FileKind::Device || !job.direct && self.workers.hang()))
+                && (job.file == FileKind::Device || !job.direct && self.workers.has_hung_jobs()))
     }
 
-    fn chain_room(&self) -> usize {
-        // SAFETY: only the length is read, and no other view of the submission queue is alive.
+    fn chain_capacity(&self) -> usize {
+        // SAFETY: only the length is read, and no other view of the submission queue exists.
         let queue = unsafe { self.ring.submission_shared() };
         queue.capacity() - queue.len()
     }
 
     fn can_link(&self, job: &Job) -> bool {
-        let mut side = Side::default();
-        let place = Place {
+        let mut data = SqeData::default();
+        let context = SqeContext {
             fixed_file: job.fixed_file,
             fixed_buffer: job.fixed_buffer,
-            side: &raw mut side,
+            data: &raw mut data,
         };
         job.deadline.is_none()
             && (!job.link || ends_chains(&job.raw))
-            && self.can_carry(job)
-            && job.raw.sqe(&place).is_some_and(|entry| self.knows(&entry))
+            && self.supports(job)
+            && job.raw.sqe(&context).is_some_and(|entry| self.kernel_supports(&entry))
     }
 
     fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
-        // The thread that submitted such a transfer has given it to the device. (What a worker is
-        // to do may not have begun.)
+        // The submitting thread has passed such a transfer to the device, unless a worker does that
+        // later.
         !(raw.is_transfer() && is_storage) || is_for_worker(raw)
     }
 
@@ -716,15 +718,15 @@ impl Backend for Uring {
         let first = match self.buffers {
             Some(next) => next,
             None => {
-                submitter.register_buffers_sparse(FIXED).map_err(errno)?;
+                submitter.register_buffers_sparse(MAX_FIXED).map_err(errno)?;
                 self.buffers = Some(0);
                 0
             }
         };
-        if first as usize + memory.len() > FIXED as usize {
+        if first as usize + memory.len() > MAX_FIXED as usize {
             return Err(libc::ENOSPC);
         }
-        // SAFETY: the caller keeps the memory valid until this backend has been dropped.
+        // SAFETY: the caller keeps the memory valid until this backend is dropped.
         unsafe { submitter.register_buffers_update(u32::from(first), memory, None) }
             .map_err(errno)?;
         self.buffers = Some(first + memory.len() as u16);
@@ -734,8 +736,8 @@ impl Backend for Uring {
     fn register_file(&mut self, fd: RawFd) -> Result<u32, i32> {
         let errno = |error: io::Error| errno_of(&error);
         if self.files.is_none() {
-            self.ring.submitter().register_files_sparse(FIXED).map_err(errno)?;
-            self.files = Some((0..FIXED).rev().collect());
+            self.ring.submitter().register_files_sparse(MAX_FIXED).map_err(errno)?;
+            self.files = Some((0..MAX_FIXED).rev().collect());
         }
         let index = self.files.as_mut().and_then(Vec::pop).ok_or(libc::ENOSPC)?;
         let registered = self.ring.submitter().register_files_update(index, &[fd]);
@@ -747,7 +749,7 @@ impl Backend for Uring {
     }
 
     fn unregister_file(&mut self, index: u32) {
-        // Fails only where there is no table, and then there is nothing to end.
+        // Fails only without a table, and then there is no registration.
         let _ = self.ring.submitter().register_files_update(index, &[-1]);
         if let Some(free) = &mut self.files {
             free.push(index);
@@ -755,16 +757,16 @@ impl Backend for Uring {
     }
 
     fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
-        if self.is_done_without_entering(until, events) {
+        if self.cancel_without_entering(until, events) {
             return true;
         }
-        let hang_up = self.hang_up.take();
-        let sides = std::mem::take(&mut self.sides);
-        // The kernel cancels what is in flight on a ring that nobody has any more.
+        let release_pipe = self.release_pipe.take();
+        let sqe_data = std::mem::take(&mut self.sqe_data);
+        // The kernel cancels what is in flight on a ring without owners.
         drop(self);
-        let over = hang_up.is_some_and(|hang_up| {
+        let over = release_pipe.is_some_and(|release_pipe| {
             loop {
-                match wait_readable([hang_up.as_raw_fd()], Some(until)) {
+                match wait_readable([release_pipe.as_raw_fd()], Some(until)) {
                     Ok([true]) => return true,
                     Ok([false]) if Instant::now() < until => {}
                     _ => return false,
@@ -772,7 +774,7 @@ impl Backend for Uring {
             }
         });
         if !over {
-            std::mem::forget(sides);
+            std::mem::forget(sqe_data);
         }
         over
     }
@@ -783,42 +785,41 @@ impl Backend for Uring {
 }
 
 impl Uring {
-    /// Cancels all that the kernel has taken and harvests it, as far as that goes without entering
-    /// the ring; true if nothing of the jobs is the kernel's any more.
+    /// Cancels all submitted jobs and reaps them, as far as possible without entering the ring;
+    /// returns true if the kernel has finished with all jobs.
     ///
-    /// The ring's descriptor may have been duplicated, and then the ring lives on when it is
-    /// dropped here.
-    fn is_done_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
-        self.harvest(events);
+    /// The ring's descriptor may have been duplicated; then dropping the ring does not end it.
+    fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
+        self.reap(events);
         let waiting = self.ring.submission().len();
-        let (entries, jobs) = self.unseen;
-        // What the kernel has not taken has not begun: none, or all since the queue was empty. Of a
-        // part it is not known what it is.
+        let (entries, jobs) = self.unsubmitted;
+        // Entries that the kernel has not taken have not started: none, or all since the queue was
+        // empty. If it took a part, it is unknown which.
         let not_begun = match waiting {
             0 => 0,
             _ if waiting == entries && !self.ring.params().is_setup_sqpoll() => jobs,
             _ => return false,
         };
-        let soon = until.min(Instant::now() + CANCELS);
+        let soon = until.min(Instant::now() + CANCEL_WAIT);
         loop {
             if self.in_flight <= not_begun {
                 return true;
             }
-            // (Since 6.0. Before that, what completes by itself is waited for.)
+            // (From 6.0. On older kernels this only waits for operations that end by themselves.)
             let all = types::CancelBuilder::any();
             let cancelled =
                 self.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), all);
-            // The ring is another thread's.
+            // EEXIST: the ring belongs to another thread.
             let is_ours = !cancelled.is_err_and(|error| error.raw_os_error() == Some(libc::EEXIST));
             if !is_ours || Instant::now() >= soon {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
-            self.harvest(events);
+            self.reap(events);
         }
     }
 
-    fn knows(&self, entry: &squeue::Entry) -> bool {
+    fn kernel_supports(&self, entry: &squeue::Entry) -> bool {
         self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
     }
 }
@@ -826,43 +827,44 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            // Closing the ring does not wait for what is in flight, and a polling kernel thread may
-            // still read entries.
-            std::mem::forget(std::mem::take(&mut self.sides));
+            // Closing the ring does not wait for operations in flight, and a polling kernel thread
+            // may still read entries.
+            std::mem::forget(std::mem::take(&mut self.sqe_data));
         }
     }
 }
 
-/// For so long what cannot be entered is cancelled and harvested before the ring is dropped.
-const CANCELS: Duration = Duration::from_millis(500);
+/// How long jobs of a ring that cannot be entered are cancelled and reaped before it is dropped.
+const CANCEL_WAIT: Duration = Duration::from_millis(500);
 
-/// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when
-/// the kernel has let go of the ring, which it does when nothing is in flight on it any more. A
-/// closed ring tells of that in no other way.
+/// Registers as fixed file 0 the write end of a pipe that nothing else has. The read end hangs up
+/// when the kernel has released the ring, which happens when nothing is in flight on it any more.
+/// There is no other way to learn that of a closed ring.
 ///
-/// Errors: EMFILE, and those of a kernel that cannot register files one by one (before 5.5).
-fn hang_up(ring: &IoUring) -> io::Result<OwnedFd> {
+/// Errors: EMFILE, and those of a kernel without updates of registered files (before 5.5).
+fn register_release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
     let mut ends = [-1; 2];
-    // SAFETY: the kernel writes two descriptors, for which there is room.
+    // SAFETY: the kernel writes two descriptors into an array of two.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given us these descriptors.
+    // SAFETY: `pipe2` has just returned these descriptors; they have no other owner.
     let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let mut files = [-1; FIXED as usize + 1];
+    let mut files = [-1; MAX_FIXED as usize + 1];
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
 }
 
-/// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more
-/// (they never call `req_set_fail`), which therefore may only be a linked chain's last.
+/// Whether the kernel ends a chain when this operation fails. It does not for fsync, rename and
+/// many others (they never call `req_set_fail`), so these may only be the last of a linked chain.
 fn ends_chains(raw: &Raw) -> bool {
     matches!(raw, Raw::Nop(_) | Raw::Open(_) | Raw::Close(_) | Raw::Poll(_) | Raw::Fadvise(_))
         || raw.is_transfer()
 }
 
-/// Which opcodes the kernel knows. A kernel without the table (before 5.6) knows the first few.
+/// Which opcodes the kernel supports. A kernel without the table (before 5.6) supports the first
+/// few.
 fn opcodes(ring: &IoUring) -> Box<[bool]> {
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
@@ -873,11 +875,10 @@ fn opcodes(ring: &IoUring) -> Box<[bool]> {
     }
 }
 
-/// A time of the monotonic clock, as the kernel counts it.
-fn on_monotonic_clock(at: Instant) -> types::Timespec {
+/// The time on the monotonic clock, as the kernel takes it.
+fn to_monotonic(at: Instant) -> types::Timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for writes for the length of the call, which cannot fail for this
-    // clock.
+    // SAFETY: `now` is valid for writes during the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))

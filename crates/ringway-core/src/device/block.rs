@@ -12,8 +12,9 @@ use std::str::FromStr;
 const BY_NUMBER: &str = "/sys/dev/block";
 
 /// A block device and its request queue. A partition shows the queue of its disk; a stacked device
-/// (dm, md) shows its own. `None` in a field: this kernel or kind of device does not say.
+/// (dm, md) its own. A field is `None` if this kernel or device does not report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DeviceFacts {
     /// `vda`, `nvme0n1p2`, `dm-0`.
     pub name: String,
@@ -21,29 +22,29 @@ pub struct DeviceFacts {
     pub major: u32,
     /// Minor number.
     pub minor: u32,
-    /// The scheduler in use: `none`, `mq-deadline`.
+    /// The current scheduler: `none`, `mq-deadline`.
     pub scheduler: Option<String>,
-    /// Requests that the queue holds before a submitter has to wait.
+    /// Requests that the queue holds before a submitter must wait.
     pub nr_requests: Option<u32>,
-    /// Whether completions can be polled for, which IOPOLL needs.
+    /// Whether completions can be polled for, as IOPOLL requires.
     pub io_poll: Option<bool>,
-    /// KiB of the largest request that is not divided.
+    /// KiB of the largest request that is not split.
     pub max_sectors_kb: Option<u32>,
-    /// Whether it is a disk that turns.
+    /// Whether it is a spinning disk.
     pub rotational: Option<bool>,
-    /// Bytes of the smallest unit it addresses.
+    /// Bytes of the smallest addressable unit.
     pub logical_block_size: Option<u32>,
-    /// Bytes of the smallest unit it writes without reading first.
+    /// Bytes of the smallest unit that is written without a read first.
     pub physical_block_size: Option<u32>,
 }
 
 impl DeviceFacts {
-    /// Facts about a device by its number; `None` where sysfs does not know it.
+    /// Facts about the device with this number; `None` if sysfs does not have it.
     pub fn of_number(major: u32, minor: u32) -> Option<Self> {
-        Self::below(Path::new(BY_NUMBER), major, minor)
+        Self::from_sysfs(Path::new(BY_NUMBER), major, minor)
     }
 
-    fn below(by_number: &Path, major: u32, minor: u32) -> Option<Self> {
+    fn from_sysfs(by_number: &Path, major: u32, minor: u32) -> Option<Self> {
         let device = by_number.join(format!("{major}:{minor}"));
         let queue = queue_of(&device)?;
         let flag = |name| read_number::<u32>(&queue.join(name)).map(|flag| flag != 0);
@@ -53,7 +54,7 @@ impl DeviceFacts {
             minor,
             scheduler: fs::read_to_string(queue.join("scheduler"))
                 .ok()
-                .and_then(|text| chosen(&text)),
+                .and_then(|text| bracketed(&text)),
             nr_requests: read_number(&queue.join("nr_requests")),
             io_poll: flag("io_poll"),
             max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
@@ -78,17 +79,17 @@ impl fmt::Display for DeviceFacts {
     }
 }
 
-/// `max_sectors_kb` alone.
+/// Reads `max_sectors_kb` only.
 pub(super) fn max_sectors_kb(major: u32, minor: u32) -> Option<u32> {
     limit(major, minor, "max_sectors_kb")
 }
 
-/// `logical_block_size` alone.
+/// Reads `logical_block_size` only.
 pub(super) fn logical_block_size(major: u32, minor: u32) -> Option<u32> {
     limit(major, minor, "logical_block_size")
 }
 
-/// A number of a device's queue. (`read_to_string` would make twice the system calls.)
+/// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
 fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
     let mut file =
@@ -107,29 +108,29 @@ pub(super) fn number_of_path(path: &Path) -> Option<(u32, u32)> {
         .then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
 }
 
-/// The `queue` folder of a device.
+/// The `queue` directory of a device.
 fn queue_of(device: &Path) -> Option<PathBuf> {
     queues(device).into_iter().find(|queue| queue.is_dir())
 }
 
-/// Where it may be: a partition has none, and lies in the folder of its disk.
+/// Where it may be: a partition has none, and is in the directory of its disk.
 fn queues(device: &Path) -> [PathBuf; 2] {
     [device.join("queue"), device.join("../queue")]
 }
 
-/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`,
-/// which it writes with a `!`.
+/// The device's name below `/dev`. Unlike the name of the directory it is right for devices such as
+/// `cciss/c0d0`, which sysfs writes with a `!`.
 fn name_of(device: &Path) -> Option<String> {
     let uevent = fs::read_to_string(device.join("uevent")).ok()?;
     uevent.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
 }
 
-/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it
-/// stands.
-fn chosen(list: &str) -> Option<String> {
+/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a single word is returned as
+/// it is.
+fn bracketed(list: &str) -> Option<String> {
     let list = list.trim();
     match list.split_once('[') {
-        Some((_, rest)) => rest.split_once(']').map(|(chosen, _)| chosen.to_owned()),
+        Some((_, rest)) => rest.split_once(']').map(|(bracketed, _)| bracketed.to_owned()),
         None => (!list.is_empty()).then(|| list.to_owned()),
     }
 }
@@ -138,18 +139,17 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a
-/// device stacked on it, or opened exclusively by somebody. `None` means that nobody is known to
-/// use it, which is the moment to ask, not a promise.
+/// Whether a block device or a partition of it is in use, and how: mounted, as swap, held by a
+/// stacked device, or opened exclusively. `None` means that no use is known at this moment; it is
+/// no promise.
 ///
-/// A device that another container mounted is found by the exclusive open only, and a program that
-/// merely has it open is not found at all.
+/// A device that another container has mounted is found only by the exclusive open, and a program
+/// that has it open without `O_EXCL` is not found.
 ///
 /// # Errors
 ///
-/// Those of `stat(2)` on the path; `InvalidInput` for what is no block device; those of opening it
-/// for reading (EACCES, ENOMEDIUM) where nothing else has told yet. Blocks for as long as that open
-/// does.
+/// Those of `stat(2)` on the path; `InvalidInput` if it is not a block device; those of opening it
+/// for reading (EACCES, ENOMEDIUM) if no other use was found. Blocks as long as that open does.
 pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
     let metadata = fs::metadata(path)?;
     if !metadata.file_type().is_block_device() {
@@ -159,14 +159,14 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
         ));
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
-    let parts = Part::all(Path::new(BY_NUMBER), number);
-    let told = held(&parts)
-        .or_else(|| mounted(&parts, &Mounts::of_this_process()))
-        .or_else(|| swapped(&parts, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
-    if told.is_some() {
-        return Ok(told);
+    let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
+    let statx = find_holder(&nodes)
+        .or_else(|| find_mount(&nodes, &Mounts::of_this_process()))
+        .or_else(|| find_swap(&nodes, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
+    if statx.is_some() {
+        return Ok(statx);
     }
-    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap
+    // Without O_CREAT, O_EXCL on a block device requests exclusive use, which file systems, swap
     // and stacked devices hold.
     let opened =
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
@@ -180,15 +180,15 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// A device or one of its partitions.
-struct Part {
+struct DeviceNode {
     name: String,
     number: (u32, u32),
-    /// Its folder in sysfs.
+    /// Its sysfs directory.
     folder: PathBuf,
 }
 
-impl Part {
-    /// The device itself and its partitions; the device alone where sysfs cannot be read.
+impl DeviceNode {
+    /// The device and its partitions; only the device if sysfs cannot be read.
     fn all(by_number: &Path, (major, minor): (u32, u32)) -> Vec<Self> {
         let folder = by_number.join(format!("{major}:{minor}"));
         let partitions = entries(&folder).into_iter().filter_map(|name| {
@@ -217,7 +217,7 @@ impl Part {
     }
 }
 
-/// The names in a folder, none where it cannot be read.
+/// The names in a directory; none if it cannot be read.
 fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -227,34 +227,34 @@ fn entries(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn held(parts: &[Part]) -> Option<String> {
-    parts.iter().find_map(|part| {
-        let holder = entries(&part.folder.join("holders")).into_iter().next()?;
-        Some(format!("{} is part of {holder}", part.name))
+fn find_holder(nodes: &[DeviceNode]) -> Option<String> {
+    nodes.iter().find_map(|node| {
+        let holder = entries(&node.folder.join("holders")).into_iter().next()?;
+        Some(format!("{} is part of {holder}", node.name))
     })
 }
 
-fn mounted(parts: &[Part], mounts: &Mounts) -> Option<String> {
+fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
     mounts.iter().find_map(|mount| {
-        let part = parts.iter().find(|part| {
-            // A file system over several devices has an anonymous number, but names one of its
+        let node = nodes.iter().find(|node| {
+            // A file system on several devices has an anonymous number, but names one of its
             // devices.
-            part.number == mount.device
+            node.number == mount.device
                 || (mount.source.starts_with("/dev/")
-                    && number_of_path(Path::new(&mount.source)) == Some(part.number))
+                    && number_of_path(Path::new(&mount.source)) == Some(node.number))
         })?;
-        Some(format!("{} is mounted on {}", part.name, mount.mount_point))
+        Some(format!("{} is mounted on {}", node.name, mount.mount_point))
     })
 }
 
-/// `swaps` is the text of `/proc/swaps`: a line of headings, then one line for each with the path
-/// first.
-fn swapped(parts: &[Part], swaps: &str) -> Option<String> {
+/// `swaps` is the text of `/proc/swaps`: a header line, then a line for each, starting with its
+/// path.
+fn find_swap(nodes: &[DeviceNode], swaps: &str) -> Option<String> {
     swaps.lines().skip(1).find_map(|line| {
         let path = unescape(line.split_whitespace().next()?);
         let number = number_of_path(Path::new(&path))?;
-        let part = parts.iter().find(|part| part.number == number)?;
-        Some(format!("{} is used as swap", part.name))
+        let node = nodes.iter().find(|node| node.number == number)?;
+        Some(format!("{} is used as swap", node.name))
     })
 }
 
@@ -298,8 +298,8 @@ mod tests {
     fn a_partition_has_its_own_name_and_its_disks_queue() {
         let root = sysfs();
         let block = root.path().join("block");
-        let disk = DeviceFacts::below(&block, 8, 0).unwrap();
-        let partition = DeviceFacts::below(&block, 8, 1).unwrap();
+        let disk = DeviceFacts::from_sysfs(&block, 8, 0).unwrap();
+        let partition = DeviceFacts::from_sysfs(&block, 8, 1).unwrap();
         assert_eq!(
             disk,
             DeviceFacts {
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_stacked_device_has_its_own_queue_and_may_say_less() {
         let root = sysfs();
-        let stacked = DeviceFacts::below(&root.path().join("block"), 253, 0).unwrap();
+        let stacked = DeviceFacts::from_sysfs(&root.path().join("block"), 253, 0).unwrap();
         assert_eq!(stacked.max_sectors_kb, Some(512));
         assert_eq!(stacked.scheduler.as_deref(), Some("none"));
         assert_eq!(stacked.nr_requests, None);
@@ -331,34 +331,34 @@ mod tests {
     #[test]
     fn an_unknown_number_is_no_device() {
         let root = sysfs();
-        assert_eq!(DeviceFacts::below(&root.path().join("block"), 9, 9), None);
+        assert_eq!(DeviceFacts::from_sysfs(&root.path().join("block"), 9, 9), None);
     }
 
     #[test]
     fn a_disk_is_held_when_its_partition_is() {
         let root = sysfs();
-        let parts = Part::all(&root.path().join("block"), (8, 0));
-        assert_eq!(parts.len(), 2);
-        assert_eq!(held(&parts).as_deref(), Some("sda1 is part of dm-0"));
-        let stacked = Part::all(&root.path().join("block"), (253, 0));
-        assert_eq!(held(&stacked), None);
+        let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
+        assert_eq!(nodes.len(), 2);
+        assert_eq!(find_holder(&nodes).as_deref(), Some("sda1 is part of dm-0"));
+        let stacked = DeviceNode::all(&root.path().join("block"), (253, 0));
+        assert_eq!(find_holder(&stacked), None);
     }
 
     #[test]
     fn a_disk_is_mounted_when_its_partition_is() {
         let root = sysfs();
-        let parts = Part::all(&root.path().join("block"), (8, 0));
+        let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
         let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");
-        assert_eq!(mounted(&parts, &mounts).as_deref(), Some("sda1 is mounted on /home"));
+        assert_eq!(find_mount(&nodes, &mounts).as_deref(), Some("sda1 is mounted on /home"));
         let mounts = Mounts::parse("27 1 8:2 / /home rw - ext4 /dev/none rw");
-        assert_eq!(mounted(&parts, &mounts), None);
+        assert_eq!(find_mount(&nodes, &mounts), None);
     }
 
     #[test]
     fn the_chosen_scheduler_is_the_one_in_brackets() {
-        assert_eq!(chosen("[none] mq-deadline kyber \n").as_deref(), Some("none"));
-        assert_eq!(chosen("none\n").as_deref(), Some("none"));
-        assert_eq!(chosen("\n"), None);
+        assert_eq!(bracketed("[none] mq-deadline kyber \n").as_deref(), Some("none"));
+        assert_eq!(bracketed("none\n").as_deref(), Some("none"));
+        assert_eq!(bracketed("\n"), None);
     }
 
     #[test]

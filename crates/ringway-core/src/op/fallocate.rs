@@ -1,15 +1,15 @@
-//! Reserve, punch or zero a part of a file: `fallocate(2)`.
+//! Reserves, punches or zeroes a part of a file: `fallocate(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Act on `len` bytes from `offset` on as `mode` says: 0 reserves them and grows the file,
-/// `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and so on as in `fallocate(2)`.
+/// Changes the allocation of `len` bytes from `offset` on. `mode` is that of `fallocate(2)`: 0
+/// reserves them and extends the file; `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and so on.
 ///
-/// Errors: those of `fallocate(2)`; EOPNOTSUPP where the file system cannot.
+/// Errors: those of `fallocate(2)`; EOPNOTSUPP if the file system does not support it.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -38,9 +38,9 @@ pub struct Fallocate {
     pub len: u64,
 }
 
-impl Form for Fallocate {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        Some(on_file!(place, self.fd, |file| opcode::Fallocate::new(file, self.len)
+impl SubmissionForms for Fallocate {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        Some(on_file!(context, self.fd, |file| opcode::Fallocate::new(file, self.len)
             .offset(self.offset)
             .mode(self.mode)
             .build()))
@@ -52,7 +52,7 @@ impl Form for Fallocate {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             libc::fallocate64(self.fd, self.mode, self.offset as i64, self.len as i64)
         }))
     }

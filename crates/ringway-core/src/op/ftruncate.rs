@@ -1,14 +1,14 @@
-//! Set a file's length: `ftruncate(2)`.
+//! Sets a file's length: `ftruncate(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Cut or extend `file` to `len` bytes. Errors: those of `ftruncate(2)`.
+/// Truncates or extends `file` to `len` bytes. Errors: those of `ftruncate(2)`.
 ///
-/// io_uring carries it since 6.9; before that it goes to the threads.
+/// io_uring supports it from kernel 6.9; before that it runs on threads.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -33,9 +33,9 @@ pub struct Ftruncate {
     pub len: u64,
 }
 
-impl Form for Ftruncate {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        Some(on_file!(place, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
+impl SubmissionForms for Ftruncate {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        Some(on_file!(context, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
     }
 
     fn iocb(&self) -> Option<Iocb> {
@@ -44,6 +44,6 @@ impl Form for Ftruncate {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe { libc::ftruncate64(self.fd, self.len as i64) }))
+        syscall_result(i64::from(unsafe { libc::ftruncate64(self.fd, self.len as i64) }))
     }
 }

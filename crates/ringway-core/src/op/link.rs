@@ -1,14 +1,14 @@
-//! Give a file another name: `linkat(2)`.
+//! Gives a file another name: `linkat(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make `new` another name of the file `old`, both relative to the working directory. Errors: those
-/// of `link(2)`.
+/// Makes `new` another name of the file `old`, both relative to the working directory. Errors:
+/// those of `link(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -25,7 +25,7 @@ pub fn link(old: impl AsRef<Path>, new: impl AsRef<Path>) -> Operation {
     make(None, old.as_ref(), None, new.as_ref(), 0)
 }
 
-/// As [`link`], with a directory for each side and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
+/// As [`link`], with a directory for each path and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
 pub fn link_at(
     old_dir: &File,
     old: impl AsRef<Path>,
@@ -68,8 +68,8 @@ pub struct Link {
     pub flags: i32,
 }
 
-impl Form for Link {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Link {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(
             opcode::LinkAt::new(
                 types::Fd(self.old_dir),
@@ -87,9 +87,9 @@ impl Form for Link {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
-        // completion.
-        answer(i64::from(unsafe {
+        // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
+        // until the completion.
+        syscall_result(i64::from(unsafe {
             libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags)
         }))
     }

@@ -1,25 +1,25 @@
-//! Read into one buffer: `pread(2)`, `read(2)`.
+//! Reads into one buffer: `pread(2)`, `read(2)`.
 
 use super::{
-    CURRENT_POSITION, Fault, Form, Held, Operation, Place, Position, SURELY_ONE_REQUEST, Shape,
-    answer, call_at, on_file,
+    CURRENT_POSITION, InvalidOperation, MIN_DEVICE_REQUEST, Operation, Position, Resources,
+    SqeContext, SubmissionForms, Transfer, call_at, on_file, syscall_result,
 };
 use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File, SpareCapacity};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Read from `file` at `at` into the whole of `buffer` (its length, not its capacity).
+/// Reads from `file` at `position` into the whole of `buffer` (its length, not its capacity).
 ///
-/// The result is the number of bytes read: less than asked for at the end of the file, and for
-/// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the
-/// file. A read longer than the device's largest request is split, and the parts run side by side.
-/// What that request is, the first long direct read of a file asks here, with some short system
-/// calls.
+/// The result is the number of bytes read. It is less than the length at the end of the file, and
+/// for pipes and the like whenever less is available; with [`Operation::exact`] only at the end of
+/// the file. A read longer than the device's largest request is split into pieces that run
+/// concurrently. The first long direct read of a file looks that size up here, with a few short
+/// system calls.
 ///
-/// Errors: those of `pread(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`
-/// or a buffer that cannot be written to. On cancel the buffer comes back with the completion, its
-/// contents unspecified.
+/// Errors: those of `pread(2)`; EINVAL, before anything is submitted, for an offset above
+/// `i64::MAX` or a read-only buffer. After a cancel the completion returns the buffer with
+/// unspecified contents.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -35,27 +35,28 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 #[inline]
-pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
+pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let mut buffer = buffer.into();
-    let fault = if buffer.as_mut_ptr().is_some() { None } else { Some(Fault::ReadOnlyBuffer) };
-    if buffer.len() as u64 > SURELY_ONE_REQUEST && file.is_direct() {
-        // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it
-        // is made under.
+    let invalid =
+        if buffer.as_mut_ptr().is_some() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
+    if buffer.len() as u64 > MIN_DEVICE_REQUEST && file.is_direct() {
+        // Looked up here, so that a push makes no system call, whatever locks it is made under.
         file.largest_request();
     }
-    let form = Read {
+    let raw = Read {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null_mut(),
+        buf: std::ptr::null_mut(),
         len: buffer.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), fault)
+    Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), invalid)
 }
 
-/// As [`read`](read()), into the spare capacity of a buffer, which grows by what was read
-/// ([`Completion::into_spare`](crate::Completion::into_spare)). It need not be initialised.
+/// As [`read`](read()), into the spare capacity of a buffer, which grows by the bytes read
+/// ([`Completion::into_spare`](crate::Completion::into_spare)). The memory need not be initialised.
 ///
-/// Errors: as for [`read`](read()); then, and on cancel, the buffer has the length that it had.
+/// Errors: as for [`read`](read()); after an error or a cancel the length of the buffer is
+/// unchanged.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, SpareCapacity};
@@ -71,25 +72,25 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> 
 pub fn read_spare(
     file: &File,
     spare: impl Into<SpareCapacity>,
-    at: impl Into<Position>,
+    position: impl Into<Position>,
 ) -> Operation {
     let spare = spare.into();
-    let form = Read {
+    let raw = Read {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null_mut(),
+        buf: std::ptr::null_mut(),
         len: spare.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Spare(spare), Some(file.clone()), None)
+    Operation::make(raw.into(), Resources::Spare(spare), Some(file.clone()), None)
 }
 
 impl File {
-    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)`
-    /// with `RWF_NOWAIT` (4.14). How many bytes: all, or those up to the end of the file.
+    /// Reads from the page cache only, without waiting for the device: `preadv2(2)` with
+    /// `RWF_NOWAIT` (4.14). Returns the number of bytes: all, or those up to the end of the file.
     ///
-    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is
-    /// cached, or it cannot be read this way, or not at all. Then push the read as usual. Copying
-    /// blocks for as long as it takes: about 10 GB/s.
+    /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
+    /// all; the contents of `bytes` are then unspecified. Push the read as usual. Copying blocks
+    /// the caller, at about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
@@ -106,7 +107,7 @@ impl File {
     }
 
     /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows
-    /// by what was read; by nothing if it is `None`.
+    /// by the bytes read; for `None` it is unchanged.
     pub fn read_spare_now(
         &self,
         spare: &mut SpareCapacity,
@@ -116,26 +117,27 @@ impl File {
         let memory = spare.uninit();
         let len = memory.len().min(most);
         let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
-        // SAFETY: so many bytes, at most `len`, were read into it from the first on.
-        unsafe { spare.filled(read) };
+        // SAFETY: `read` bytes, at most `len`, were read into the memory from its start.
+        unsafe { spare.commit(read) };
         Some(read)
     }
 
-    /// Reads into memory that is the caller's alone, from the first byte on.
+    /// Reads into memory that only the caller uses.
     fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
         let mut read = 0;
-        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11
-        // stop short for no reason. What comes next tells: nothing, at the end.
+        // A short result may mean the end of the file or of the cached part, and kernels before
+        // 5.11 stop short without a reason. The next call decides: at the end of the file it
+        // returns 0.
         while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
-            // The read is over before this call returns, and until then the bytes are its alone.
-            let form = Read {
+            // The read ends before this call returns, and until then nothing else uses the memory.
+            let raw = Read {
                 fd: self.as_raw_fd(),
-                addr: first.wrapping_add(read),
+                buf: first.wrapping_add(read),
                 len: len - read,
                 offset: at,
             };
-            match form.try_call()? {
+            match raw.try_call()? {
                 0 => break,
                 INTERRUPTED => {}
                 more => read += usize::try_from(more).ok()?,
@@ -145,17 +147,17 @@ impl File {
     }
 }
 
-/// A signal came first.
+/// The call was interrupted by a signal.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// `len` bytes at `addr` from `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A read of `len` bytes into `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.
     pub fd: RawFd,
-    /// Where the bytes go.
-    pub addr: *mut u8,
-    /// Bytes.
+    /// The address of the buffer.
+    pub buf: *mut u8,
+    /// The number of bytes.
     pub len: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
@@ -163,11 +165,11 @@ pub struct Read {
 
 impl Read {
     #[inline]
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn transfer(&self) -> Transfer {
         if self.offset == CURRENT_POSITION {
-            Shape::Stream(self.len as u64)
+            Transfer::Stream(self.len as u64)
         } else {
-            Shape::Bytes(self.len as u64)
+            Transfer::Bytes(self.len as u64)
         }
     }
 
@@ -175,24 +177,19 @@ impl Read {
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
         let offset =
             if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        Self {
-            fd: self.fd,
-            addr: self.addr.wrapping_add(start as usize),
-            len: len as usize,
-            offset,
-        }
+        Self { fd: self.fd, buf: self.buf.wrapping_add(start as usize), len: len as usize, offset }
     }
 }
 
-impl Form for Read {
+impl SubmissionForms for Read {
     #[inline]
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        // A read of nothing is an error on some files (EISDIR), which a ring does not notice.
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        // A read of zero bytes fails on some files (EISDIR), which a ring does not report.
         let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
-        Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
+        Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
             Some(index) =>
-                opcode::ReadFixed::new(file, self.addr, len, index).offset(self.offset).build(),
-            None => opcode::Read::new(file, self.addr, len).offset(self.offset).build(),
+                opcode::ReadFixed::new(file, self.buf, len, index).offset(self.offset).build(),
+            None => opcode::Read::new(file, self.buf, len).offset(self.offset).build(),
         }))
     }
 
@@ -204,7 +201,7 @@ impl Form for Read {
         Some(Iocb::new(
             kaio::IOCB_CMD_PREAD,
             self.fd,
-            self.addr as u64,
+            self.buf as u64,
             self.len as u64,
             self.offset,
         ))
@@ -212,23 +209,26 @@ impl Form for Read {
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for writes of `len` bytes
-            // until its completion; the safe push does so by owning the buffer in the operation's
-            // slot.
-            answer(unsafe { libc::read(self.fd, self.addr.cast(), self.len) as i64 })
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of
+            // `len` bytes until the completion.
+            syscall_result(unsafe { libc::read(self.fd, self.buf.cast(), self.len) as i64 })
         };
         let at_offset = |offset| {
             // SAFETY: as above.
-            answer(unsafe { libc::pread64(self.fd, self.addr.cast(), self.len, offset) as i64 })
+            syscall_result(unsafe {
+                libc::pread64(self.fd, self.buf.cast(), self.len, offset) as i64
+            })
         };
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
-        let iov = libc::iovec { iov_base: self.addr.cast(), iov_len: self.len };
+        let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
         let read = |at| {
-            // SAFETY: as in `call`; the one iovec is on this stack.
-            answer(unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64)
+            // SAFETY: as in `call`; the iovec is on this stack.
+            syscall_result(unsafe {
+                libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
+            } as i64)
         };
         Some(call_at(self.offset, read, || read(-1)))
     }

@@ -1,22 +1,22 @@
-//! Read into several buffers: `preadv(2)`, `readv(2)`.
+//! Reads into several buffers: `preadv(2)`, `readv(2)`.
 
-use super::operation::{Rest, rest, taken_at_once};
+use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, Fault, Form, Held, Operation, Place, Position, Raw, Read, Shape, Vectored,
-    answer, call_at, on_file,
+    CURRENT_POSITION, InvalidOperation, Operation, Position, Raw, Read, Resources, SqeContext,
+    SubmissionForms, Transfer, Vectored, call_at, on_file, syscall_result,
 };
 use crate::File;
 use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Read from `file` at `at` into `buffers`, one after the other.
+/// Reads from `file` at `position` into `buffers`, one after the other.
 ///
-/// The result is the number of bytes read over all of them: of the first 1024 (`IOV_MAX`) that are
-/// not empty, where there are more. With [`Operation::exact`] a short read is continued, over any
-/// number of buffers. Errors and cancel as for [`read`](super::read()); the buffers come back with
-/// the completion ([`Completion::into_vectored`](crate::Completion::into_vectored)), to be used
-/// again without a new allocation.
+/// The result is the total number of bytes read. One call uses at most the first 1024 buffers
+/// (`IOV_MAX`) that are not empty; with [`Operation::exact`] a short read is continued, over any
+/// number of buffers. Errors and cancel as for [`read`](super::read()). The completion returns the
+/// buffers ([`Completion::into_vectored`](crate::Completion::into_vectored)); using them again
+/// needs no allocation.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -29,36 +29,36 @@ use std::os::fd::{AsRawFd, RawFd};
 /// println!("{} bytes", done.result?);
 /// # Ok(()) }
 /// ```
-pub fn readv(file: &File, mut buffers: Vectored, at: impl Into<Position>) -> Operation {
-    let fault = if buffers.writable() { None } else { Some(Fault::ReadOnlyBuffer) };
-    let form = Readv {
+pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) -> Operation {
+    let invalid = if buffers.writable() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
+    let raw = Readv {
         fd: file.as_raw_fd(),
         iov: buffers.iov().as_ptr(),
         count: buffers.iov().len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Vectored(buffers), Some(file.clone()), fault)
+    Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), invalid)
 }
 
-/// `count` buffers from `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A read into `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Readv {
     /// The file.
     pub fd: RawFd,
-    /// The buffers.
+    /// The iovec array.
     pub iov: *const libc::iovec,
-    /// How many.
+    /// The number of buffers.
     pub count: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
 }
 
 impl Readv {
-    pub(super) fn shape(&self) -> Shape {
-        Shape::Vector(super::operation::total(self.iov, self.count))
+    pub(super) fn transfer(&self) -> Transfer {
+        Transfer::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the
+    /// All buffers at the start; further in, the buffers from the one that `start` is in, or the
     /// rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
@@ -66,17 +66,17 @@ impl Readv {
         }
         let offset =
             if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        match rest(self.iov, self.count, start) {
-            Rest::Buffers(iov, count) => Raw::Readv(Self { iov, count, offset, ..*self }),
-            Rest::Within(addr, len) => Raw::Read(Read { fd: self.fd, addr, len, offset }),
+        match remaining(self.iov, self.count, start) {
+            Remaining::Buffers(iov, count) => Raw::Readv(Self { iov, count, offset, ..*self }),
+            Remaining::Partial(buf, len) => Raw::Read(Read { fd: self.fd, buf, len, offset }),
         }
     }
 }
 
-impl Form for Readv {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(on_file!(place, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
+impl SubmissionForms for Readv {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
+        Some(on_file!(context, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
             .offset(self.offset)
             .build()))
     }
@@ -85,31 +85,33 @@ impl Form for Readv {
         if self.offset == CURRENT_POSITION {
             return None;
         }
-        let (iov, count) = taken_at_once(self.iov, self.count);
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
         Some(Iocb::new(kaio::IOCB_CMD_PREADV, self.fd, iov as u64, count as u64, self.offset))
     }
 
     fn call(&self) -> i64 {
-        let (iov, count) = taken_at_once(self.iov, self.count);
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names
-            // valid until its completion; the safe push does so by owning them in the operation's
-            // slot.
-            answer(unsafe { libc::readv(self.fd, iov, count) as i64 })
+            // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its
+            // buffers valid until the completion.
+            syscall_result(unsafe { libc::readv(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.
         let at_offset =
-            |offset| answer(unsafe { libc::preadv64(self.fd, iov, count, offset) as i64 });
+            |offset| syscall_result(unsafe { libc::preadv64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
-        let (iov, count) = taken_at_once(self.iov, self.count);
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         // SAFETY: as in `call`.
-        let read =
-            |at| answer(unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64);
+        let read = |at| {
+            syscall_result(
+                unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64
+            )
+        };
         Some(call_at(self.offset, read, || read(-1)))
     }
 }

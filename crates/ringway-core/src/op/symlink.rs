@@ -1,14 +1,14 @@
-//! Make a symbolic link: `symlinkat(2)`.
+//! Makes a symbolic link: `symlinkat(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make `path`, relative to the working directory, a symbolic link that says `target`. Errors:
-/// those of `symlink(2)`.
+/// Makes `path`, relative to the working directory, a symbolic link to `target`. Errors: those of
+/// `symlink(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -40,16 +40,16 @@ fn make(target: &Path, dir: Option<&File>, path: &Path) -> Operation {
 /// `symlinkat(2)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Symlink {
-    /// What the link says.
+    /// The target of the link.
     pub target: *const libc::c_char,
-    /// The directory that it is made in, or `AT_FDCWD`.
+    /// The directory of the link, or `AT_FDCWD`.
     pub dir: RawFd,
-    /// The link's path.
+    /// The path of the link.
     pub path: *const libc::c_char,
 }
 
-impl Form for Symlink {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Symlink {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
     }
 
@@ -58,8 +58,8 @@ impl Form for Symlink {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
-        // completion.
-        answer(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
+        // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
+        // until the completion.
+        syscall_result(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
     }
 }

@@ -1,17 +1,17 @@
-//! Start or wait for the write-back of a part of a file: `sync_file_range(2)`.
+//! Starts or waits for the write-back of a part of a file: `sync_file_range(2)`.
 
-use super::{Form, Operation, Place, answer, on_file};
+use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Have the dirty pages of `len` bytes from `offset` on written back (0: to the end of the file).
+/// Writes back the dirty pages of `len` bytes from `offset` on; a `len` of 0 means to the end.
 ///
 /// `flags` are `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER` as in
-/// `sync_file_range(2)`. This is not durability: neither metadata nor the device's own cache are
-/// flushed. It paces write-back, so that a later [`fdatasync`](super::fdatasync) finds little to
-/// do.
+/// `sync_file_range(2)`. This does not make data durable: it flushes neither metadata nor the
+/// device's cache. It paces write-back, so that a later [`fdatasync`](super::fdatasync) has little
+/// to do.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -40,10 +40,10 @@ pub struct SyncRange {
     pub flags: u32,
 }
 
-impl Form for SyncRange {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for SyncRange {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let len = u32::try_from(self.len).ok()?; // The SQE has 32 bits for it.
-        Some(on_file!(place, self.fd, |file| opcode::SyncFileRange::new(file, len)
+        Some(on_file!(context, self.fd, |file| opcode::SyncFileRange::new(file, len)
             .offset(self.offset)
             .flags(self.flags)
             .build()))
@@ -55,7 +55,7 @@ impl Form for SyncRange {
 
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
-        answer(i64::from(unsafe {
+        syscall_result(i64::from(unsafe {
             libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags)
         }))
     }

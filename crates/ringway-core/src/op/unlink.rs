@@ -1,13 +1,13 @@
-//! Remove a name: `unlinkat(2)`, `rmdir(2)`.
+//! Removes a name: `unlinkat(2)`, `rmdir(2)`.
 
-use super::{Form, Operation, Place, answer};
+use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Remove the file `path`, relative to the working directory. Errors: those of `unlink(2)`.
+/// Removes the file `path`, relative to the working directory. Errors: those of `unlink(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -24,13 +24,13 @@ pub fn unlink(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), 0)
 }
 
-/// Remove the empty directory `path`, relative to the working directory. Errors: those of
+/// Removes the empty directory `path`, relative to the working directory. Errors: those of
 /// `rmdir(2)`.
 pub fn rmdir(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), libc::AT_REMOVEDIR)
 }
 
-/// Remove `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)`
+/// Removes `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)`
 /// (`AT_REMOVEDIR`).
 pub fn unlink_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
     make(Some(dir), path.as_ref(), flags)
@@ -52,8 +52,8 @@ pub struct Unlink {
     pub flags: i32,
 }
 
-impl Form for Unlink {
-    fn sqe(&self, _: &Place) -> Option<squeue::Entry> {
+impl SubmissionForms for Unlink {
+    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
         Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
     }
 
@@ -62,7 +62,8 @@ impl Form for Unlink {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
-        answer(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
+        // the completion.
+        syscall_result(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
     }
 }

@@ -1,27 +1,29 @@
-//! Write from one buffer: `pwrite(2)`, `write(2)`.
+//! Writes from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
-    CURRENT_POSITION, Form, Held, Operation, Place, Position, Shape, answer, call_at, on_file,
+    CURRENT_POSITION, Operation, Position, Resources, SqeContext, SubmissionForms, Transfer,
+    call_at, on_file, syscall_result,
 };
 use crate::sys::kaio::{self, Iocb};
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Write the whole of `buffer` to `file` at `at`.
+/// Writes the whole of `buffer` to `file` at `position`.
 ///
-/// The result is the number of bytes written; it may be less than asked for (a full disk, a
-/// signal), with [`Operation::exact`] what is missing is written too, or the error is the result. A
-/// file open for appending is appended to, whatever the offset (`pwrite(2)`, BUGS).
+/// The result is the number of bytes written. It may be less than the length (a full disk, a
+/// signal); with [`Operation::exact`] the rest is written too, or the error is the result. A write
+/// to a file opened for appending appends, whatever the offset (`pwrite(2)`, BUGS).
 ///
-/// It is one request to the kernel, as `pwrite(2)` is: an append lands in one place, and nothing
-/// changes behind the count of a short write. A write over 1 GiB goes in pieces of that size, one
-/// after the other, and so does what `exact` continues: other appends may come between these.
+/// It is one request to the kernel, as `pwrite(2)` is: an append is contiguous, and nothing is
+/// written after the count of a short write. A write over 1 GiB is split into pieces of that size,
+/// one after the other, and so is the rest that `exact` writes: other appends may come between
+/// them.
 ///
-/// Errors: those of `pwrite(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`;
-/// with `exact`, ENOSPC for a write that came to nothing without an error. After an error any part
-/// of the bytes may have been written: the device takes a long direct write in several requests,
-/// and one of these fails. A cancelled write may have been carried out in part or whole.
+/// Errors: those of `pwrite(2)`; EINVAL, before anything is submitted, for an offset above
+/// `i64::MAX`; with `exact`, ENOSPC if nothing was written without an error. After an error any
+/// part of the bytes may have been written, since the device takes a long direct write in several
+/// requests, each of which can fail. A cancelled write may have been done in part or in whole.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, OpenOptions};
@@ -34,25 +36,25 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 #[inline]
-pub fn write(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
+pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let buffer = buffer.into();
-    let form = Write {
+    let raw = Write {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null(),
+        buf: std::ptr::null(),
         len: buffer.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Buffer(buffer), Some(file.clone()), None)
+    Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
-/// `len` bytes from `addr` to `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A write of `len` bytes from `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
     /// The file.
     pub fd: RawFd,
-    /// Where the bytes come from.
-    pub addr: *const u8,
-    /// Bytes.
+    /// The address of the buffer.
+    pub buf: *const u8,
+    /// The number of bytes.
     pub len: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
@@ -60,11 +62,11 @@ pub struct Write {
 
 impl Write {
     #[inline]
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn transfer(&self) -> Transfer {
         if self.offset == CURRENT_POSITION {
-            Shape::Stream(self.len as u64)
+            Transfer::Stream(self.len as u64)
         } else {
-            Shape::Bytes(self.len as u64)
+            Transfer::Bytes(self.len as u64)
         }
     }
 
@@ -72,23 +74,18 @@ impl Write {
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
         let offset =
             if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        Self {
-            fd: self.fd,
-            addr: self.addr.wrapping_add(start as usize),
-            len: len as usize,
-            offset,
-        }
+        Self { fd: self.fd, buf: self.buf.wrapping_add(start as usize), len: len as usize, offset }
     }
 }
 
-impl Form for Write {
+impl SubmissionForms for Write {
     #[inline]
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let len = u32::try_from(self.len).ok()?;
-        Some(on_file!(place, self.fd, |file| match place.fixed_buffer {
+        Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
             Some(index) =>
-                opcode::WriteFixed::new(file, self.addr, len, index).offset(self.offset).build(),
-            None => opcode::Write::new(file, self.addr, len).offset(self.offset).build(),
+                opcode::WriteFixed::new(file, self.buf, len, index).offset(self.offset).build(),
+            None => opcode::Write::new(file, self.buf, len).offset(self.offset).build(),
         }))
     }
 
@@ -100,7 +97,7 @@ impl Form for Write {
         Some(Iocb::new(
             kaio::IOCB_CMD_PWRITE,
             self.fd,
-            self.addr as u64,
+            self.buf as u64,
             self.len as u64,
             self.offset,
         ))
@@ -108,25 +105,26 @@ impl Form for Write {
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes
-            // until its completion; the safe push does so by owning the buffer in the operation's
-            // slot.
-            answer(unsafe { libc::write(self.fd, self.addr.cast(), self.len) as i64 })
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
+            // `len` bytes until the completion.
+            syscall_result(unsafe { libc::write(self.fd, self.buf.cast(), self.len) as i64 })
         };
         let at_offset = |offset| {
             // SAFETY: as above.
-            answer(unsafe { libc::pwrite64(self.fd, self.addr.cast(), self.len, offset) as i64 })
+            syscall_result(unsafe {
+                libc::pwrite64(self.fd, self.buf.cast(), self.len, offset) as i64
+            })
         };
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
-        let iov = libc::iovec { iov_base: self.addr.cast_mut().cast(), iov_len: self.len };
+        let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
         let write = |at| {
-            // SAFETY: as in `call`; the one iovec is on this stack.
-            answer(
-                unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) } as i64
-            )
+            // SAFETY: as in `call`; the iovec is on this stack.
+            syscall_result(unsafe {
+                libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
+            } as i64)
         };
         Some(call_at(self.offset, write, || write(-1)))
     }

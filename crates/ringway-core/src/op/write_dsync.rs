@@ -1,22 +1,26 @@
-//! Write from one buffer, durably: `pwritev2(2)` with `RWF_DSYNC`.
+//! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
-use super::{Form, Held, Operation, Place, Position, Shape, Write, answer, call_at, on_file};
+use super::{
+    Operation, Position, Resources, SqeContext, SubmissionForms, Transfer, Write, call_at, on_file,
+    syscall_result,
+};
 use crate::sys::kaio::Iocb;
 use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::AsRawFd;
 
-/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file
-/// had been opened with `O_DSYNC`. Of what others have written it promises nothing: that is for
-/// [`fdatasync`](super::fdatasync).
+/// As [`write`](super::write()), but the bytes are on the device when it completes, as if the file
+/// had been opened with `O_DSYNC`. It does not cover other writes: use
+/// [`fdatasync`](super::fdatasync) for those.
 ///
-/// One request, where a write and a sync behind it are two; a device with "forced unit access"
-/// needs no flush of its cache for a direct one. Each request over 1 GiB, and each one that `exact`
-/// continues with, is made durable by itself: a sync behind all of it
-/// ([`Queue::push_chain`](crate::Queue::push_chain)) costs less there.
+/// It is one request, where a write and a sync are two, and a direct one needs no cache flush on a
+/// device with "forced unit access". For a write over 1 GiB, and for each part that `exact`
+/// continues with, each request is made durable separately; there a sync after the whole write
+/// ([`Queue::push_chain`](crate::Queue::push_chain)) costs less.
 ///
-/// Errors: those of `pwritev2(2)`: those of a write, those of a sync (after EIO the data may be
-/// lost, and a second try that succeeds proves nothing), EOPNOTSUPP where there is no `RWF_DSYNC`.
+/// Errors: those of `pwritev2(2)`, that is those of a write and those of a sync (after EIO the data
+/// may be lost, and a retry that succeeds proves nothing); EOPNOTSUPP if `RWF_DSYNC` is not
+/// supported.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -28,15 +32,19 @@ use std::os::fd::AsRawFd;
 /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(6));
 /// # Ok(()) }
 /// ```
-pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<Position>) -> Operation {
+pub fn write_dsync(
+    file: &File,
+    buffer: impl Into<Buffer>,
+    position: impl Into<Position>,
+) -> Operation {
     let buffer = buffer.into();
     let write = Write {
         fd: file.as_raw_fd(),
-        addr: std::ptr::null(),
+        buf: std::ptr::null(),
         len: buffer.len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(WriteDsync(write).into(), Held::Buffer(buffer), Some(file.clone()), None)
+    Operation::make(WriteDsync(write).into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
 /// A write whose bytes are durable when it completes.
@@ -44,8 +52,8 @@ pub fn write_dsync(file: &File, buffer: impl Into<Buffer>, at: impl Into<Positio
 pub struct WriteDsync(pub Write);
 
 impl WriteDsync {
-    pub(super) fn shape(&self) -> Shape {
-        self.0.shape()
+    pub(super) fn transfer(&self) -> Transfer {
+        self.0.transfer()
     }
 
     pub(super) fn piece(&self, start: u64, len: u64) -> Self {
@@ -53,12 +61,12 @@ impl WriteDsync {
     }
 }
 
-impl Form for WriteDsync {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        let Write { fd, addr, len, offset } = self.0;
+impl SubmissionForms for WriteDsync {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        let Write { fd, buf, len, offset } = self.0;
         let len = u32::try_from(len).ok()?;
-        Some(on_file!(place, fd, |file| {
-            opcode::Write::new(file, addr, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
+        Some(on_file!(context, fd, |file| {
+            opcode::Write::new(file, buf, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
         }))
     }
 
@@ -67,13 +75,14 @@ impl Form for WriteDsync {
     }
 
     fn call(&self) -> i64 {
-        let Write { fd, addr, len, offset } = self.0;
-        let iov = libc::iovec { iov_base: addr.cast_mut().cast(), iov_len: len };
+        let Write { fd, buf, len, offset } = self.0;
+        let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };
         let write = |at| {
-            // SAFETY: whoever pushed the operation keeps `addr` valid for reads of `len` bytes until
-            // its completion; the safe push does so by owning the buffer in the operation's slot. The
-            // call reads one iovec.
-            answer(unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64)
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
+            // `len` bytes until the completion. The call reads one iovec.
+            syscall_result(
+                unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64
+            )
         };
         call_at(offset, write, || write(-1))
     }

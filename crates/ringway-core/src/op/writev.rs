@@ -1,21 +1,21 @@
-//! Write from several buffers: `pwritev(2)`, `writev(2)`.
+//! Writes from several buffers: `pwritev(2)`, `writev(2)`.
 
-use super::operation::{Rest, rest, taken_at_once};
+use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, Form, Held, Operation, Place, Position, Raw, Shape, Vectored, Write, answer,
-    call_at, on_file,
+    CURRENT_POSITION, Operation, Position, Raw, Resources, SqeContext, SubmissionForms, Transfer,
+    Vectored, Write, call_at, on_file, syscall_result,
 };
 use crate::File;
 use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Write `buffers`, one after the other, to `file` at `at`.
+/// Writes `buffers`, one after the other, to `file` at `position`.
 ///
-/// The result is the number of bytes written over all of them: of the first 1024 (`IOV_MAX`) that
-/// are not empty, where there are more. With [`Operation::exact`] a short write is continued, over
-/// any number of buffers. Errors and cancel as for [`write`](super::write()); the buffers come back
-/// with the completion.
+/// The result is the total number of bytes written. One call uses at most the first 1024 buffers
+/// (`IOV_MAX`) that are not empty; with [`Operation::exact`] a short write is continued, over any
+/// number of buffers. Errors and cancel as for [`write`](super::write()). The completion returns
+/// the buffers.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, OpenOptions};
@@ -27,35 +27,35 @@ use std::os::fd::{AsRawFd, RawFd};
 /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(8));
 /// # Ok(()) }
 /// ```
-pub fn writev(file: &File, buffers: Vectored, at: impl Into<Position>) -> Operation {
-    let form = Writev {
+pub fn writev(file: &File, buffers: Vectored, position: impl Into<Position>) -> Operation {
+    let raw = Writev {
         fd: file.as_raw_fd(),
         iov: buffers.iov().as_ptr(),
         count: buffers.iov().len(),
-        offset: at.into().raw(),
+        offset: position.into().raw(),
     };
-    Operation::make(form.into(), Held::Vectored(buffers), Some(file.clone()), None)
+    Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), None)
 }
 
-/// `count` buffers to `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A write from `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Writev {
     /// The file.
     pub fd: RawFd,
-    /// The buffers.
+    /// The iovec array.
     pub iov: *const libc::iovec,
-    /// How many.
+    /// The number of buffers.
     pub count: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
 }
 
 impl Writev {
-    pub(super) fn shape(&self) -> Shape {
-        Shape::Vector(super::operation::total(self.iov, self.count))
+    pub(super) fn transfer(&self) -> Transfer {
+        Transfer::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the
+    /// All buffers at the start; further in, the buffers from the one that `start` is in, or the
     /// rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
@@ -63,17 +63,17 @@ impl Writev {
         }
         let offset =
             if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        match rest(self.iov, self.count, start) {
-            Rest::Buffers(iov, count) => Raw::Writev(Self { iov, count, offset, ..*self }),
-            Rest::Within(addr, len) => Raw::Write(Write { fd: self.fd, addr, len, offset }),
+        match remaining(self.iov, self.count, start) {
+            Remaining::Buffers(iov, count) => Raw::Writev(Self { iov, count, offset, ..*self }),
+            Remaining::Partial(buf, len) => Raw::Write(Write { fd: self.fd, buf, len, offset }),
         }
     }
 }
 
-impl Form for Writev {
-    fn sqe(&self, place: &Place) -> Option<squeue::Entry> {
-        let (iov, count) = taken_at_once(self.iov, self.count);
-        Some(on_file!(place, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
+impl SubmissionForms for Writev {
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
+        Some(on_file!(context, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
             .offset(self.offset)
             .build()))
     }
@@ -82,31 +82,32 @@ impl Form for Writev {
         if self.offset == CURRENT_POSITION {
             return None;
         }
-        let (iov, count) = taken_at_once(self.iov, self.count);
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
         Some(Iocb::new(kaio::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
     }
 
     fn call(&self) -> i64 {
-        let (iov, count) = taken_at_once(self.iov, self.count);
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names
-            // valid until its completion; the safe push does so by owning them in the operation's
-            // slot.
-            answer(unsafe { libc::writev(self.fd, iov, count) as i64 })
+            // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its
+            // buffers valid until the completion.
+            syscall_result(unsafe { libc::writev(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.
         let at_offset =
-            |offset| answer(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
+            |offset| syscall_result(unsafe { libc::pwritev64(self.fd, iov, count, offset) as i64 });
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
-        let (iov, count) = taken_at_once(self.iov, self.count);
+        let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         let write = |at| {
             // SAFETY: as in `call`.
-            answer(unsafe { libc::pwritev2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64)
+            syscall_result(
+                unsafe { libc::pwritev2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64
+            )
         };
         Some(call_at(self.offset, write, || write(-1)))
     }

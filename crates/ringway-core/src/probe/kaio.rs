@@ -1,8 +1,8 @@
-//! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the
+//! The trials of Linux KAIO (`io_setup(2)` and so on): a read, a sync, an eventfd, and the
 //! completion ring in user space.
 
 use super::sample::{self, PAGE, Sample};
-use super::{PATIENCE, refused, wait_for};
+use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::refusal::limits::Limits;
 use crate::refusal::{Feature, Refusal};
 use crate::sys::eventfd::EventFd;
@@ -12,28 +12,29 @@ use std::mem::{self, MaybeUninit};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// What KAIO grants beyond reads and writes.
+/// What KAIO supports besides reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kaio {
-    /// Completions can be picked up from the mapped ring without a system call.
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
+pub struct KaioSupport {
+    /// Completions can be reaped from the mapped ring without a system call.
     pub user_ring: Result<(), Refusal>,
-    /// An eventfd can be told of completions.
+    /// Completions can signal an eventfd.
     pub res_fd: Result<(), Refusal>,
     /// `IOCB_CMD_FDSYNC`, kernel 4.18.
     pub fsync: Result<(), Refusal>,
 }
 
-/// Requests that the trial's context has room for.
-const ROOM: u32 = 4;
+/// The capacity of the trial's context.
+const CONTEXT_SIZE: u32 = 4;
 
 /// Reads the sample through a context and tries the rest.
-pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Kaio, Refusal> {
+pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<KaioSupport, Refusal> {
     let refuse = |feature| move |error: io::Error| refused(feature, &error, limits);
-    let context = Context::new(ROOM)
+    let context = Context::new(CONTEXT_SIZE)
         .map_err(|errno| refuse(Feature::Kaio)(io::Error::from_raw_os_error(errno)))?;
     let mut trial = Trial { context, sample };
     trial.read(None).map_err(refuse(Feature::Kaio))?;
-    Ok(Kaio {
+    Ok(KaioSupport {
         user_ring: if trial.context.has_user_ring() {
             Ok(())
         } else {
@@ -42,7 +43,7 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Kaio, Refusal> {
         res_fd: EventFd::new()
             .and_then(|event| {
                 trial.read(Some(event.as_raw_fd()))?;
-                wait_for(PATIENCE, || event.drain().then_some(()))
+                wait_for(TRIAL_TIMEOUT, || event.drain().then_some(()))
                     .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
             })
             .map_err(refuse(Feature::KaioResFd)),
@@ -56,43 +57,45 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Reads the whole sample and compares.
+    /// Reads the whole sample and compares it.
     fn read(&mut self, event: Option<i32>) -> io::Result<()> {
         let mut pages = sample::pages(PAGE);
-        let addr = pages.as_mut_ptr() as u64;
-        let read = Iocb::new(IOCB_CMD_PREAD, self.sample.file().as_raw_fd(), addr, PAGE as u64, 0);
-        let answer = self.carry(event.map_or(read, |event| read.resfd(event)));
-        if matches!(&answer, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT)) {
-            // The kernel may still write into them.
+        let buf = pages.as_mut_ptr() as u64;
+        let read = Iocb::new(IOCB_CMD_PREAD, self.sample.file().as_raw_fd(), buf, PAGE as u64, 0);
+        let result = self.submit_and_wait(event.map_or(read, |event| read.resfd(event)));
+        if matches!(&result, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT)) {
+            // The kernel may still write into the pages.
             mem::forget(pages);
-            return answer.map(drop);
+            return result.map(drop);
         }
-        answer?;
+        result?;
         self.sample.check(&pages)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.carry(Iocb::new(IOCB_CMD_FDSYNC, self.sample.file().as_raw_fd(), 0, 0, 0)).map(drop)
+        self.submit_and_wait(Iocb::new(IOCB_CMD_FDSYNC, self.sample.file().as_raw_fd(), 0, 0, 0))
+            .map(drop)
     }
 
-    /// Submits one request and waits for it. ETIMEDOUT: it is still with the kernel, and so is the
-    /// memory it names.
-    fn carry(&mut self, mut request: Iocb) -> io::Result<i64> {
-        // SAFETY: the kernel copies the live request before it returns. The memory that the request
-        // names stays until the completion: `read` keeps it, and leaks it should none come.
+    /// Submits one request and waits for it. ETIMEDOUT: the kernel still has it, and the memory it
+    /// names.
+    fn submit_and_wait(&mut self, mut request: Iocb) -> io::Result<i64> {
+        // SAFETY: the kernel copies the request before it returns. `read` keeps the memory that the
+        // request names until the completion, or leaks it.
         unsafe { self.context.submit(&[&raw mut request]) }
             .map_err(io::Error::from_raw_os_error)?;
         let mut room = [MaybeUninit::<IoEvent>::uninit()];
-        let answer =
-            wait_for(PATIENCE, || match self.context.events(0, &mut room, Some(Duration::ZERO)) {
+        let result = wait_for(TRIAL_TIMEOUT, || {
+            match self.context.get_events(0, &mut room, Some(Duration::ZERO)) {
                 Ok(events) => events.first().map(|event| Some(event.res)),
-                // A signal is no answer.
+                // Interrupted by a signal: not a result.
                 Err(libc::EINTR) => None,
-                // The request went out and its completion cannot be fetched, so its memory is as
-                // good as in flight.
+                // The request was submitted and its completion cannot be fetched: treat its memory
+                // as in flight.
                 Err(_) => Some(None),
-            });
-        match answer.flatten() {
+            }
+        });
+        match result.flatten() {
             Some(result) if result < 0 => {
                 Err(io::Error::from_raw_os_error(result.unsigned_abs() as i32))
             }

@@ -1,7 +1,7 @@
-//! The trial of io_uring: a read through a plain ring, then one through a ring with each option.
+//! The trials of io_uring: a read through a plain ring, then one through a ring with each option.
 
 use super::sample::{self, PAGE, Sample};
-use super::{PATIENCE, refused, wait_for};
+use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::AlignedBuffer;
 use crate::refusal::limits::{Capability, Limits};
 use crate::refusal::{Feature, Refusal};
@@ -16,51 +16,53 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
-/// Entries of a trial's rings: what a queue uses, and no more than two pages.
+/// Entries of the rings of trials: as in a queue, and at most two pages.
 const ENTRIES: u32 = 64;
 
-/// Milliseconds until a polling thread sleeps: short, since it is only there for one read.
+/// Milliseconds until a polling thread sleeps: short, since it serves one read.
 const SQPOLL_IDLE: u32 = 5;
 
-/// Sizes of fixed buffers that are tried.
+/// Sizes of fixed buffers to try.
 const BUFFER_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 
-/// What io_uring grants beyond a plain ring.
+/// What io_uring supports besides a plain ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uring {
-    /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is
-    /// the exception: whether its reads work depends on the device, which [`path`](super::path)
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
+pub struct UringSupport {
+    /// Flags of `io_uring_setup(2)`, each tried by making a ring with it and reading through that.
+    /// IOPOLL is only set up: whether reads work depends on the device, which [`path`](super::path)
     /// tries.
     pub flags: Vec<(Feature, Result<(), Refusal>)>,
-    /// What is used or registered with a ring, each used for a read.
+    /// Features that are used or registered with a ring, each tried by a read.
     pub options: Vec<(Feature, Result<(), Refusal>)>,
-    /// Fixed buffers by their size in bytes, each read into.
+    /// Fixed buffers by size in bytes, each tried by a read.
     pub fixed_buffers: Vec<(u64, Result<(), Refusal>)>,
-    /// `IORING_FEAT_*`, as the kernel tells them.
+    /// `IORING_FEAT_*`, as the kernel reports them.
     pub features: Vec<(&'static str, bool)>,
-    /// Operations, as the kernel tells them (`IORING_REGISTER_PROBE`).
+    /// Operations, as the kernel reports them (`IORING_REGISTER_PROBE`).
     pub opcodes: Result<Vec<(&'static str, bool)>, Refusal>,
 }
 
-/// What a ring costs of `RLIMIT_MEMLOCK`.
+/// The memory of a ring that counts against `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct RingMemory {
     /// Entries of the submission queue; the completion queue has twice as many.
     pub entries: u32,
     /// Bytes, in whole pages.
     pub bytes: u64,
-    /// How many such rings the limit allows to all processes of this user together; `None` where it
-    /// does not bind (no limit, or CAP_IPC_LOCK, which root has).
+    /// How many such rings the limit allows for all processes of this user together; `None` if the
+    /// limit does not apply (no limit, or CAP_IPC_LOCK, which root has).
     ///
-    /// Kernels from 5.12 up to some 6.13 did not charge rings to it, so there are at least as many.
+    /// Kernels from 5.12 to about 6.13 do not charge rings to it, so there may be more.
     pub rings: Option<u64>,
 }
 
-/// The memory of rings of `entries`, and how many of them `limits` allow.
+/// The memory of rings with this many entries, and how many of them `limits` allow.
 ///
-/// Two areas are charged: the submission entries of 64 bytes, and the completions of 16 bytes
-/// behind a header of 64 with the index array of 4 bytes an entry after them. Each takes whole
-/// pages.
+/// Two areas are charged: the submission entries of 64 bytes each; and a header of 64 bytes, the
+/// completions of 16 bytes each and the index array of 4 bytes for each entry. Each area is rounded
+/// up to whole pages.
 pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory {
     let entries = entries.next_power_of_two();
     let submissions = u64::from(entries) * 64;
@@ -77,41 +79,41 @@ pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory 
 }
 
 /// Reads the sample through a plain ring, then tries every option.
-pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<Uring, Refusal> {
-    let lab = Lab { sample, limits, memory_patience: Cell::new(Duration::from_secs(1)) };
-    let features = lab.plain()?;
-    Ok(Uring {
-        flags: lab.flags(),
-        options: lab.options(),
-        fixed_buffers: BUFFER_SIZES.map(|size| (size as u64, lab.fixed_buffer(size))).to_vec(),
+pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<UringSupport, Refusal> {
+    let trials = Trials { sample, limits, memory_wait_left: Cell::new(Duration::from_secs(1)) };
+    let features = trials.plain()?;
+    Ok(UringSupport {
+        flags: trials.flags(),
+        options: trials.options(),
+        fixed_buffers: BUFFER_SIZES.map(|size| (size as u64, trials.fixed_buffer(size))).to_vec(),
         features,
-        opcodes: lab.opcodes(),
+        opcodes: trials.opcodes(),
     })
 }
 
-/// A read of `length` bytes at the start of `file`, which is open for direct I/O, through a ring
-/// with IOPOLL.
-pub(super) fn trial_of_polling(file: &File, length: usize, limits: &Limits) -> Result<(), Refusal> {
+/// Reads `len` bytes at the start of `file`, which is open for direct I/O, through a ring with
+/// IOPOLL.
+pub(super) fn trial_of_polling(file: &File, len: usize, limits: &Limits) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
-    let pages = sample::pages(length);
+    let pages = sample::pages(len);
     read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
 }
 
-/// What all trials need.
-struct Lab<'a> {
+/// What all trials use.
+struct Trials<'a> {
     sample: &'a Sample,
     limits: &'a Limits,
     /// How long all trials together may still wait for memory.
-    memory_patience: Cell<Duration>,
+    memory_wait_left: Cell<Duration>,
 }
 
-impl Lab<'_> {
+impl Trials<'_> {
     fn refuse(&self, feature: Feature) -> impl Fn(io::Error) -> Refusal {
         move |error| refused(feature, &error, self.limits)
     }
 
-    /// The plain ring on which everything else stands, and the features that it tells.
+    /// Tries the plain ring that everything else is based on; returns the features that it reports.
     fn plain(&self) -> Result<Vec<(&'static str, bool)>, Refusal> {
         let refuse = self.refuse(Feature::Uring);
         let mut ring = self.ring(|_| {}).map_err(&refuse)?;
@@ -122,19 +124,19 @@ impl Lab<'_> {
     fn ring(&self, configure: impl Fn(&mut Builder)) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         configure(&mut builder);
-        self.patiently(|| builder.build(ENTRIES))
+        self.retry_on_enomem(|| builder.build(ENTRIES))
     }
 
-    /// Does what takes lockable memory. A closed ring gives its memory back only after a while, so
-    /// where the limit is tight ENOMEM may mean the rings of the trials before; then it waits, up
-    /// to a second in all.
-    fn patiently<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    /// Calls `take`, which needs lockable memory. A closed ring frees its memory only after a
+    /// while, so with a tight limit ENOMEM may be due to earlier trials; then this retries, for up
+    /// to a second in total.
+    fn retry_on_enomem<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
         const STEP: Duration = Duration::from_millis(20);
         loop {
-            let left = self.memory_patience.get();
+            let left = self.memory_wait_left.get();
             match take() {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && left >= STEP => {
-                    self.memory_patience.set(left - STEP);
+                    self.memory_wait_left.set(left - STEP);
                     thread::sleep(STEP);
                 }
                 other => return other,
@@ -142,7 +144,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Reads the whole sample and compares.
+    /// Reads the whole sample and compares it.
     fn read_sample(&self, ring: &mut IoUring) -> io::Result<()> {
         self.read_sample_from(ring, From::Descriptor(self.sample.file().as_raw_fd()))
     }
@@ -154,8 +156,8 @@ impl Lab<'_> {
 
     fn flags(&self) -> Vec<(Feature, Result<(), Refusal>)> {
         let tried = |feature, configure: fn(&mut Builder)| {
-            let answer = self.ring(configure).and_then(|mut ring| self.read_sample(&mut ring));
-            (feature, answer.map_err(self.refuse(feature)))
+            let result = self.ring(configure).and_then(|mut ring| self.read_sample(&mut ring));
+            (feature, result.map_err(self.refuse(feature)))
         };
         vec![
             tried(Feature::CqSize, |ring| {
@@ -198,7 +200,7 @@ impl Lab<'_> {
         ]
     }
 
-    /// A ring that starts disabled and is enabled before its first use.
+    /// A ring that is made disabled and enabled before its first use.
     fn enabled_later(&self) -> io::Result<()> {
         let mut ring = self.ring(|ring| {
             ring.setup_r_disabled();
@@ -219,22 +221,23 @@ impl Lab<'_> {
     }
 
     fn options(&self) -> Vec<(Feature, Result<(), Refusal>)> {
-        type Trial<'a> = fn(&Lab<'a>, &mut IoUring) -> io::Result<()>;
+        type Trial<'a> = fn(&Trials<'a>, &mut IoUring) -> io::Result<()>;
         let trials: [(Feature, Trial); 5] = [
             (Feature::ExtArg, |_, ring| waits_with_timeout(ring)),
             (Feature::FixedFiles, Self::fixed_file),
-            (Feature::EventFd, Self::told_by_event_fd),
+            (Feature::EventFd, Self::signals_event_fd),
             (Feature::IoWqWorkers, |_, ring| {
-                // Zeroes only ask: the cap belongs to the thread and would outlive this ring.
+                // Zeroes only query the limits: setting them would outlive this ring, since they
+                // belong to the thread.
                 ring.submitter().register_iowq_max_workers(&mut [0, 0])
             }),
-            (Feature::RingFd, |lab, ring| lab.registered_ring(ring)),
+            (Feature::RingFd, |trials, ring| trials.registered_ring(ring)),
         ];
         trials
             .into_iter()
             .map(|(feature, trial)| {
-                let answer = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
-                (feature, answer.map_err(self.refuse(feature)))
+                let result = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
+                (feature, result.map_err(self.refuse(feature)))
             })
             .collect()
     }
@@ -244,11 +247,11 @@ impl Lab<'_> {
         self.read_sample_from(ring, From::FixedFile(0))
     }
 
-    fn told_by_event_fd(&self, ring: &mut IoUring) -> io::Result<()> {
+    fn signals_event_fd(&self, ring: &mut IoUring) -> io::Result<()> {
         let event = EventFd::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         self.read_sample(ring)?;
-        wait_for(PATIENCE, || event.drain().then_some(()))
+        wait_for(TRIAL_TIMEOUT, || event.drain().then_some(()))
             .ok_or(io::Error::from_raw_os_error(libc::ETIMEDOUT))
     }
 
@@ -260,13 +263,13 @@ impl Lab<'_> {
         pushed.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
         submissions.sync();
         submit(&submitter)?;
-        let result = wait_for(PATIENCE, || {
+        let result = wait_for(TRIAL_TIMEOUT, || {
             completions.sync();
             completions.next().map(|completion| completion.result())
         });
-        // The registration belongs to the thread, so it must go before the ring does.
+        // The registration belongs to the thread, so it must be ended before the ring.
         submitter.unregister_ring_fd()?;
-        answer_of(result).map(drop)
+        completion_result(result).map(drop)
     }
 
     /// Registers one buffer of `size` bytes and reads into it.
@@ -276,13 +279,13 @@ impl Lab<'_> {
             let mut pages = sample::pages(size);
             let buffer = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size };
             // SAFETY: `read` keeps the pages until the completion of the one request that uses
-            // them, or leaks them. The kernel holds on to the pages of a registered buffer by
-            // itself, so freeing them before the ring is sound.
+            // them, or leaks them. The kernel holds the pages of a registered buffer itself, so
+            // freeing them before the ring is sound.
             let register = || unsafe { ring.submitter().register_buffers(&[buffer]) };
-            // There is no point in waiting for what can never fit beside the ring.
+            // Waiting is useless if the buffer can never fit.
             match self.limits.memlock.soft {
                 Some(limit) if size as u64 >= limit => register(),
-                _ => self.patiently(register),
+                _ => self.retry_on_enomem(register),
             }?;
             let from = From::DescriptorIntoFixedBuffer(self.sample.file().as_raw_fd());
             let pages = read(&mut ring, from, pages)?;
@@ -300,7 +303,7 @@ impl Lab<'_> {
     }
 }
 
-/// The operations that queues carry.
+/// The io_uring operations that queues use.
 const OPCODES: [(&str, u8); 24] = [
     ("NOP", opcode::Nop::CODE),
     ("READ", opcode::Read::CODE),
@@ -328,24 +331,24 @@ const OPCODES: [(&str, u8); 24] = [
     ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
 ];
 
-fn features(told: &Parameters) -> Vec<(&'static str, bool)> {
+fn features(found: &Parameters) -> Vec<(&'static str, bool)> {
     vec![
-        ("SINGLE_MMAP", told.is_feature_single_mmap()),
-        ("NODROP", told.is_feature_nodrop()),
-        ("SUBMIT_STABLE", told.is_feature_submit_stable()),
-        ("FAST_POLL", told.is_feature_fast_poll()),
-        ("SQPOLL_NONFIXED", told.is_feature_sqpoll_nonfixed()),
-        ("EXT_ARG", told.is_feature_ext_arg()),
-        ("NATIVE_WORKERS", told.is_feature_native_workers()),
-        ("RSRC_TAGS", told.is_feature_resource_tagging()),
-        ("CQE_SKIP", told.is_feature_skip_cqe_on_success()),
-        ("LINKED_FILE", told.is_feature_linked_file()),
-        ("MIN_TIMEOUT", told.is_feature_min_timeout()),
-        ("NO_IOWAIT", told.is_feature_no_iowait()),
+        ("SINGLE_MMAP", found.is_feature_single_mmap()),
+        ("NODROP", found.is_feature_nodrop()),
+        ("SUBMIT_STABLE", found.is_feature_submit_stable()),
+        ("FAST_POLL", found.is_feature_fast_poll()),
+        ("SQPOLL_NONFIXED", found.is_feature_sqpoll_nonfixed()),
+        ("EXT_ARG", found.is_feature_ext_arg()),
+        ("NATIVE_WORKERS", found.is_feature_native_workers()),
+        ("RSRC_TAGS", found.is_feature_resource_tagging()),
+        ("CQE_SKIP", found.is_feature_skip_cqe_on_success()),
+        ("LINKED_FILE", found.is_feature_linked_file()),
+        ("MIN_TIMEOUT", found.is_feature_min_timeout()),
+        ("NO_IOWAIT", found.is_feature_no_iowait()),
     ]
 }
 
-/// Waits for a completion that never comes: the kernel must end it with ETIME.
+/// Waits for a completion that never comes: the kernel must return ETIME.
 fn waits_with_timeout(ring: &IoUring) -> io::Result<()> {
     if !ring.params().is_feature_ext_arg() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -354,14 +357,14 @@ fn waits_with_timeout(ring: &IoUring) -> io::Result<()> {
     let waited = ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
     match waited {
         Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
-        // A signal came first, which takes an enter that took the timeout.
+        // A signal came first, during an enter that accepted the timeout.
         Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
     }
 }
 
-/// What a read is of, and into.
+/// What to read, and into what.
 #[derive(Clone, Copy)]
 enum From {
     Descriptor(RawFd),
@@ -370,22 +373,22 @@ enum From {
     DescriptorIntoFixedBuffer(RawFd),
 }
 
-/// Reads from offset 0 into `pages` and gives them back. Without a completion in time they are
-/// leaked and the error is ETIMEDOUT: the kernel may still write into them, and closing the ring
+/// Reads from offset 0 into `pages` and returns them. If it does not complete in time they are
+/// leaked, with the error ETIMEDOUT: the kernel may still write into them, and closing the ring
 /// does not wait for it.
 fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<AlignedBuffer> {
     let bytes = &mut *pages;
-    let address = bytes.as_mut_ptr();
-    let length = bytes.len() as u32;
+    let buf = bytes.as_mut_ptr();
+    let len = bytes.len() as u32;
     let entry = match from {
-        From::Descriptor(fd) => opcode::Read::new(Fd(fd), address, length).build(),
-        From::FixedFile(index) => opcode::Read::new(Fixed(index), address, length).build(),
+        From::Descriptor(fd) => opcode::Read::new(Fd(fd), buf, len).build(),
+        From::FixedFile(index) => opcode::Read::new(Fixed(index), buf, len).build(),
         From::DescriptorIntoFixedBuffer(fd) => {
-            opcode::ReadFixed::new(Fd(fd), address, PAGE as u32, 0).build()
+            opcode::ReadFixed::new(Fd(fd), buf, PAGE as u32, 0).build()
         }
     };
-    match carry(ring, &entry) {
-        Err(NotReturned) => {
+    match submit_and_wait(ring, &entry) {
+        Err(StillInFlight) => {
             mem::forget(pages);
             Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
         }
@@ -393,45 +396,47 @@ fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<
     }
 }
 
-/// The kernel has, or may have, a request and has not completed it.
-struct NotReturned;
+/// The kernel has, or may have, a request that is not completed.
+struct StillInFlight;
 
 /// Submits one entry and waits for its completion.
-fn carry(ring: &mut IoUring, entry: &squeue::Entry) -> Result<io::Result<u32>, NotReturned> {
-    // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and
-    // leaks it should none come.
+fn submit_and_wait(
+    ring: &mut IoUring,
+    entry: &squeue::Entry,
+) -> Result<io::Result<u32>, StillInFlight> {
+    // SAFETY: `read` keeps the memory that the entry names until its completion, or leaks it.
     if unsafe { ring.submission().push(entry) }.is_err() {
         return Ok(Err(io::Error::from_raw_os_error(libc::EBUSY)));
     }
     let submitted = submit(&ring.submitter());
     if let Err(error) = submitted {
-        // With a polling thread the entry may be taken all the same.
-        return if ring.params().is_setup_sqpoll() { Err(NotReturned) } else { Ok(Err(error)) };
+        // A polling thread may have taken the entry nevertheless.
+        return if ring.params().is_setup_sqpoll() { Err(StillInFlight) } else { Ok(Err(error)) };
     }
-    let result = wait_for(PATIENCE, || {
+    let result = wait_for(TRIAL_TIMEOUT, || {
         if let Some(completion) = ring.completion().next() {
             return Some(completion.result());
         }
-        // Where completions are deferred or polled for, an enter that asks for them makes them. Its
-        // error is no answer. SAFETY: no signal mask is passed, so the call names no memory.
+        // If completions are deferred or polled for, an enter that asks for events makes them. Its
+        // error is irrelevant. SAFETY: no signal mask is passed, so the call accesses no memory.
         let _ = unsafe {
             ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None)
         };
         None
     });
     match result {
-        None => Err(NotReturned),
-        some => Ok(answer_of(some)),
+        None => Err(StillInFlight),
+        some => Ok(completion_result(some)),
     }
 }
 
-/// A completion's result as a result.
-fn answer_of(completion: Option<i32>) -> io::Result<u32> {
+/// The result of a completion.
+fn completion_result(completion: Option<i32>) -> io::Result<u32> {
     let result = completion.unwrap_or(-libc::ETIMEDOUT);
     u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
 }
 
-/// Submits what was pushed. A signal may come between.
+/// Submits what was pushed, also if a signal interrupts it.
 fn submit(submitter: &Submitter<'_>) -> io::Result<()> {
     loop {
         match submitter.submit() {
@@ -454,7 +459,7 @@ mod tests {
         }
     }
 
-    /// The figures were measured on kernel 6.18 as an ordinary user.
+    /// Measured on kernel 6.18 as an ordinary user.
     #[test]
     fn rings_are_counted_as_the_kernel_charges_them() {
         let usual = limits(Some(8 << 20), 0);
@@ -475,9 +480,12 @@ mod tests {
 
     #[test]
     fn a_negative_result_is_an_error() {
-        assert_eq!(answer_of(Some(5)).unwrap(), 5);
-        assert_eq!(answer_of(Some(-libc::EINVAL)).unwrap_err().raw_os_error(), Some(libc::EINVAL));
-        assert_eq!(answer_of(None).unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
-        assert!(answer_of(Some(i32::MIN)).is_err());
+        assert_eq!(completion_result(Some(5)).unwrap(), 5);
+        assert_eq!(
+            completion_result(Some(-libc::EINVAL)).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
+        assert_eq!(completion_result(None).unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
+        assert!(completion_result(Some(i32::MIN)).is_err());
     }
 }

@@ -1,16 +1,16 @@
-//! What a table keeps account of, held against its slots: in debug builds, and in tests.
+//! Checks that the counters of a table agree with its slots, in debug builds and tests.
 
 use super::Table;
 use crate::slots::State;
 
-/// A table of at most so many slots is looked through each time; a larger one each time that so
-/// many have been pushed.
+/// A table of at most `FEW` slots is checked each time; a larger one each time that `NOW_AND_THEN`
+/// operations have been pushed.
 const FEW: usize = 64;
 const NOW_AND_THEN: u64 = 1024;
 
 impl<T: Default> Table<T> {
-    /// Holds the counts against each other, and now and then against the slots, so that debug
-    /// builds stay fast.
+    /// Checks that the counters agree with each other, and occasionally with the slots, so that
+    /// debug builds stay fast.
     ///
     /// # Panics
     ///
@@ -22,7 +22,7 @@ impl<T: Default> Table<T> {
             counts.delivered + counts.orphaned + counts.in_flight,
             "{counts:?}"
         );
-        // (What is retried behind another one of its chain is active and held.)
+        // (An operation that is retried behind another one of its chain counts as active and held.)
         let known = self.new + self.ready + self.active + self.held + self.staged.len();
         assert!(
             self.in_flight() <= known,
@@ -34,8 +34,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Holds all that is counted, and what is listed, against the slots. It allocates nothing: some
-    /// tests count that.
+    /// Checks all counters and lists against the slots. It does not allocate, since some tests
+    /// count allocations.
     ///
     /// # Panics
     ///
@@ -60,17 +60,19 @@ impl<T: Default> Table<T> {
                     continue;
                 }
                 State::Held => held += usize::from(!self.staged.contains(&key)),
-                State::Queued => assert!(
+                State::Pending => assert!(
                     self.pending.contains(&key),
                     "{key:?} is queued, and nobody will submit it"
                 ),
-                State::Carried => assert!(flight.counted, "{key:?} is submitted, and not active"),
+                State::Submitted => {
+                    assert!(flight.is_active, "{key:?} is submitted, and not active")
+                }
             }
-            active += usize::from(flight.counted);
+            active += usize::from(flight.is_active);
             abandoned += usize::from(flight.abandoned);
-            draining |= flight.operation.drain && flight.counted;
+            draining |= flight.operation.drain && flight.is_active;
         }
-        let counted = (
+        let is_active = (
             self.in_flight(),
             self.new,
             self.held,
@@ -81,7 +83,7 @@ impl<T: Default> Table<T> {
         );
         let found = (in_flight, new, held, done, active, abandoned, draining);
         assert_eq!(
-            counted, found,
+            is_active, found,
             "in flight, new, held, ready, active, abandoned, draining: counted, and found"
         );
     }

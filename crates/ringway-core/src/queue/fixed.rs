@@ -1,4 +1,5 @@
-//! Registered buffers and files: which of them this queue's ring knows, and under which index.
+//! Registered buffers and files: which ones the ring knows, and under which index. Registering with
+//! the kernel is the backend's part.
 
 use super::{Backends, Queue};
 use crate::buffer::Arena;
@@ -8,33 +9,33 @@ use crate::refusal::{Feature, Refusal};
 use std::os::fd::AsRawFd;
 
 /// The kernel registers at most 1 GiB as one buffer.
-const LARGEST: usize = 1 << 30;
+const MAX_BUFFER: usize = 1 << 30;
 
-/// What is registered.
+/// The registered memory and files.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
     memory: Vec<Registered>,
-    /// The files themselves, so that a registration never outlives one.
+    /// Holds the files, so that a registration never outlives its file.
     files: Vec<(File, u32)>,
 }
 
-/// Memory under consecutive indices.
+/// Memory that is registered under consecutive indices.
 #[derive(Debug)]
 struct Registered {
     start: usize,
     len: usize,
     first_index: u16,
-    /// Bytes under each index; of an arena, a whole number of blocks.
+    /// Bytes under each index; for an arena, a whole number of blocks.
     span: usize,
-    /// Whose memory it is, unless somebody else keeps it.
+    /// Keeps the memory alive, unless the caller does.
     _arena: Option<Arena>,
 }
 
 impl Registered {
-    /// The index of these bytes, if they lie under one.
+    /// The index of these bytes, if they are all under one index.
     #[inline]
-    fn index(&self, addr: usize, len: usize) -> Option<u16> {
-        let from = addr
+    fn index(&self, buf: usize, len: usize) -> Option<u16> {
+        let from = buf
             .checked_sub(self.start)
             .filter(|from| *from < self.len && len <= self.len - from)?;
         let number = from / self.span;
@@ -44,7 +45,7 @@ impl Registered {
 }
 
 impl Fixed {
-    /// The indices of an operation's file and of its buffer.
+    /// The indices of an operation's file and buffer.
     #[inline]
     pub fn find(&self, file: Option<&File>, raw: &Raw) -> (Option<u32>, Option<u16>) {
         if self.files.is_empty() && self.memory.is_empty() {
@@ -53,34 +54,34 @@ impl Fixed {
         (self.file(file), self.buffer(raw))
     }
 
-    /// A file's index, if it is registered.
+    /// The index of a file, if it is registered.
     #[inline]
     fn file(&self, file: Option<&File>) -> Option<u32> {
         let identity = file?.identity();
         self.files.iter().find(|(file, _)| file.identity() == identity).map(|(_, index)| *index)
     }
 
-    /// The index of the registered memory that a plain transfer's bytes lie in.
+    /// The index of the registered memory that holds a transfer's bytes.
     #[inline]
     fn buffer(&self, raw: &Raw) -> Option<u16> {
-        let (addr, len) = match raw {
-            Raw::Read(read) => (read.addr.addr(), read.len),
-            Raw::Write(write) => (write.addr.addr(), write.len),
+        let (buf, len) = match raw {
+            Raw::Read(read) => (read.buf.addr(), read.len),
+            Raw::Write(write) => (write.buf.addr(), write.len),
             _ => return None,
         };
-        self.memory.iter().find_map(|registered| registered.index(addr, len))
+        self.memory.iter().find_map(|registered| registered.index(buf, len))
     }
 }
 
 impl Backends {
-    /// As [`Queue::register_arena`].
+    /// See [`Queue::register_arena`].
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
-        self.here(Feature::FixedBuffers)?;
+        self.check_process(Feature::FixedBuffers)?;
         let (start, len) = arena.memory();
         if self.fixed.memory.iter().any(|registered| registered.start == start.addr()) {
             return Ok(());
         }
-        let span = (LARGEST / arena.block_size()).max(1) * arena.block_size();
+        let span = (MAX_BUFFER / arena.block_size()).max(1) * arena.block_size();
         let memory: Vec<libc::iovec> = (0..len)
             .step_by(span)
             .map(|from| libc::iovec {
@@ -88,9 +89,8 @@ impl Backends {
                 iov_len: span.min(len - from),
             })
             .collect();
-        // SAFETY: `fixed` keeps the arena, and with it the memory, until after the queue's drop has
-        // dropped the backend; blocks that are in flight beyond that are leaked and keep it for
-        // ever.
+        // SAFETY: `fixed` keeps the arena, and so its memory, until the queue has dropped the
+        // backend; blocks that are still in flight then are leaked and keep it forever.
         let first_index = unsafe { self.register(&memory) }?;
         self.fixed.memory.push(Registered {
             start: start.addr(),
@@ -102,20 +102,20 @@ impl Backends {
         Ok(())
     }
 
-    /// As [`Queue::register_memory`].
+    /// See [`Queue::register_memory`].
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`Queue::register_memory`].
     unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
-        self.here(Feature::FixedBuffers)?;
+        self.check_process(Feature::FixedBuffers)?;
         if memory
             .iter()
-            .any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > LARGEST)
+            .any(|one| one.iov_base.is_null() || one.iov_len == 0 || one.iov_len > MAX_BUFFER)
         {
-            return Err(self.refused(Feature::FixedBuffers, libc::EINVAL));
+            return Err(self.record_refusal(Feature::FixedBuffers, libc::EINVAL));
         }
-        // SAFETY: the caller keeps the memory.
+        // SAFETY: the caller keeps the memory mapped.
         let first_index = unsafe { self.register(memory) }?;
         self.fixed.memory.extend(memory.iter().zip(first_index..).map(|(one, index)| Registered {
             start: one.iov_base.addr(),
@@ -127,34 +127,35 @@ impl Backends {
         Ok(())
     }
 
-    /// The first of consecutive indices.
+    /// Registers memory under consecutive indices; returns the first.
     ///
     /// # Safety
     ///
-    /// The memory must stay mapped for as long as the backend lives.
+    /// The memory must stay mapped while the backend lives.
     unsafe fn register(&mut self, memory: &[libc::iovec]) -> Result<u16, Refusal> {
-        // SAFETY: the caller sees to it.
+        // SAFETY: the caller keeps the memory mapped while the backend lives.
         let registered = unsafe { self.main.register_buffers(memory) };
-        let first_index = registered.map_err(|errno| self.refused(Feature::FixedBuffers, errno))?;
-        self.grant(Feature::FixedBuffers);
+        let first_index =
+            registered.map_err(|errno| self.record_refusal(Feature::FixedBuffers, errno))?;
+        self.mark_available(Feature::FixedBuffers);
         Ok(first_index)
     }
 
-    /// As [`Queue::register_file`].
+    /// See [`Queue::register_file`].
     fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
-        self.here(Feature::FixedFiles)?;
+        self.check_process(Feature::FixedFiles)?;
         if self.fixed.file(Some(file)).is_some() {
             return Ok(());
         }
         let registered = self.main.register_file(file.as_raw_fd());
-        let index = registered.map_err(|errno| self.refused(Feature::FixedFiles, errno))?;
+        let index = registered.map_err(|errno| self.record_refusal(Feature::FixedFiles, errno))?;
         self.fixed.files.push((file.clone(), index));
-        self.grant(Feature::FixedFiles);
+        self.mark_available(Feature::FixedFiles);
         Ok(())
     }
 
-    /// Ends a file's registration, of which no operation is in flight; false if it was not
-    /// registered.
+    /// Ends the registration of a file that no operation in flight uses. Returns false if it was
+    /// not registered.
     fn unregister(&mut self, file: &File) -> bool {
         let Some(at) =
             self.fixed.files.iter().position(|(one, _)| one.identity() == file.identity())
@@ -166,19 +167,19 @@ impl Backends {
         true
     }
 
-    /// A forked child has the ring's descriptor, and would change what is registered for its
+    /// A forked child shares the ring's descriptor, and would change the registrations of its
     /// parent.
-    fn here(&self, feature: Feature) -> Result<(), Refusal> {
-        if self.home.is_here() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
+    fn check_process(&self, feature: Feature) -> Result<(), Refusal> {
+        if self.owner.is_current() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
 
-    fn refused(&mut self, feature: Feature, errno: i32) -> Refusal {
+    fn record_refusal(&mut self, feature: Feature, errno: i32) -> Refusal {
         let refusal = Refusal::new(feature, errno);
         self.explanation.refusals.push(refusal.clone());
         refusal
     }
 
-    fn grant(&mut self, feature: Feature) {
+    fn mark_available(&mut self, feature: Feature) {
         if !self.explanation.available.contains(&feature) {
             self.explanation.available.push(feature);
         }
@@ -186,45 +187,45 @@ impl Backends {
 }
 
 impl Queue {
-    /// Registers an arena's memory as fixed buffers: reads into and writes from its blocks then use
-    /// `READ_FIXED` and `WRITE_FIXED` by themselves. The queue keeps the arena's memory from then
-    /// on.
+    /// Registers the memory of an arena as fixed buffers. Reads into its blocks and writes from
+    /// them then use `READ_FIXED` and `WRITE_FIXED` automatically. The queue keeps the arena's
+    /// memory from then on.
     ///
-    /// Errors: why it was refused, which [`explain`](Queue::explain) keeps too; the blocks are
-    /// buffers like any other then. EOPNOTSUPP where there is no ring; ECHILD in a forked child;
-    /// ENOMEM where it is more than `RLIMIT_MEMLOCK` allows; ENOSPC beyond 64 registrations.
+    /// Errors: why it was refused, which [`explain`](Queue::explain) also includes; the blocks then
+    /// work as ordinary buffers. EOPNOTSUPP on backends other than uring; ECHILD in a forked child;
+    /// ENOMEM if `RLIMIT_MEMLOCK` is too low; ENOSPC after 64 registrations.
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
         self.backends.register_arena(arena)
     }
 
-    /// Registers memory of the caller's as fixed buffers, for interfaces to other languages: reads
-    /// and writes whose bytes lie in one element of `memory` then use it by themselves.
+    /// Registers memory of the caller as fixed buffers, for bindings to other languages. Reads and
+    /// writes whose bytes are within one element of `memory` then use it automatically.
     ///
-    /// Errors: as for [`register_arena`](Self::register_arena), nothing being registered then;
-    /// EINVAL for an element that is empty or longer than 1 GiB.
+    /// Errors: as for [`register_arena`](Self::register_arena), and EINVAL for an element that is
+    /// empty or longer than 1 GiB. On an error nothing is registered.
     ///
     /// # Safety
     ///
-    /// The memory must stay mapped until the queue has been dropped, and for ever if operations
-    /// were in flight then that would not end.
+    /// The memory must stay mapped until the queue has been dropped, or forever if operations that
+    /// did not end were in flight then.
     pub unsafe fn register_memory(&mut self, memory: &[libc::iovec]) -> Result<(), Refusal> {
-        // SAFETY: the caller keeps the memory.
+        // SAFETY: the caller keeps the memory mapped.
         unsafe { self.backends.register_memory(memory) }
     }
 
-    /// Registers a file: operations on it then use its index by themselves, and the kernel need not
-    /// look its descriptor up. The queue holds the file until it is unregistered or the queue is
+    /// Registers a file. Operations on it then use its index automatically, and the kernel need not
+    /// look up its descriptor. The queue holds the file until it is unregistered or the queue is
     /// dropped.
     ///
-    /// Errors: as for [`register_arena`](Self::register_arena); 64 files at most.
+    /// Errors: as for [`register_arena`](Self::register_arena); at most 64 files.
     pub fn register_file(&mut self, file: &File) -> Result<(), Refusal> {
         self.backends.register_file(file)
     }
 
-    /// Ends a file's registration. False if it was not registered, if operations on it are in
-    /// flight, which may still name its index, and in a forked child.
+    /// Ends the registration of a file. Returns false if it was not registered, if operations on it
+    /// are in flight (they may use its index), and in a forked child.
     pub fn unregister_file(&mut self, file: &File) -> bool {
-        if !self.table.home.is_here() {
+        if !self.table.owner.is_current() {
             return false;
         }
         let same = |one: &File| one.identity() == file.identity();

@@ -1,62 +1,62 @@
-//! An operation in its slot: what is known of it, and what its answers mean. No system call but the
-//! close of a descriptor that nobody else knows of.
+//! An operation in its slot: its state, and what a result means for it. It makes no system calls,
+//! except to close a descriptor that nobody else knows.
 
-use super::answer::PATIENCE;
+use super::events::MAX_RETRIES;
 use super::{Completion, OpId, Orphan};
 use crate::error::Error;
 use crate::file::File;
-use crate::op::{self, Held, Opcode, Open, Operation, Raw, SURELY_ONE_REQUEST, Shape};
+use crate::op::{self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, Transfer};
 use crate::slots::Key;
-use crate::split::{Piece, Progress, Round};
+use crate::split::{Attempt, Piece, Progress};
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
-/// The longest piece of any transfer; the kernel itself stops just short of 2 GiB.
-const LONGEST_PIECE: u64 = 1 << 30;
+/// The longest piece of any transfer; the kernel's own limit is just below 2 GiB.
+const MAX_PIECE: u64 = 1 << 30;
 
-/// An operation in its slot.
+/// The value of a slot: an operation, its progress and its result.
 pub(super) struct InFlight<T = ()> {
-    /// Not dropped by itself, so that it can be written in place: when a life ends, what the
-    /// operation owned has been taken out of it, or is leaked on purpose.
+    /// Never dropped in place, so that a new operation can be written over it. When a slot is
+    /// freed, the operation's resources were moved out or are leaked on purpose.
     pub(super) operation: ManuallyDrop<Operation>,
     pub(super) progress: Progress,
-    /// What follows in its chain.
+    /// The next operation of the chain.
     pub(super) next: Option<Key>,
-    /// What comes before it in its chain, if the kernel was given both.
+    /// The operation before it in the chain, if both were submitted linked.
     pub(super) after: Option<Key>,
-    /// It was counted into `active`.
-    pub(super) counted: bool,
-    /// It was counted into `going_on`.
-    pub(super) goes_on: bool,
-    /// Nothing but its one answer decides about it: it has one piece, and no chain, barrier, time
-    /// limit or descriptor to take over, and does not [go on](Self::may_go_on). Such a one takes
-    /// the short way through the queue, which keeps no account of pieces.
-    pub(super) plain: bool,
-    pub(super) ending: Ending,
-    /// The threads carry it, since the main backend cannot.
-    pub(super) to_side: bool,
+    /// Counted in `active`.
+    pub(super) is_active: bool,
+    /// Counted in `resubmittable`.
+    pub(super) counted_resubmittable: bool,
+    /// Takes the fast path through the queue, which does not count pieces: the operation has one
+    /// piece, no chain, barrier or time limit, is no close, and needs no
+    /// [resubmission](Self::may_resubmit).
+    pub(super) fast_path: bool,
+    pub(super) cancel_cause: CancelCause,
+    /// Runs on the fallback pool, since the main backend does not support it.
+    pub(super) use_fallback: bool,
     pub(super) abandoned: bool,
-    /// A close that has taken the descriptor out of its file, and now is its owner.
+    /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
-    /// Its owner's.
+    /// What the owner attached.
     pub(super) attachment: T,
 }
 
-/// Why an operation that fails with ECANCELED was meant to.
+/// Why an operation was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It was not.
-    Natural,
-    /// Its owner asked for it.
+pub(super) enum CancelCause {
+    /// It was not cancelled.
+    None,
+    /// The owner cancelled it.
     Cancelled,
-    /// Its time was up.
+    /// Its time limit has passed.
     TimedOut,
-    /// What it was linked behind failed.
-    Broken,
+    /// An earlier operation of its chain failed.
+    ChainBroken,
 }
 
 impl<T: Default> Default for InFlight<T> {
@@ -66,11 +66,11 @@ impl<T: Default> Default for InFlight<T> {
             progress: Progress::whole(),
             next: None,
             after: None,
-            counted: false,
-            goes_on: false,
-            plain: false,
-            ending: Ending::Natural,
-            to_side: false,
+            is_active: false,
+            counted_resubmittable: false,
+            fast_path: false,
+            cancel_cause: CancelCause::None,
+            use_fallback: false,
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
@@ -82,75 +82,76 @@ impl<T: Default> Default for InFlight<T> {
 }
 
 impl<T: Default> InFlight<T> {
-    /// A new life, with an operation that has just been put in its place.
+    /// Resets the state for an operation that was just written into the slot.
     #[inline]
     pub(super) fn begin(&mut self) {
-        self.progress = cut(&self.operation);
-        self.plain = self.progress.is_single()
+        self.progress = split(&self.operation);
+        self.fast_path = self.progress.is_single()
             && self.operation.timeout.is_none()
             && !self.operation.drain
             && !matches!(self.operation.raw, Raw::Close(_))
-            && !self.may_go_on();
+            && !self.may_resubmit();
         self.next = None;
         self.after = None;
-        self.counted = false;
-        self.goes_on = false;
-        self.ending = Ending::Natural;
-        self.to_side = false;
+        self.is_active = false;
+        self.counted_resubmittable = false;
+        self.cancel_cause = CancelCause::None;
+        self.use_fallback = false;
         self.abandoned = false;
         self.owns_descriptor = false;
         self.retries = 0;
         self.deadline = None;
-        op::bind(&mut self.operation);
+        op::set_addresses(&mut self.operation);
     }
 
-    /// Somebody may wait for what follows an answer: the rest of a transfer through a pipe, another
-    /// try of one that was not to wait, an open that has to wait for a reader.
+    /// A result may be followed by another submission that somebody waits for: the rest of a
+    /// transfer through a pipe, a retry of a nonblocking transfer, or an open that must wait for a
+    /// reader.
     #[inline]
-    pub(super) fn may_go_on(&self) -> bool {
+    pub(super) fn may_resubmit(&self) -> bool {
         match &self.operation.raw {
             Raw::Open(open) => open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY,
             raw => raw.offset() == Some(op::CURRENT_POSITION),
         }
     }
 
-    /// Leaves the short way; `carried`: a backend has it.
-    pub(super) fn make_intricate(&mut self, carried: bool) {
-        if std::mem::take(&mut self.plain) && carried {
+    /// Leaves the fast path. `submitted`: a backend has the operation.
+    pub(super) fn leave_fast_path(&mut self, submitted: bool) {
+        if std::mem::take(&mut self.fast_path) && submitted {
             self.progress.next_piece();
         }
     }
 
-    /// This answer to a plain one is the outcome.
+    /// True if this result completes an operation on the fast path.
     #[inline]
-    pub(super) fn is_outcome(&self, result: i64) -> bool {
+    pub(super) fn is_final(&self, result: i64) -> bool {
         result >= 0 && (!self.operation.exact || result as u64 == self.progress.total())
     }
 
-    /// What a backend is given of it.
+    /// The operation, or the part of it, that one piece covers.
     #[inline]
     pub(super) fn piece(&self, piece: Piece) -> Raw {
         let all = piece.start == 0 && piece.len == self.progress.total();
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
-    /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are not shown.
-    pub(super) fn is_to_be_tried_again(&self, errno: i32) -> bool {
-        if self.ending != Ending::Natural {
+    /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are retried, not reported.
+    pub(super) fn should_retry(&self, errno: i32) -> bool {
+        if self.cancel_cause != CancelCause::None {
             return false;
         }
         match errno {
             libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
-            // The threads say it where no more opens may wait, and the system call where O_NONBLOCK
+            // The threads return it when too many opens wait, and the system call when O_NONBLOCK
             // meets a lease.
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
-                !self.to_side && self.retries <= PATIENCE
+                !self.use_fallback && self.retries <= MAX_RETRIES
             }
             libc::EAGAIN => true,
-            // What the kernel was to begin or to go on with (a link, a buffered read that had to
-            // wait) when the thread that submitted it had ended. If it is the address after all, it
-            // is so again.
-            libc::EFAULT => !self.to_side && self.retries <= PATIENCE,
+            // The kernel also fails with it if the thread that submitted the operation has ended
+            // before the kernel started it (a link) or continued it (a buffered read that had to
+            // wait). If the address is really bad, the retry fails too.
+            libc::EFAULT => !self.use_fallback && self.retries <= MAX_RETRIES,
             // The kernel may have enforced the time limit.
             libc::EINTR | libc::ECANCELED => {
                 self.deadline.is_none_or(|deadline| Instant::now() < deadline)
@@ -159,56 +160,58 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// A read has met the end of the file: it came to nothing, or it is a direct one that stopped
-    /// between two blocks, and to go on from there would be refused for its alignment.
-    pub(super) fn is_end_of_file(&self, round: Round) -> bool {
+    /// True if a read has reached the end of the file: it read nothing, or it is a direct read that
+    /// stopped within a block, so that its rest would not be aligned.
+    pub(super) fn is_end_of_file(&self, attempt: Attempt) -> bool {
         if self.operation.raw.is_write() {
             return false;
         }
         let stopped_between_blocks = |file: &File| {
             file.is_direct()
-                && !round.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
+                && !attempt.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
         };
-        round.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_between_blocks)
+        attempt.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_between_blocks)
     }
 
-    /// What the owner is shown for what the kernel said.
+    /// The result that the owner gets for the kernel's result.
     pub(super) fn final_result(&self, result: i64) -> i64 {
         let errno = match result {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
         let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
-        let called_off = stopped || errno == libc::EFAULT;
-        match (&self.operation.raw, self.ending) {
-            // Its time having come is what was asked of it.
+        let was_stopped = stopped || errno == libc::EFAULT;
+        match (&self.operation.raw, self.cancel_cause) {
+            // A timeout that expires has succeeded.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
-            // An interrupted close has closed the descriptor all the same (close(2), NOTES).
+            // An interrupted close has closed the descriptor nevertheless (close(2), NOTES).
             (Raw::Close(_), _) if errno == libc::EINTR => 0,
-            (_, Ending::TimedOut) if called_off => -i64::from(libc::ETIMEDOUT),
-            (_, Ending::Cancelled | Ending::Broken) if called_off => -i64::from(libc::ECANCELED),
-            // The kernel kept the time limit itself.
-            (_, Ending::Natural) if stopped && self.deadline.is_some() => {
+            (_, CancelCause::TimedOut) if was_stopped => -i64::from(libc::ETIMEDOUT),
+            (_, CancelCause::Cancelled | CancelCause::ChainBroken) if was_stopped => {
+                -i64::from(libc::ECANCELED)
+            }
+            // The kernel enforced the time limit itself.
+            (_, CancelCause::None) if stopped && self.deadline.is_some() => {
                 -i64::from(libc::ETIMEDOUT)
             }
             _ => result,
         }
     }
 
-    /// A close that was cancelled before it began, or whose time was up, has left its descriptor
-    /// open, and nobody else knows of it.
-    pub(super) fn still_open(&mut self) -> Option<OwnedFd> {
+    /// The descriptor of a close that was cancelled or timed out before it started: it is still
+    /// open, and nobody else knows it.
+    pub(super) fn take_unclosed_fd(&mut self) -> Option<OwnedFd> {
         let Raw::Close(close) = self.operation.raw else { return None };
         let is_open = std::mem::take(&mut self.owns_descriptor)
             && [libc::ECANCELED, libc::ETIMEDOUT]
                 .map(|errno| -i64::from(errno))
                 .contains(&self.result);
-        // SAFETY: the operation took the descriptor out of its only owner, and the kernel has not
+        // SAFETY: `take_descriptor` took the descriptor from its only owner, and the kernel has not
         // closed it.
         is_open.then(|| unsafe { OwnedFd::from_raw_fd(close.fd) })
     }
 
-    /// What follows in a chain may begin.
+    /// True if the next operation of the chain may start.
     pub(super) fn succeeded(&self) -> bool {
         match self.result {
             ..0 => false,
@@ -216,38 +219,41 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// io_uring tries an open as if it had been told not to wait (`O_NONBLOCK`), and a FIFO that
-    /// nobody reads then answers ENXIO to who would write. The threads wait for its reader. (For
-    /// reading it is opened at once, and that is left as it is: to close it again and wait would
-    /// break the pipe of a writer that has come meanwhile.)
-    pub(super) fn is_to_wait_for_a_reader(&self, errno: i32) -> bool {
+    /// io_uring first tries an open as if `O_NONBLOCK` were set. For a FIFO without a reader, an
+    /// open for writing then fails with ENXIO; the threads wait for the reader instead. (An open
+    /// for reading succeeds at once, and is kept: closing it to wait would break the pipe of a
+    /// writer that opened it meanwhile.)
+    pub(super) fn should_wait_for_reader(&self, errno: i32) -> bool {
         let Raw::Open(open) = &self.operation.raw else { return false };
         let may_wait = open.flags as i32 & libc::O_NONBLOCK == 0
             && self.next.is_none()
             && self.after.is_none();
-        errno == libc::ENXIO && may_wait && !self.to_side && self.ending == Ending::Natural
+        errno == libc::ENXIO
+            && may_wait
+            && !self.use_fallback
+            && self.cancel_cause == CancelCause::None
     }
 
-    /// What has no offsets ignores one that is named. io_uring sees to that for a pipe and not for
-    /// a socket; the threads do for both.
-    pub(super) fn is_to_go_without_an_offset(&self, errno: i32) -> bool {
-        errno == libc::ESPIPE && !self.to_side && self.ending == Ending::Natural
+    /// A file without offsets ignores an offset that is given. io_uring does so for pipes but not
+    /// for sockets; the threads do so for both.
+    pub(super) fn should_drop_offset(&self, errno: i32) -> bool {
+        errno == libc::ESPIPE && !self.use_fallback && self.cancel_cause == CancelCause::None
     }
 
-    /// Takes out an operation that has not been started.
+    /// Moves out an operation that was not started.
     pub(super) fn withdraw(&mut self) -> (Operation, T) {
         let operation = std::mem::replace(&mut self.operation, ManuallyDrop::new(op::nop()));
         (ManuallyDrop::into_inner(operation), std::mem::take(&mut self.attachment))
     }
 
-    /// The end of an operation that nobody waits for.
+    /// Moves out an abandoned operation that has ended.
     pub(super) fn orphan(&mut self, key: Key) -> Orphan<T> {
         Orphan { completion: self.complete(key), attachment: std::mem::take(&mut self.attachment) }
     }
 
     #[inline]
     pub(super) fn complete(&mut self, key: Key) -> Completion {
-        op::fill(&mut self.operation, self.result);
+        op::commit_spare(&mut self.operation, self.result);
         let opcode = self.operation.opcode();
         let opened = if opcode == Opcode::Open { Open::opened(self.result) } else { None };
         let result = match u64::try_from(self.result) {
@@ -260,41 +266,41 @@ impl<T: Default> InFlight<T> {
             user_data: self.operation.user_data,
             opcode,
             result,
-            held: std::mem::replace(&mut self.operation.held, Held::Nothing),
+            resources: std::mem::replace(&mut self.operation.resources, Resources::None),
             opened,
         }
     }
 }
 
-/// How a transfer is cut: a read in pieces of what the device takes in one request, where that is
-/// less.
+/// How a transfer is split: a read into pieces of the device's largest request, if that is less
+/// than its length.
 ///
-/// A write is what one `pwrite(2)` does: one append, nothing behind the count that it answers. So
-/// it goes whole, and where it is too long even for the kernel, one piece after the other. (That
-/// costs nothing: measured with requests of 64 KiB and of 1280 KiB, whole writes are as fast as
-/// eight pieces at a time, or faster.)
+/// A write is what one `pwrite(2)` is: one append, and nothing is written after the count that it
+/// returns. So it is submitted whole; if it is too long even for the kernel, one piece after the
+/// other. (This costs nothing: with device requests of 64 KiB and of 1280 KiB, whole writes were
+/// measured to be as fast as eight pieces at a time, or faster.)
 #[inline]
-fn cut(operation: &Operation) -> Progress {
-    match operation.raw.shape() {
-        Shape::Whole => Progress::whole(),
-        Shape::Bytes(total) if total <= SURELY_ONE_REQUEST => Progress::new(total, 0),
-        Shape::Bytes(total) if operation.raw.is_write() => {
-            Progress::new(total, LONGEST_PIECE).in_order()
+fn split(operation: &Operation) -> Progress {
+    match operation.raw.transfer() {
+        Transfer::None => Progress::whole(),
+        Transfer::Bytes(total) if total <= MIN_DEVICE_REQUEST => Progress::new(total, 0),
+        Transfer::Bytes(total) if operation.raw.is_write() => {
+            Progress::new(total, MAX_PIECE).in_order()
         }
-        Shape::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
-        Shape::Stream(total) | Shape::Vector(total) => Progress::new(total, 0),
+        Transfer::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
+        Transfer::Stream(total) | Transfer::Vector(total) => Progress::new(total, 0),
     }
 }
 
-/// The longest piece of a read: of a direct one, what the device takes in one request.
+/// The longest piece of a read; for a direct read, the device's largest request.
 #[cold]
 fn piece_limit(file: Option<&File>) -> u64 {
-    let Some(file) = file.filter(|file| file.is_direct()) else { return LONGEST_PIECE };
+    let Some(file) = file.filter(|file| file.is_direct()) else { return MAX_PIECE };
     let align = u64::from(file.direct_io().offset_align.max(1));
     let largest = u64::from(file.largest_request().unwrap_or(0));
     match largest - largest % align {
-        0 => LONGEST_PIECE,
-        limit => limit.min(LONGEST_PIECE),
+        0 => MAX_PIECE,
+        limit => limit.min(MAX_PIECE),
     }
 }
 
@@ -304,31 +310,31 @@ mod tests {
     use crate::slots::Slots;
     use std::os::fd::AsRawFd;
 
-    /// Two appends in flight together must not be mixed, and nothing may land behind the count of a
-    /// short write.
+    /// Two concurrent appends must not interleave, and no bytes may follow the count of a short
+    /// write.
     #[test]
     fn writes_go_whole_or_in_order() {
         let file = File::from(std::fs::File::open("/dev/zero").unwrap());
-        let long = LONGEST_PIECE as usize + 1;
+        let long = MAX_PIECE as usize + 1;
         for (len, pieces) in
-            [(0, 1), (2 << 20, 1), (LONGEST_PIECE as usize, 1), (long, 2), (2 * long, 3)]
+            [(0, 1), (2 << 20, 1), (MAX_PIECE as usize, 1), (long, 2), (2 * long, 3)]
         {
-            let form = op::Write { fd: file.as_raw_fd(), addr: std::ptr::null(), len, offset: 0 };
-            // SAFETY: it is not pushed, so that nobody looks at the address.
-            let write = unsafe { Operation::from_raw(form.into(), Some(file.clone()), None) };
-            let mut progress = cut(&write);
+            let raw = op::Write { fd: file.as_raw_fd(), buf: std::ptr::null(), len, offset: 0 };
+            // SAFETY: the operation is not pushed, so the address is never used.
+            let write = unsafe { Operation::from_raw(raw.into(), Some(file.clone()), None) };
+            let mut progress = split(&write);
             for number in 0..pieces {
                 let piece = progress.next_piece().unwrap();
                 assert_eq!((piece.number, progress.next_piece()), (number, None));
                 assert_eq!(
-                    progress.answered(number, piece.len as i64).is_some(),
+                    progress.complete(number, piece.len as i64).is_some(),
                     number + 1 == pieces
                 );
             }
         }
     }
 
-    /// An operation in flight costs at most this beside its buffer.
+    /// An operation in flight costs at most this much memory in addition to its buffer.
     #[test]
     fn a_slot_is_small() {
         let size = Slots::<InFlight>::slot_size();

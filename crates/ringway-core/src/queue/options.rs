@@ -1,6 +1,6 @@
-//! What a queue is to be, and how a backend is chosen for it.
+//! The options of a queue, and how they choose a backend.
 
-use super::{Backends, Queue, Table, halves};
+use super::{Backends, Queue, Table, build_parts};
 #[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
@@ -8,7 +8,7 @@ use crate::backend::kaio::Kaio;
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
 use crate::backend::uring::{Settings, Uring};
-use crate::backend::{Answer, Backend, Job};
+use crate::backend::{Backend, EventKind, Job};
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
 use crate::file::{File, FileKind};
@@ -23,24 +23,27 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How operations reach the kernel.
+/// A way to pass operations to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendKind {
     /// io_uring.
     Uring,
-    /// Linux AIO (`io_submit`): direct I/O and fsync; the rest goes to threads.
+    /// Linux AIO (`io_submit`): direct I/O, fsync and poll; other operations run on threads.
     Kaio,
     /// Threads that make blocking calls.
     Threads,
-    /// Nothing is done, and all of it succeeds: what the queue itself costs. For tests and
-    /// benchmarks, with the feature `testing`; only code chooses it, never the environment.
+    /// Does nothing and reports success, to measure the cost of the queue itself. For tests and
+    /// benchmarks, with the feature `testing`. Only code can choose it, never the environment.
     #[cfg(feature = "testing")]
     Null,
 }
 
 impl BackendKind {
-    /// The name; but for `null`, as in `RINGWAY_BACKEND`.
+    /// The backends that do I/O, in the order in which a queue tries them.
+    pub const ALL: [Self; 3] = [Self::Uring, Self::Kaio, Self::Threads];
+
+    /// The name, as in `RINGWAY_BACKEND` (which does not accept `null`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uring => "uring",
@@ -59,35 +62,59 @@ impl fmt::Display for BackendKind {
 }
 
 impl FromStr for BackendKind {
-    type Err = String;
+    type Err = ParseBackendError;
 
-    /// The name of a backend that does what it is asked: text comes from the environment and from
-    /// users, and so `Null` is chosen in code alone.
-    fn from_str(name: &str) -> Result<Self, String> {
-        [Self::Uring, Self::Kaio, Self::Threads]
+    /// Parses the name of one of [`ALL`](Self::ALL). Names come from users and the environment, so
+    /// `null` is not accepted: only code chooses it.
+    fn from_str(name: &str) -> Result<Self, ParseBackendError> {
+        Self::ALL
             .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| {
-                format!("`{name}` is not a backend; the accepted values are uring, kaio, threads")
-            })
+            .find(|backend| backend.name() == name)
+            .ok_or_else(|| ParseBackendError { name: name.to_owned() })
     }
 }
 
+/// A text that is not the name of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseBackendError {
+    name: String,
+}
+
+impl fmt::Display for ParseBackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a backend; use one of uring, kaio, threads", self.name)
+    }
+}
+
+impl std::error::Error for ParseBackendError {}
+
 /// A kernel thread that polls the submission queue, so that submitting needs no system call
-/// (`IORING_SETUP_SQPOLL`). It keeps a processor busy for as long as there is work, and a while
-/// longer.
+/// (`IORING_SETUP_SQPOLL`). It keeps a processor busy while there is work, and for a while after.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SqPoll {
-    /// How long it polls without work before it sleeps; whole milliseconds.
+    /// How long it polls without work before it sleeps; in whole milliseconds.
     pub idle: Duration,
     /// The processor that it is bound to.
     pub cpu: Option<u32>,
 }
 
-/// The environment variable that chooses the backend.
-const VARIABLE: &str = "RINGWAY_BACKEND";
+impl SqPoll {
+    /// A thread that sleeps after `idle` without work, on any processor.
+    pub const fn new(idle: Duration) -> Self {
+        Self { idle, cpu: None }
+    }
 
-/// What a queue is to be. The defaults suit a queue of a few dozen operations at a time.
+    /// Binds the thread to a processor; `None` binds it to none.
+    pub const fn cpu(self, cpu: Option<u32>) -> Self {
+        Self { cpu, ..self }
+    }
+}
+
+/// The environment variable that chooses the backend.
+const BACKEND_ENV: &str = "RINGWAY_BACKEND";
+
+/// Options of a queue. The defaults suit a queue with a few dozen operations at a time.
 ///
 /// ```
 /// use ringway_core::Options;
@@ -140,54 +167,63 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults: 64 entries, 1024 operations in flight, the best backend that is granted.
+    /// The most [`entries`](Self::entries) that a queue may have.
+    pub const MAX_ENTRIES: u32 = 32_768;
+
+    /// The most operations that a queue may have [in flight](Self::in_flight).
+    pub const MAX_IN_FLIGHT: u32 = MAX_SLOTS;
+
+    /// The defaults: 64 entries, 1024 operations in flight, the best available backend.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This backend or an error. Without it, `RINGWAY_BACKEND` forces one, and without that the
-    /// best is taken that passes a real read: uring, kaio, threads.
+    /// Forces this backend; building fails if it is refused. Without this option, `RINGWAY_BACKEND`
+    /// forces one. Without that, the queue takes the first of uring, kaio and threads that passes a
+    /// real read.
     pub fn backend(mut self, backend: BackendKind) -> Self {
         self.backend = Some(backend);
         self
     }
 
-    /// Entries of the submission queue: the most operations that one system call submits. They cost
-    /// locked memory (`RLIMIT_MEMLOCK`), about 200 bytes each with their completions. Default 64.
+    /// Entries of the submission queue: the most operations that one system call submits. They use
+    /// locked memory (`RLIMIT_MEMLOCK`), about 200 bytes each including their completions. Default
+    /// 64.
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
         self
     }
 
-    /// Entries of the completion queue; default four times those of the submission queue. More
-    /// completions than this at once are kept by the kernel, at some cost.
+    /// Entries of the completion queue; default four times those of the submission queue. The
+    /// kernel keeps further completions elsewhere, at some cost.
     pub fn completion_entries(mut self, entries: u32) -> Self {
         self.completion_entries = Some(entries);
         self
     }
 
-    /// The most operations in flight: a push beyond them is answered with `Full`. Default 1024, at
-    /// most 16 777 215.
+    /// The most operations in flight; a push beyond that fails with `Full`. Default 1024, at most
+    /// [`MAX_IN_FLIGHT`](Self::MAX_IN_FLIGHT).
     pub fn in_flight(mut self, cap: u32) -> Self {
         self.in_flight = cap;
         self
     }
 
-    /// A kernel thread polls the submission queue (uring only).
+    /// Makes a kernel thread poll the submission queue (uring only).
     pub fn sqpoll(mut self, sqpoll: SqPoll) -> Self {
         self.sqpoll = Some(sqpoll);
         self
     }
 
-    /// Shares the kernel threads of another queue, its SQPOLL thread and io-wq workers
-    /// (`IORING_SETUP_ATTACH_WQ`). Refused, with the reason kept, when that queue has no ring.
+    /// Shares the kernel threads of another queue: its SQPOLL thread and io-wq workers
+    /// (`IORING_SETUP_ATTACH_WQ`). Refused, with the reason in [`explain`](Queue::explain), if that
+    /// queue has no ring.
     pub fn attach(mut self, other: &Queue) -> Self {
-        // A queue without a ring is attached to by a descriptor that is none: the kernel's refusal
-        // is the explanation.
+        // For a queue without a ring, a descriptor that is no ring makes the kernel refuse, which
+        // yields the explanation.
         self.attach = other
             .ring_fd()
             .map(|fd| {
-                // SAFETY: the ring's descriptor is open for as long as `other` is borrowed.
+                // SAFETY: the ring's descriptor stays open while `other` is borrowed.
                 unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
             })
             .or_else(|| Some(std::fs::File::open("/dev/null").map(OwnedFd::from)))
@@ -197,127 +233,132 @@ impl Options {
     }
 
     /// Polls the device for completions instead of waiting for its interrupt
-    /// (`IORING_SETUP_IOPOLL`). It needs `file` to be open for direct I/O on a device with poll
-    /// queues; a real read of it decides. Everything but direct transfers then goes to the threads,
-    /// waiting spins, and there is no descriptor to poll.
+    /// (`IORING_SETUP_IOPOLL`). `file` must be open for direct I/O on a device with poll queues; a
+    /// real read of it decides whether that works. All operations but direct transfers then run on
+    /// threads, waiting spins, and there is no descriptor to poll.
     pub fn iopoll(mut self, file: &File) -> Self {
         self.iopoll = Some(file.clone());
         self
     }
 
-    /// Only the thread that builds the queue will use it, to submit and to wait. The kernel may
-    /// then leave completions to that thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`; 6.1; before that
-    /// `COOP_TASKRUN`), and answers EEXIST to any other. Without this option completions interrupt
-    /// the thread that submitted: another one may be waiting for them.
+    /// Promises that only the thread that builds the queue submits and waits. The kernel may then
+    /// leave completion work to that thread (`SINGLE_ISSUER` and `DEFER_TASKRUN` from 6.1,
+    /// `COOP_TASKRUN` before), and fails calls of other threads with EEXIST. Without this option
+    /// completions interrupt the thread that submitted, since another one may be waiting for them.
     pub fn single_issuer(mut self, yes: bool) -> Self {
         self.single_issuer = yes;
         self
     }
 
-    /// The descriptor to poll is an eventfd on every backend, rather than the ring itself on uring.
+    /// Makes the descriptor to poll an eventfd on every backend, instead of the ring itself on
+    /// uring.
     pub fn eventfd(mut self, yes: bool) -> Self {
         self.eventfd = yes;
         self
     }
 
-    /// The most io-wq workers, kernel threads for what cannot be done without blocking: for files,
-    /// and for the rest (5.15). 0 leaves the kernel's own limit. Those that hang in a file system
-    /// do not count: the limit for files is raised for them, to at most 1024.
+    /// Limits the io-wq workers, the kernel threads for operations that would block: for files, and
+    /// for everything else (5.15). 0 keeps the kernel's own limit. Workers that hang in a file
+    /// system do not count: the limit for files is raised for them, up to 1024.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.io_wq_workers = Some([files, rest]);
         self
     }
 
-    /// The most threads, on the threads backend and beside the others. Default 64. They are started
-    /// as work needs them, and end when there is none. Not counted are threads that hang in a
-    /// system call, and those of operations that may wait for ever (opens of FIFOs, blocking calls
-    /// of streams): at most 1024 each. Beyond that, such an open is answered EAGAIN.
+    /// The most threads, for the threads backend and for the fallback pool of the others. Default
+    /// 64. Threads start when there is work and end when there is none. Not counted are threads
+    /// that hang in a system call, and those of operations that may wait forever (opens of FIFOs,
+    /// blocking calls on streams): at most 1024 of each. An open beyond that fails with EAGAIN.
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The most threads for fsync and its kin, which have a lane of their own. Default 4; those
-    /// that hang are not counted.
+    /// The most threads for fsync and other syncs, which have a lane of their own. Default 4;
+    /// threads that hang are not counted.
     pub fn sync_threads(mut self, threads: u32) -> Self {
         self.sync_threads = threads;
         self
     }
 
-    /// Anything refused is an error, instead of being done without.
+    /// Makes building fail if any requested feature is refused, instead of doing without it.
     pub fn strict(mut self, yes: bool) -> Self {
         self.strict = yes;
         self
     }
 
-    /// Injects faults: for tests of programs that must stand them. With the feature `testing`.
+    /// Injects faults, to test programs that must handle them. With the feature `testing`.
     #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
     }
 
-    /// How long dropping the queue waits for operations in flight that will not be cancelled. What
-    /// is in flight after that is leaked, never freed. Default five seconds.
+    /// How long dropping the queue waits for operations in flight that cannot be cancelled. What is
+    /// in flight after that is leaked, never freed. Default five seconds.
     pub fn close_wait(mut self, wait: Duration) -> Self {
         self.close_wait = wait;
         self
     }
 
-    /// Makes the queue. With [`single_issuer`](Self::single_issuer), on the thread that will use
-    /// it.
+    /// Builds the queue. With [`single_issuer`](Self::single_issuer), call it on the thread that
+    /// will use the queue.
     ///
-    /// Blocks for some system calls, a real read among them.
+    /// Blocks for several system calls, including a real read.
     ///
-    /// Errors: [`BuildError::Refused`] when a forced backend is refused, or anything at all in
-    /// strict mode; [`BuildError::Invalid`] for numbers out of range, or a name that
-    /// `RINGWAY_BACKEND` cannot have.
+    /// Errors: [`BuildError::Refused`] if a forced backend is refused, or, with
+    /// [`strict`](Self::strict), if any feature is; [`BuildError::Invalid`] for numbers out of
+    /// range and for an unknown name in `RINGWAY_BACKEND`.
     pub fn build(&self) -> Result<Queue, BuildError> {
-        let made = self.make_best()?;
-        Ok(Queue::assemble(made.backend, made.ring_fd, self, made.explanation))
+        let built = self.choose_backend()?;
+        Ok(Queue::assemble(built.backend, built.ring_fd, self, built.explanation))
     }
 
-    /// Makes the two halves of a queue, for an engine that shares it among threads. The table holds
-    /// any number of operations, started or not; [`in_flight`](Self::in_flight) is how many should
-    /// be started at a time.
+    /// Builds the two parts of a queue, for an engine that shares it among threads. The table holds
+    /// any number of operations, started or not; start at most [`in_flight`](Self::in_flight) of
+    /// them at a time.
     ///
-    /// Blocks, and fails, as [`build`](Self::build).
-    pub fn build_halves<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
-        let made = self.make_best()?;
-        Ok(halves(made.backend, made.ring_fd, self, made.explanation, MAX_SLOTS))
+    /// Blocks and fails as [`build`](Self::build) does.
+    pub fn build_parts<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
+        let built = self.choose_backend()?;
+        Ok(build_parts(built.backend, built.ring_fd, self, built.explanation, MAX_SLOTS))
     }
 
-    /// The best backend that is to be had.
-    fn make_best(&self) -> Result<Best, BuildError> {
+    /// Builds the best available backend.
+    fn choose_backend(&self) -> Result<ChosenBackend, BuildError> {
         self.check()?;
-        let forced = match (self.backend, std::env::var(VARIABLE)) {
+        let forced = match (self.backend, std::env::var(BACKEND_ENV)) {
             (Some(backend), _) => Some(backend),
             (None, Ok(name)) if !name.is_empty() => Some(
                 BackendKind::from_str(&name)
-                    .map_err(|error| BuildError::Invalid(format!("{VARIABLE}: {error}")))?,
+                    .map_err(|error| BuildError::Invalid(format!("{BACKEND_ENV}: {error}")))?,
             ),
             _ => None,
         };
-        let ladder = match &forced {
+        let candidates = match &forced {
             Some(kind) => std::slice::from_ref(kind),
-            None => &[BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads][..],
+            None => &BackendKind::ALL[..],
         };
         let mut explanation = Explanation {
             backend: BackendKind::Threads,
             available: Vec::new(),
             refusals: Vec::new(),
         };
-        for kind in ladder {
-            match self.make(*kind) {
-                Ok(made) => {
+        for kind in candidates {
+            match self.build_backend(*kind) {
+                Ok(built) => {
                     explanation.backend = *kind;
-                    explanation.available = made.available;
-                    explanation.refusals.extend(made.refusals);
-                    explanation.refusals.extend(self.needs_a_ring(*kind));
+                    explanation.available = built.available;
+                    explanation.refusals.extend(built.refusals);
+                    explanation.refusals.extend(self.ring_only_refusals(*kind));
                     if let Some(refusal) = explanation.refusals.first().filter(|_| self.strict) {
                         return Err(BuildError::Refused(refusal.clone()));
                     }
-                    return Ok(Best { backend: made.backend, ring_fd: made.ring_fd, explanation });
+                    return Ok(ChosenBackend {
+                        backend: built.backend,
+                        ring_fd: built.ring_fd,
+                        explanation,
+                    });
                 }
                 Err(refusal) if self.strict => return Err(BuildError::Refused(refusal)),
                 Err(refusal) => explanation.refusals.push(refusal),
@@ -347,13 +388,18 @@ impl Options {
 
     fn check(&self) -> Result<(), BuildError> {
         let invalid = |text: String| Err(BuildError::Invalid(text));
-        if self.entries == 0 || self.entries > 32_768 {
-            return invalid(format!("entries: {} is not within 1 to 32768", self.entries));
-        }
-        if self.in_flight == 0 || self.in_flight > MAX_SLOTS {
+        if self.entries == 0 || self.entries > Self::MAX_ENTRIES {
             return invalid(format!(
-                "in_flight: {} is not within 1 to {MAX_SLOTS}",
-                self.in_flight
+                "entries: {} is not within 1 to {}",
+                self.entries,
+                Self::MAX_ENTRIES
+            ));
+        }
+        if self.in_flight == 0 || self.in_flight > Self::MAX_IN_FLIGHT {
+            return invalid(format!(
+                "in_flight: {} is not within 1 to {}",
+                self.in_flight,
+                Self::MAX_IN_FLIGHT
             ));
         }
         if self.threads == 0 || self.sync_threads == 0 {
@@ -362,30 +408,31 @@ impl Options {
         Ok(())
     }
 
-    fn make(&self, kind: BackendKind) -> Result<Made, Refusal> {
-        let mut made = match kind {
-            BackendKind::Uring => self.make_uring()?,
+    fn build_backend(&self, kind: BackendKind) -> Result<BuiltBackend, Refusal> {
+        let mut built = match kind {
+            BackendKind::Uring => self.build_uring()?,
             BackendKind::Kaio => {
-                // The machine's contexts share `fs.aio-max-nr`: no more than can be of use at once.
+                // All contexts of the machine share `fs.aio-max-nr`: reserve no more than can be
+                // used at once.
                 let requests = self.in_flight.min(self.entries.saturating_mul(4));
                 let kaio =
                     Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
                 let user_ring = kaio.has_user_ring();
-                let mut made = Made::new(Box::new(kaio));
+                let mut built = BuiltBackend::new(Box::new(kaio));
                 if user_ring {
-                    made.available.push(Feature::KaioUserRing);
+                    built.available.push(Feature::KaioUserRing);
                 } else {
-                    made.refusals.push(Refusal::new(Feature::KaioUserRing, libc::EOPNOTSUPP));
+                    built.refusals.push(Refusal::new(Feature::KaioUserRing, libc::EOPNOTSUPP));
                 }
-                made
+                built
             }
             BackendKind::Threads => {
                 let threads = Threads::new(self.thread_options())
                     .map_err(|error| Refusal::new(Feature::Threads, errno_of(&error)))?;
-                Made::new(Box::new(threads))
+                BuiltBackend::new(Box::new(threads))
             }
             #[cfg(feature = "testing")]
-            BackendKind::Null => Made::new(Box::<Null>::default()),
+            BackendKind::Null => BuiltBackend::new(Box::<Null>::default()),
         };
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
@@ -394,23 +441,24 @@ impl Options {
             #[cfg(feature = "testing")]
             BackendKind::Null => Feature::Threads,
         };
-        // Threads make plain system calls: there is nothing to try, and they need no descriptor.
+        // Threads make ordinary system calls: a trial would prove nothing, and they need no
+        // descriptor.
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio)
-            && !made.available.contains(&Feature::IoPoll)
+            && !built.available.contains(&Feature::IoPoll)
         {
-            real_read(&mut *made.backend).map_err(|errno| Refusal::new(feature, errno))?;
+            real_read(&mut *built.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
         #[cfg(feature = "testing")]
         if let Some(plan) = &self.faults {
-            let faulty = Faulty::new(made.backend, plan.clone())
+            let faulty = Faulty::new(built.backend, plan.clone())
                 .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;
-            made.backend = Box::new(faulty);
+            built.backend = Box::new(faulty);
         }
-        Ok(made)
+        Ok(built)
     }
 
-    /// A ring; one that polls for completions only if a real read of the file says that it can.
-    fn make_uring(&self) -> Result<Made, Refusal> {
+    /// Builds a ring. It polls for completions only if a real read of the file succeeds that way.
+    fn build_uring(&self) -> Result<BuiltBackend, Refusal> {
         let mut settings = Settings {
             // An operation with a time limit takes two entries at once.
             entries: self.entries.max(2),
@@ -428,7 +476,7 @@ impl Options {
         let mut uring = Uring::new(&settings)?;
         let mut refused = None;
         if let Some(file) =
-            self.iopoll.as_ref().filter(|_| uring.granted().contains(&Feature::IoPoll))
+            self.iopoll.as_ref().filter(|_| uring.available().contains(&Feature::IoPoll))
             && let Err(errno) = polled_read(&mut uring, file)
         {
             refused = Some(Refusal::new(Feature::IoPoll, errno));
@@ -436,16 +484,16 @@ impl Options {
             uring = Uring::new(&settings)?;
         }
         let refusals = refused.into_iter().chain(uring.refusals().iter().cloned()).collect();
-        Ok(Made {
-            available: uring.granted().to_vec(),
+        Ok(BuiltBackend {
+            available: uring.available().to_vec(),
             refusals,
             ring_fd: Some(uring.ring_fd()),
             backend: Box::new(uring),
         })
     }
 
-    /// What was asked for that only a ring can do.
-    fn needs_a_ring(&self, kind: BackendKind) -> Vec<Refusal> {
+    /// Refusals of the requested options that only a ring supports.
+    fn ring_only_refusals(&self, kind: BackendKind) -> Vec<Refusal> {
         if kind == BackendKind::Uring {
             return Vec::new();
         }
@@ -462,34 +510,36 @@ impl Options {
     }
 }
 
-/// A backend, and how it was chosen.
-struct Best {
+/// The chosen backend, and the explanation of the choice.
+struct ChosenBackend {
     backend: Box<dyn Backend>,
     ring_fd: Option<i32>,
     explanation: Explanation,
 }
 
-struct Made {
+struct BuiltBackend {
     backend: Box<dyn Backend>,
     ring_fd: Option<i32>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
 
-impl Made {
+impl BuiltBackend {
     fn new(backend: Box<dyn Backend>) -> Self {
         Self { backend, ring_fd: None, available: Vec::new(), refusals: Vec::new() }
     }
 }
 
-/// Which backend a queue has, what it was granted, and what was refused, with reason and fix.
+/// The backend of a queue, its available features, and those that were refused, with reason and
+/// fix.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Explanation {
-    /// The backend.
+    /// The backend in use.
     pub backend: BackendKind,
-    /// Flags and registrations that are in use.
+    /// Features that are in use: flags and registrations.
     pub available: Vec<Feature>,
-    /// What was asked for, or tried first, and refused.
+    /// Features and backends that were requested, or tried first, and refused.
     pub refusals: Vec<Refusal>,
 }
 
@@ -503,48 +553,48 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A token that no operation will have.
-fn trial() -> Token {
+/// A token that no operation has.
+fn trial_token() -> Token {
     Token::new(Key { index: 0, generation: NonZeroU32::MAX }, 0)
 }
 
 /// How long a trial may take before the backend counts as refused.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads something through the backend, as it will be used: setting one up proves nothing (some
-/// sandboxes grant the set-up and refuse every operation).
+/// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
+/// nothing: some sandboxes allow that and then refuse every operation.
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
-    // Leaked if the answer does not come: the kernel may still write to it.
+    // Leaked if no result comes: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));
     let read =
-        op::Read { fd: sample.file().as_raw_fd(), addr: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
-    let answer = try_one(backend, op::Raw::Read(read))?;
-    // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
+        op::Read { fd: sample.file().as_raw_fd(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+    let result = run_trial(backend, op::Raw::Read(read))?;
+    // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
-    answer?;
+    result?;
     sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
-/// A direct read of a file of the caller's, on a ring that polls for completions.
+/// Reads from the caller's file on a ring that polls for completions.
 fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
-    let read = op::Read { fd: file.as_raw_fd(), addr: buffer.as_mut_ptr(), len, offset: 0 };
-    let answer = try_one(backend, op::Raw::Read(read))?;
-    // SAFETY: the box was leaked above, its only user has answered, and it is taken back once.
+    let read = op::Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
+    let result = run_trial(backend, op::Raw::Read(read))?;
+    // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
     drop(unsafe { Box::from_raw(buffer) });
-    answer.map(|_| ())
+    result.map(|_| ())
 }
 
-/// One job through a backend that has nothing else to do: its result or errno; or an error when it
-/// has not been answered.
-fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
-    let job = Job::new(trial(), raw, FileKind::Storage, true);
-    // SAFETY: the callers leak what the job points at unless its answer has come.
-    unsafe { backend.carry(&job) }.map_err(|_| libc::EAGAIN)?;
-    let until = Instant::now() + PATIENCE;
+/// Runs one job on a backend that has no other: returns its result or errno. An outer error means
+/// that the job has not completed.
+fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
+    let job = Job::new(trial_token(), raw, FileKind::Storage, true);
+    // SAFETY: the callers leak what the job points at unless the job has completed.
+    unsafe { backend.push(&job) }.map_err(|_| libc::EAGAIN)?;
+    let until = Instant::now() + TRIAL_TIMEOUT;
     let mut events = Vec::new();
     while events.is_empty() {
         if Instant::now() >= until {
@@ -552,9 +602,9 @@ fn try_one(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, 
         }
         backend.enter(1, Some(until), &mut events).map_err(|error| errno_of(&error))?;
     }
-    Ok(match events[0].answer {
-        Answer::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
-        Answer::Result(result) => Ok(result),
-        Answer::CannotCarry | Answer::Expired => Err(libc::EOPNOTSUPP),
+    Ok(match events[0].kind {
+        EventKind::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
+        EventKind::Result(result) => Ok(result),
+        EventKind::Unsupported | EventKind::TimerExpired => Err(libc::EOPNOTSUPP),
     })
 }

@@ -1,15 +1,15 @@
-//! The half of a queue that knows its operations: a slot for each, from its making until its result
-//! is taken. No system call is made here but by the [`Backends`] that are handed in.
+//! The part of a queue that holds its operations: a slot for each, from insertion until its result
+//! is taken. It makes no system calls except through the [`Backends`] that are passed in.
 //!
 //! A [`Queue`](super::Queue) is a table and its backends with one owner. An engine that many
-//! threads share keeps the table under a lock that is held for moments, and the backends with
-//! whichever thread enters the kernel.
+//! threads share keeps the table under a lock that is held briefly, and the backends with the
+//! thread that enters the kernel.
 
-use super::carry::Asks;
 use super::in_flight::InFlight;
+use super::submit::TraitLookup;
 use super::{BackendKind, Backends, Completion, OpId};
 use crate::error::Reason;
-use crate::fork::Home;
+use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
 use crate::slots::{Counts, Key, Slots, State};
 use std::collections::VecDeque;
@@ -18,74 +18,75 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The operations of a queue, each with an attachment of its owner's: who waits for it, say.
+/// The operations of a queue, each with an attachment of its owner, for example a waker.
 ///
 /// An operation is [inserted](Self::insert), [started](Self::start), submitted by
-/// [`carry`](Self::carry) and [`Backends::submit`], done by [`sort_out`](Self::sort_out), and
-/// [taken](Self::take); it stays in its slot all the while.
+/// [`submit_pending`](Self::submit_pending) and [`Backends::submit`], completed by
+/// [`process_events`](Self::process_events), and [taken](Self::take). It stays in the same slot
+/// throughout.
 ///
-/// Dropped by itself, everything in it is leaked, since the kernel may still touch it;
-/// [`shut_down`](Self::shut_down) ends both halves.
+/// [`shut_down`](Self::shut_down) frees both parts. Dropped before that, the table leaks its
+/// operations, since the kernel may still touch their memory.
 pub struct Table<T = ()> {
-    /// Freed only when nothing is in flight: see [`shut_down`](Self::shut_down).
+    /// Freed only if nothing is in flight: see [`shut_down`](Self::shut_down).
     pub(super) slots: ManuallyDrop<Slots<InFlight<T>>>,
-    /// Operations that have not been started.
+    /// Operations that were not started.
     pub(super) new: usize,
-    /// Operations whose turn it is.
+    /// Operations to submit.
     pub(super) pending: VecDeque<Key>,
-    /// Operations behind a barrier, and barriers, in the order they were started.
+    /// Barriers, and operations behind them, in the order they were started.
     pub(super) staged: VecDeque<Key>,
     pub(super) done: VecDeque<Key>,
-    /// Operations that are done, and that somebody waits for.
+    /// Operations that are done and not abandoned.
     pub(super) ready: usize,
-    /// Operations that nobody waits for and that are not over.
+    /// Operations that are abandoned and not done.
     pub(super) abandoned: usize,
-    /// Abandoned operations that are over.
+    /// Abandoned operations that have ended.
     pub(super) orphans: Vec<Orphan<T>>,
-    /// Descriptors that nobody has any more.
-    pub(super) closing: Vec<OwnedFd>,
-    /// Operations of which something is queued or submitted, or that such a one's chain will reach.
+    /// Descriptors that were last held by an operation that has ended.
+    pub(super) fds_to_close: Vec<OwnedFd>,
+    /// Operations that are pending or submitted, and those behind them that were submitted linked.
     pub(super) active: usize,
-    /// Operations that a backend has been given and that [may go on](InFlight::may_go_on).
-    pub(super) going_on: usize,
-    /// Operations held behind another one of their chain.
+    /// Operations that were submitted and [may be submitted again](InFlight::may_resubmit).
+    pub(super) resubmittable: usize,
+    /// Operations that wait for another one of their chain.
     pub(super) held: usize,
-    /// A barrier has been let through and is not done.
+    /// A barrier was released and is not done.
     pub(super) draining: bool,
-    pub(super) asks: Asks,
+    pub(super) trait_lookup: TraitLookup,
     pub(super) backend: BackendKind,
-    pub(super) home: Home,
+    pub(super) owner: OwnerProcess,
     pub(super) closed: bool,
-    /// Something was answered that the kernel may still have.
-    pub(super) leaks: bool,
-    /// It has been shut down, with nothing left in flight.
-    pub(super) is_over: bool,
+    /// An operation was completed that the kernel may still have.
+    pub(super) has_leaked: bool,
+    /// Shut down, with nothing in flight.
+    pub(super) is_shut_down: bool,
     pub(super) retries: u64,
     pub(super) continued: u64,
     pub(super) to_threads: u64,
     pub(super) late: u64,
-    /// Which backends it belongs to.
+    /// Identifies the backends that it belongs to.
     pair: u64,
 }
 
-/// An abandoned operation that is over, with what it owned.
+/// An abandoned operation that has ended, with its resources.
 #[derive(Debug)]
 pub struct Orphan<T> {
     /// What was attached to it.
     pub attachment: T,
-    /// Its completion; dropped, it closes a file that was opened.
+    /// Its completion. Dropping it closes a file that the operation opened.
     pub completion: Completion,
 }
 
-/// What became of an operation that was given up.
+/// What became of an operation that was abandoned.
 #[derive(Debug)]
-pub enum GivenUp<T> {
+pub enum Abandoned<T> {
     /// It had not been started.
     New(Operation, T),
-    /// It was over.
+    /// It had completed.
     Done(Completion, T),
-    /// It is in flight, and will be among the [orphans](Table::orphans); to [cancel](Table::cancel)
-    /// it may end it sooner.
+    /// It is in flight, and will be among the [orphans](Table::orphans).
+    /// [Cancelling](Table::cancel) it may end it sooner.
     InFlight,
 }
 
@@ -100,17 +101,17 @@ impl<T: Default> Table<T> {
             ready: 0,
             abandoned: 0,
             orphans: Vec::new(),
-            closing: Vec::new(),
+            fds_to_close: Vec::new(),
             active: 0,
-            going_on: 0,
+            resubmittable: 0,
             held: 0,
             draining: false,
-            asks: Asks::for_backend(&backends.explanation),
-            backend: backends.kind(),
-            home: Home::here(),
+            trait_lookup: TraitLookup::for_backend(&backends.explanation),
+            backend: backends.backend(),
+            owner: OwnerProcess::current(),
             closed: false,
-            leaks: false,
-            is_over: false,
+            has_leaked: false,
+            is_shut_down: false,
             retries: 0,
             continued: 0,
             to_threads: 0,
@@ -119,7 +120,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// A number for a table and its backends.
+    /// A number that identifies a table and its backends.
     pub(super) fn new_pair() -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
@@ -127,26 +128,26 @@ impl<T: Default> Table<T> {
 
     /// # Panics
     ///
-    /// With the backends of another table: its slots might be freed while these had their
-    /// operations.
+    /// With the backends of another table: slots might be freed while those backends still have
+    /// their operations.
     #[inline]
-    pub(super) fn assert_pair(&self, backends: &Backends) {
+    pub(super) fn assert_paired(&self, backends: &Backends) {
         assert!(self.pair == backends.pair, "these are another table's backends");
     }
 
     /// Puts an operation into a slot, to be [started](Self::start).
     ///
-    /// Errors: why it is not taken, with the operation.
-    // Inlined with the function that makes the operation, so that it is made in its slot: copying
-    // it there from the caller's frame costs as much as all the rest.
+    /// Errors: why it was rejected, with the operation.
+    // Inlined into the caller together with the function that makes the operation, so that it is
+    // made in its slot: copying it from the caller's frame costs as much as everything else here.
     #[inline(always)]
-    #[allow(clippy::result_large_err)] // The operation comes back whole, without an allocation.
+    #[allow(clippy::result_large_err)] // The operation is returned whole, without an allocation.
     pub fn insert(
         &mut self,
         operation: Operation,
         attachment: T,
     ) -> Result<OpId, (Reason, Operation)> {
-        if let Some(reason) = self.refuse(&operation, 1) {
+        if let Some(reason) = self.rejection(&operation, 1) {
             return Err((reason, operation));
         }
         match self.slots.insert() {
@@ -155,9 +156,9 @@ impl<T: Default> Table<T> {
                 flight.attachment = attachment;
                 #[cfg(feature = "testing")]
                 if self.backend == BackendKind::Null
-                    && let crate::op::Held::Spare(spare) = &mut flight.operation.held
+                    && let crate::op::Resources::Spare(spare) = &mut flight.operation.resources
                 {
-                    spare.zero(); // Nobody reads into it.
+                    spare.zero(); // The null backend reads nothing into it.
                 }
                 self.new += 1;
                 Ok(OpId(key))
@@ -166,16 +167,17 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Why this operation, and as many others as `room` needs with it, cannot be taken in, if so.
-    pub fn refuse(&self, operation: &Operation, room: usize) -> Option<Reason> {
-        if !self.home.is_here() {
+    /// Why `count` operations, of which this is one, would be rejected now; `None` if they would
+    /// not.
+    pub fn rejection(&self, operation: &Operation, count: usize) -> Option<Reason> {
+        if !self.owner.is_current() {
             return Some(Reason::Forked);
         }
         if self.closed {
             return Some(Reason::Closed);
         }
-        if let Some(fault) = operation.fault {
-            return Some(Reason::Invalid(fault.text()));
+        if let Some(invalid) = operation.invalid {
+            return Some(Reason::Invalid(invalid.text()));
         }
         if operation
             .raw
@@ -184,16 +186,16 @@ impl<T: Default> Table<T> {
         {
             return Some(Reason::Invalid("an offset over i64::MAX"));
         }
-        if room > self.slots.capacity() {
+        if count > self.slots.capacity() {
             return Some(Reason::Invalid(
                 "a chain longer than the queue: more than may ever be in flight",
             ));
         }
-        (self.slots.room() < room).then_some(Reason::Full)
+        (self.slots.free_slots() < count).then_some(Reason::Full)
     }
 
-    /// An operation's turn has come: it is submitted with the next [`carry`](Self::carry), unless
-    /// it waits behind a barrier. In a table that is closed it answers ESHUTDOWN.
+    /// Starts an operation: the next [`submit_pending`](Self::submit_pending) submits it, unless it
+    /// waits behind a barrier. In a closed table it fails with ESHUTDOWN.
     #[inline]
     pub fn start(&mut self, id: OpId) {
         let key = id.0;
@@ -211,8 +213,8 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Starts operations of which each begins when the one before it has succeeded. A barrier among
-    /// them makes one of the first.
+    /// Starts a chain of operations, in which each starts when the one before it has succeeded. A
+    /// barrier anywhere in it makes the first one a barrier.
     pub fn start_chain(&mut self, ids: &[OpId]) {
         let Some(first) = ids.first().map(|id| id.0) else { return };
         let (mut last, mut drain) = (None, false);
@@ -221,7 +223,7 @@ impl<T: Default> Table<T> {
             *state = State::Held;
             self.new -= 1;
             flight.begin();
-            flight.plain = false;
+            flight.fast_path = false;
             drain |= std::mem::take(&mut flight.operation.drain);
             if let Some(before) = last.replace(key).and_then(|last| self.slots.get_mut(last)) {
                 before.next = Some(key);
@@ -236,35 +238,35 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// What is attached to an operation that has not been taken.
+    /// What is attached to an operation, until its result is taken.
     #[inline]
     pub fn attachment(&mut self, id: OpId) -> Option<&mut T> {
         self.slots.get_mut(id.0).map(|flight| &mut flight.attachment)
     }
 
-    /// An operation that is not over.
+    /// The operation with this id, until its result is taken.
     pub fn operation(&self, id: OpId) -> Option<&Operation> {
         self.slots.get(id.0).map(|flight| &*flight.operation)
     }
 
-    /// Something waits to be submitted, or for room in the backend.
+    /// True if operations wait to be submitted, or for capacity in the backend.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The next operation that is done and that nobody has been told of.
+    /// The next operation that is done, each returned once.
     #[inline]
     pub fn next_done(&mut self) -> Option<OpId> {
         loop {
             let key = self.done.pop_front()?;
-            // One that was given up after it was done is gone.
+            // An operation that was abandoned after it was done is gone.
             if self.slots.state(key) == Some(State::Done) {
                 return Some(OpId(key));
             }
         }
     }
 
-    /// The completion of an operation that is done.
+    /// Takes the completion of an operation that is done.
     #[inline]
     pub fn take(&mut self, id: OpId) -> Option<Completion> {
         if self.slots.state(id.0)? != State::Done {
@@ -274,68 +276,68 @@ impl<T: Default> Table<T> {
         self.slots.deliver(id.0, |flight| flight.complete(id.0))
     }
 
-    /// It has not been started; `None` when it is over.
+    /// True if it was not started; `None` if it has ended.
     pub fn is_new(&self, id: OpId) -> Option<bool> {
         self.slots.state(id.0).map(|state| state == State::New)
     }
 
-    /// An operation's owner does not wait for it any more.
-    pub fn give_up(&mut self, id: OpId) -> Option<GivenUp<T>> {
+    /// Abandons an operation: its owner does not wait for it any more.
+    pub fn abandon(&mut self, id: OpId) -> Option<Abandoned<T>> {
         let key = id.0;
         let in_table = self.slots.state(key)?;
         if in_table == State::New {
             self.new -= 1;
             let taken = self.slots.orphan(key, InFlight::withdraw)?;
-            return Some(GivenUp::New(taken.0, taken.1));
+            return Some(Abandoned::New(taken.0, taken.1));
         }
         if in_table == State::Done {
             self.ready -= 1;
             let orphan = self.slots.orphan(key, |flight| flight.orphan(key))?;
-            return Some(GivenUp::Done(orphan.completion, orphan.attachment));
+            return Some(Abandoned::Done(orphan.completion, orphan.attachment));
         }
         let flight = self.slots.get_mut(key)?;
-        // The short way is for those that somebody waits for.
-        flight.make_intricate(in_table == State::Carried);
+        // The fast path does not handle abandoned operations.
+        flight.leave_fast_path(in_table == State::Submitted);
         if !std::mem::replace(&mut flight.abandoned, true) {
             self.abandoned += 1;
         }
-        Some(GivenUp::InFlight)
+        Some(Abandoned::InFlight)
     }
 
-    /// Abandoned operations that are over: to be dropped where no lock is held, since buffers may
-    /// be the program's own.
+    /// Abandoned operations that have ended. Drop them without holding a lock, since their buffers
+    /// may be the program's own types.
     pub fn orphans(&mut self) -> &mut Vec<Orphan<T>> {
         &mut self.orphans
     }
 
-    /// Descriptors of files that operations which are over were the last to hold: to be dropped
-    /// where no lock is held, since to close one may take long.
-    pub fn closing(&mut self) -> &mut Vec<OwnedFd> {
-        &mut self.closing
+    /// Descriptors that were last held by operations that have ended. Drop them without holding a
+    /// lock, since closing one may take long.
+    pub fn fds_to_close(&mut self) -> &mut Vec<OwnedFd> {
+        &mut self.fds_to_close
     }
 
-    /// Drops what is over and nobody waits for.
+    /// Drops abandoned operations that have ended, and closes their files.
     pub(super) fn clear(&mut self) {
         self.orphans.clear();
-        self.closing.clear();
+        self.fds_to_close.clear();
     }
 
-    /// Operations that were inserted, and what became of them.
+    /// Counts of operations; "pushed" means inserted.
     pub fn counts(&self) -> Counts {
         self.slots.counts()
     }
 
-    /// Operations that were inserted and are neither taken nor given up and over.
+    /// Operations that were inserted and neither taken nor, if abandoned, ended.
     pub fn in_flight(&self) -> usize {
         self.slots.in_flight()
     }
 
-    /// The operation behind this one in its chain; `None` for the last, and when this one is over.
-    pub(super) fn behind(&self, id: OpId) -> Option<OpId> {
+    /// The next operation of the chain; `None` for the last one, and when this one has ended.
+    pub(super) fn next_in_chain(&self, id: OpId) -> Option<OpId> {
         self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
     }
 
-    /// What has been done so far; `system_calls` is the backends' to tell.
+    /// Statistics so far. `system_calls` is 0: see [`Backends::system_calls`].
     pub fn stats(&self) -> super::QueueStats {
         super::QueueStats {
             counts: self.slots.counts(),
@@ -350,9 +352,9 @@ impl<T: Default> Table<T> {
 
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
-        if self.is_over {
-            // SAFETY: this is its last use. `shut_down` has found nothing in flight, so the kernel
-            // has nothing of it.
+        if self.is_shut_down {
+            // SAFETY: the slots are not used after this. `shut_down` found nothing in flight, so
+            // the kernel has no address in them.
             unsafe { ManuallyDrop::drop(&mut self.slots) }
         }
     }

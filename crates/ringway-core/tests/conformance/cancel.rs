@@ -208,13 +208,13 @@ pub fn capacity_comes_back_at_the_completion(world: &World) {
     let (reader, _writer) = pipe();
     let ids = [0, 1].map(|_| queue.push(op::poll(&reader, Readiness::READABLE)).unwrap());
     queue.submit().unwrap();
-    assert_eq!(queue.room(), 0);
+    assert_eq!(queue.free_slots(), 0);
     assert!(queue.abandon(ids[0]));
-    assert_eq!(queue.room(), 0, "the kernel still has it");
+    assert_eq!(queue.free_slots(), 0, "the kernel still has it");
     assert_eq!(queue.push(op::nop()).unwrap_err().reason(), Reason::Full);
     queue.check();
     let begin = Instant::now();
-    while queue.room() == 0 {
+    while queue.free_slots() == 0 {
         assert!(begin.elapsed() < Duration::from_secs(10));
         assert_eq!(queue.reap_until(1, Instant::now() + MS).unwrap().count(), 0);
         queue.check();

@@ -24,13 +24,13 @@ fn raw(queue: &mut Checked, raw: impl Into<Raw>) -> Result<u64, i32> {
 pub fn bad_descriptors(world: &World) {
     let mut queue = world.queue();
     let mut buffer = [0u8; 512];
-    let addr = buffer.as_mut_ptr();
-    let iov = libc::iovec { iov_base: addr.cast(), iov_len: 512 };
+    let buf = buffer.as_mut_ptr();
+    let iov = libc::iovec { iov_base: buf.cast(), iov_len: 512 };
     for fd in [NONE, -1] {
         for offset in [0, op::CURRENT_POSITION] {
             for len in [512, 0] {
-                assert_eq!(raw(&mut queue, op::Read { fd, addr, len, offset }), Err(libc::EBADF));
-                assert_eq!(raw(&mut queue, op::Write { fd, addr, len, offset }), Err(libc::EBADF));
+                assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), Err(libc::EBADF));
+                assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), Err(libc::EBADF));
             }
             assert_eq!(
                 raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
@@ -65,9 +65,9 @@ pub fn bad_descriptors(world: &World) {
     // An address that is none.
     let file = world.file(&pattern(0, 512));
     let fd = file.as_raw_fd();
-    let addr = std::ptr::without_provenance_mut(8);
-    assert_eq!(raw(&mut queue, op::Read { fd, addr, len: 512, offset: 0 }), Err(libc::EFAULT));
-    assert_eq!(raw(&mut queue, op::Write { fd, addr, len: 512, offset: 0 }), Err(libc::EFAULT));
+    let buf = std::ptr::without_provenance_mut(8);
+    assert_eq!(raw(&mut queue, op::Read { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
+    assert_eq!(raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
 }
 
 pub fn wrong_access(world: &World) {
@@ -172,20 +172,20 @@ pub fn misaligned(world: &World) {
             (0, 3 * BLOCK + 1, 512),
         ] {
             let fd = file.as_raw_fd();
-            let addr = first.wrapping_add(skip);
+            let buf = first.wrapping_add(skip);
             // SAFETY: the buffer has that many bytes from there on.
-            let expected = answer(unsafe { libc::pread(fd, addr.cast(), len, offset as i64) });
+            let expected = answer(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
             let asked = format!("{skip}, {len}, {offset}");
-            assert_eq!(raw(&mut queue, op::Read { fd, addr, len, offset }), expected, "{asked}");
-            let iov = libc::iovec { iov_base: addr.cast(), iov_len: len };
+            assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), expected, "{asked}");
+            let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
             assert_eq!(
                 raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
                 expected,
                 "{asked}"
             );
             // SAFETY: as above.
-            let expected = answer(unsafe { libc::pwrite(fd, addr.cast(), len, offset as i64) });
-            assert_eq!(raw(&mut queue, op::Write { fd, addr, len, offset }), expected, "{asked}");
+            let expected = answer(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
+            assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), expected, "{asked}");
             assert_eq!(
                 raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
                 expected,
@@ -227,23 +227,23 @@ pub fn offsets(world: &World) {
             for len in [BLOCK, 0, 100 * BLOCK] {
                 let mut buffer = room(&file, len);
                 let fd = file.as_raw_fd();
-                let addr = buffer.as_mut_ptr();
+                let buf = buffer.as_mut_ptr();
                 // SAFETY: the buffer has that many bytes.
-                let expected = answer(unsafe { libc::pread(fd, addr.cast(), len, offset as i64) });
+                let expected = answer(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
                 let asked = format!("{len} at {offset}, direct: {}", file.is_direct());
                 assert_eq!(
-                    raw(&mut queue, op::Read { fd, addr, len, offset }),
+                    raw(&mut queue, op::Read { fd, buf, len, offset }),
                     expected,
                     "read {asked}"
                 );
                 // SAFETY: as above.
-                let expected = answer(unsafe { libc::pwrite(fd, addr.cast(), len, offset as i64) });
+                let expected = answer(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
                 assert_eq!(
-                    raw(&mut queue, op::Write { fd, addr, len, offset }),
+                    raw(&mut queue, op::Write { fd, buf, len, offset }),
                     expected,
                     "write {asked}"
                 );
-                let iov = libc::iovec { iov_base: addr.cast(), iov_len: len };
+                let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
                 assert_eq!(
                     raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
                     expected,

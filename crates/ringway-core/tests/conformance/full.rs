@@ -13,7 +13,7 @@ pub fn push_hands_back(world: &World) {
     (0..3).for_each(|number| {
         _ = queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(number)).unwrap()
     });
-    assert_eq!((queue.room(), queue.in_flight()), (0, 3));
+    assert_eq!((queue.free_slots(), queue.in_flight()), (0, 3));
     let error = queue
         .push(op::write(&writer, b"text".to_vec(), Position::Current).user_data(77))
         .unwrap_err();
@@ -135,7 +135,7 @@ pub fn bad_ones_in_a_batch(world: &World) {
             for (number, buffer) in (0u64..).zip(&mut buffers) {
                 let good = op::Read {
                     fd: file.as_raw_fd(),
-                    addr: buffer.as_mut_ptr(),
+                    buf: buffer.as_mut_ptr(),
                     len: 4096,
                     offset: number * 4096,
                 };
@@ -143,7 +143,7 @@ pub fn bad_ones_in_a_batch(world: &World) {
                     false => Raw::from(good),
                     true if number % 3 == 0 => op::Read { fd: 1_000_000, ..good }.into(),
                     true if number % 3 == 1 => op::Read { offset: i64::MAX as u64, ..good }.into(),
-                    true => op::Write { fd: -1, addr: good.addr, len: 4096, offset: 0 }.into(),
+                    true => op::Write { fd: -1, buf: good.buf, len: 4096, offset: 0 }.into(),
                 };
                 // SAFETY: the buffers live until all have completed.
                 let operation = unsafe { Operation::from_raw(raw, None, None) };

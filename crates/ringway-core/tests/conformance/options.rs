@@ -7,7 +7,7 @@ use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, BuildError, Options, Queue, SqPoll};
 use std::time::Duration;
 
-const SQPOLL: SqPoll = SqPoll { idle: Duration::from_millis(5), cpu: None };
+const SQPOLL: SqPoll = SqPoll::new(Duration::from_millis(5));
 
 /// Direct and buffered reads, a chain and a poll: whatever the options, this works.
 fn works(world: &World, queue: &mut crate::world::Checked) {
@@ -115,7 +115,7 @@ pub fn sqpoll(world: &World) {
     if world.kind != BackendKind::Uring {
         return println!("left out: Refused, which another case has seen");
     }
-    for sqpoll in [SQPOLL, SqPoll { cpu: Some(0), ..SQPOLL }] {
+    for sqpoll in [SQPOLL, SQPOLL.cpu(Some(0))] {
         let mut queue = world.build(&world.options().sqpoll(sqpoll));
         assert_eq!(errno_of(&queue, Feature::SqPoll), None);
         works(world, &mut queue);
@@ -145,7 +145,7 @@ pub fn sqpoll(world: &World) {
         works(world, &mut queue);
     }
     // A processor that is not there, and two wishes that exclude each other.
-    let queue = world.build(&world.options().sqpoll(SqPoll { cpu: Some(100_000), ..SQPOLL }));
+    let queue = world.build(&world.options().sqpoll(SQPOLL.cpu(Some(100_000))));
     assert_eq!(errno_of(&queue, Feature::SqPoll), Some(libc::EINVAL));
     let mut queue = world.build(&world.options().sqpoll(SQPOLL).single_issuer(true));
     assert_eq!(errno_of(&queue, Feature::DeferTaskrun), Some(libc::EINVAL));

@@ -168,7 +168,7 @@ pub fn statx(world: &World) {
         (found.len(), found.mode(), found.is_file(), found.is_dir()),
         (1234, expected.mode(), true, false)
     );
-    let raw = found.as_raw();
+    let raw = found.as_raw_statx();
     assert_eq!((raw.stx_ino, raw.stx_nlink, raw.stx_uid), (expected.ino(), 1, expected.uid()));
     assert_eq!(
         (raw.stx_mtime.tv_sec, i64::from(raw.stx_mtime.tv_nsec)),

@@ -15,7 +15,7 @@ pub fn borrowed_descriptors(world: &World) {
         let mut queue = world.queue();
         let weak = file.downgrade();
         let mut buffer = room(&owner, 8192);
-        let read = op::Read { fd, addr: buffer.as_mut_ptr(), len: 8192, offset: 0 };
+        let read = op::Read { fd, buf: buffer.as_mut_ptr(), len: 8192, offset: 0 };
         // SAFETY: the buffer outlives the completion.
         let operation = unsafe { Operation::from_raw(read.into(), Some(file), None) };
         queue.push(operation).unwrap();
@@ -82,8 +82,8 @@ pub fn registered_memory(world: &World) {
             (three.as_mut_ptr(), 4096, 32768),
             (one.as_mut_ptr().wrapping_add(8192), 0, 0),
         ];
-        for (number, (addr, len, offset)) in (0u64..).zip(places) {
-            let read = op::Read { fd: file.as_raw_fd(), addr, len, offset };
+        for (number, (buf, len, offset)) in (0u64..).zip(places) {
+            let read = op::Read { fd: file.as_raw_fd(), buf, len, offset };
             // SAFETY: the buffers outlive the completions.
             let operation = unsafe { Operation::from_raw(read.into(), Some(file.clone()), None) };
             queue.push(operation.user_data(number)).unwrap();
@@ -113,7 +113,7 @@ pub fn those_alone(world: &World) {
                 .unwrap();
         }
         let mut seen = Vec::new();
-        queue.reap_those(64, |number| number < 1000, |done| seen.push(done)).unwrap();
+        queue.reap_matching(64, |number| number < 1000, |done| seen.push(done)).unwrap();
         queue.check();
         assert_eq!(seen.len(), 64);
         for done in seen {
@@ -121,7 +121,7 @@ pub fn those_alone(world: &World) {
             let offset = done.user_data * 4096;
             assert_eq!(crate::world::bytes(done), pattern(offset, 4096));
         }
-        queue.reap_those(0, |number| number < 1000, |_| panic!("none is left")).unwrap();
+        queue.reap_matching(0, |number| number < 1000, |_| panic!("none is left")).unwrap();
         let mut fd = libc::pollfd {
             fd: queue.poll_fd().unwrap().as_raw_fd(),
             events: libc::POLLIN,
@@ -152,7 +152,7 @@ pub fn those_alone_beside_what_waits(world: &World) {
             std::thread::yield_now();
         }
         let mut seen = 0;
-        queue.reap_those(at_least, |number| number == 1, |_| seen += 1).unwrap();
+        queue.reap_matching(at_least, |number| number == 1, |_| seen += 1).unwrap();
         assert_eq!(seen, 1, "at least {at_least}");
         queue.check();
     }
@@ -168,7 +168,7 @@ pub fn those_alone_beside_what_waits(world: &World) {
     queue.abandon(abandoned);
     queue.push(op::timeout(std::time::Duration::from_millis(5)).user_data(1)).unwrap();
     let mut seen = 0;
-    queue.reap_those(4, |number| number == 1, |_| seen += 1).unwrap();
+    queue.reap_matching(4, |number| number == 1, |_| seen += 1).unwrap();
     assert_eq!(seen, 3);
     assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [2]);
     op_write(&writer);

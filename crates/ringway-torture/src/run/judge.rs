@@ -112,7 +112,7 @@ impl Run<'_> {
             return Err(format!("under another id, {:?}", completion.id));
         }
         if completion.opcode != op.kind
-            || completion.result.is_err_and(|error| error.operation() != op.kind)
+            || completion.result.is_err_and(|error| error.opcode() != op.kind)
         {
             return Err(format!("as a {}", completion.opcode));
         }

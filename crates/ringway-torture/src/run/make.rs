@@ -31,7 +31,7 @@ impl Made {
 impl Run<'_> {
     /// One operation, or several as a chain.
     pub(super) fn push(&mut self, pushes: &[Push], chain: bool) -> Checked {
-        let room = self.queue()?.room();
+        let room = self.queue()?.free_slots();
         if self.closed || room < pushes.len() {
             return self.push_in_vain(pushes, chain);
         }

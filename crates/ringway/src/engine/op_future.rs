@@ -1,4 +1,4 @@
-//! The future of one or more operations: it pushes them when first polled and gives them up when
+//! The future of one or more operations: it pushes them when first polled and abandons them when
 //! dropped.
 
 use super::shard::{Group, OpResult, OpResults, Refused};
@@ -113,7 +113,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
 
     #[inline]
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Output> {
-        if !self.engine.is_here() {
+        if !self.engine.is_current() {
             return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Done) {
                 Stage::New(operations) => L::all(operations.operations().map(forked).collect()),
                 // The parent owns what it pushed.
@@ -121,7 +121,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
                     std::mem::forget(group);
                     L::all(OpResults::new())
                 }
-                Stage::Done => panic!("a future was polled after it was ready"),
+                Stage::Done => panic!("a future was polled after it completed"),
             });
         }
         let is_new = matches!(self.stage, Stage::New(_));
@@ -149,7 +149,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
             }
         }
         let Stage::Pushed { shard, group } = &mut self.stage else {
-            panic!("a future was polled after it was ready");
+            panic!("a future was polled after it completed");
         };
         match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
             Some(results) => {
@@ -176,9 +176,9 @@ impl<L: Operations> Future for OpFuture<'_, L> {
 impl<L: Operations> Drop for OpFuture<'_, L> {
     fn drop(&mut self) {
         if let Stage::Pushed { shard, group } = &self.stage
-            && self.engine.is_here()
+            && self.engine.is_current()
         {
-            self.engine.shards[*shard].give_up(group);
+            self.engine.shards[*shard].abandon(group);
         }
     }
 }

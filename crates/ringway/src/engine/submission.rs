@@ -141,9 +141,11 @@ mod tests {
     proptest! {
         /// Whatever is pushed, popped and removed, against a plain list.
         #[test]
-        fn it_is_a_list(steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 0..100)) {
+        fn it_behaves_as_a_list(
+            steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 0..100),
+        ) {
             let options = Options::new().backend(BackendKind::Null);
-            let (mut table, mut backends) = options.build_halves::<Waiter>().unwrap();
+            let (mut table, mut backends) = options.build_parts::<Waiter>().unwrap();
             let (mut pending, mut model) = (Pending::default(), Vec::new());
             for (step, which) in steps {
                 match step {
@@ -160,7 +162,7 @@ mod tests {
                     _ => {
                         let id = model.remove(which.index(model.len()));
                         pending.remove(&mut table, id);
-                        table.give_up(id);
+                        table.abandon(id);
                     }
                 }
                 prop_assert_eq!(pending.len(), model.len());

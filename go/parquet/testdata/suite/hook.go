@@ -1,8 +1,9 @@
 //go:build linux
 
-// Package ringwayhook has whatever is opened as a Parquet file read by way of ringway: its content goes to a file without a
-// name, which is what the library gets. suite_test.go places this in a copy of parquet-go, and tells in RINGWAY_SUITE_READ
-// how it is to be read: "os", or a backend, and "direct" or "buffered".
+// Package ringwayhook makes parquet-go read every Parquet file through ringway: it copies the
+// contents to an unnamed file, which the library reads. suite_test.go adds it to a copy of
+// parquet-go and sets RINGWAY_SUITE_READ to the way of reading: "os", or a backend and "direct" or
+// "buffered".
 package ringwayhook
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// counts has the layout that suite_test.go reads.
+// counts has the layout that suite_test.go expects.
 type counts struct{ files, reads, operations atomic.Uint64 }
 
 func init() {
@@ -33,9 +34,9 @@ func init() {
 	}
 	flags := os.O_RDONLY
 	if way == "direct" {
-		flags |= syscall.O_DIRECT
+		flags |= ringway.Direct
 	}
-	var told atomic.Uint64
+	var delivered atomic.Uint64
 	parquet.Through = func(r io.ReaderAt, size int64) io.ReaderAt {
 		if _, already := r.(*counted); already {
 			return r
@@ -47,10 +48,10 @@ func init() {
 		defer named.Close()
 		defer os.Remove(named.Name())
 		if _, err := io.Copy(named, io.NewSectionReader(r, 0, size)); err != nil {
-			return r // What cannot be read is a test of how that is told.
+			return r // A test of read errors.
 		}
 		seen.files.Add(1)
-		file, err := os.OpenFile(named.Name(), flags, 0) // Closed when nobody has it any more.
+		file, err := os.OpenFile(named.Name(), flags, 0) // Closed when it is unreachable.
 		if err != nil {
 			panic(err)
 		}
@@ -62,7 +63,7 @@ func init() {
 			panic(err)
 		}
 		now := engine.Stats().Delivered
-		if before := told.Swap(now); now > before {
+		if before := delivered.Swap(now); now > before {
 			seen.operations.Add(now - before)
 		}
 		return &counted{ours, seen}
@@ -85,7 +86,8 @@ func shared() *counts {
 		panic(err)
 	}
 	defer f.Close()
-	memory, err := syscall.Mmap(int(f.Fd()), 0, int(unsafe.Sizeof(counts{})), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	memory, err := syscall.Mmap(int(f.Fd()), 0, int(unsafe.Sizeof(counts{})),
+		syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		panic(err)
 	}

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package ringwayhook puts Pebble's own tests on the file system that RINGWAY_SUITE_FS names: "os" for Pebble's vfs.Default, or one of
-// ringway's backends. suite_test.go places this in a copy of Pebble. The file system is vfs.Default then, and what vfs.NewMem makes
-// is a new directory on it.
+// Package ringwayhook makes Pebble's tests use the file system that RINGWAY_SUITE_FS names: "os"
+// for Pebble's vfs.Default, or a backend of ringway. suite_test.go adds it to a copy of Pebble.
+// vfs.Default is that file system then, and vfs.NewMem returns a new directory on it.
 //
-// Whatever passes through is counted, in memory that is shared with suite_test.go.
+// It counts operations in memory shared with suite_test.go.
 package ringwayhook
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// counts has the layout that suite_test.go reads.
+// counts has the layout that suite_test.go expects.
 type counts struct{ files, reads, writes, syncs, operations atomic.Uint64 }
 
 var (
@@ -34,13 +34,13 @@ var (
 func init() {
 	under := &counted{FS: vfs.Default}
 	if name := os.Getenv("RINGWAY_SUITE_FS"); name != "os" {
-		// AlwaysRing: so that the ring has the buffered reads too. KAIO has direct ones alone.
+		// AlwaysRing sends buffered reads to the ring, too. KAIO supports direct reads only.
 		var err error
 		if engine, err = ringway.New(ringway.Options{Backend: ringway.Backend(name), AlwaysRing: true}); err != nil {
 			panic(err)
 		}
 		var options []pebblevfs.Option
-		if name == string(ringway.KAIO) {
+		if name == string(ringway.BackendKAIO) {
 			options = append(options, pebblevfs.DirectTables())
 		}
 		under.FS = pebblevfs.New(engine, options...)
@@ -65,14 +65,15 @@ func shared() *counts {
 		panic(err)
 	}
 	defer f.Close()
-	memory, err := syscall.Mmap(int(f.Fd()), 0, int(unsafe.Sizeof(counts{})), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	memory, err := syscall.Mmap(int(f.Fd()), 0, int(unsafe.Sizeof(counts{})),
+		syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		panic(err)
 	}
 	return (*counts)(unsafe.Pointer(unsafe.SliceData(memory)))
 }
 
-// counted counts. (There is no Unwrap: to tests that ask for the root, this is it.)
+// counted counts calls. It has no Unwrap: tests that ask for the root get this file system.
 type counted struct{ vfs.FS }
 
 func count(f vfs.File, err error) (vfs.File, error) {
@@ -111,20 +112,20 @@ func (f *file) Sync() error                       { seen.syncs.Add(1); return f.
 func (f *file) SyncData() error                   { seen.syncs.Add(1); return f.File.SyncData() }
 func (f *file) SyncTo(length int64) (bool, error) { seen.syncs.Add(1); return f.File.SyncTo(length) }
 
-// told is what the engine has done, as the shared memory knows it.
-var told atomic.Uint64
+// delivered is the part of the engine's count that is in the shared memory.
+var delivered atomic.Uint64
 
 func (f *file) Close() error {
 	if engine != nil {
 		now := engine.Stats().Delivered
-		if before := told.Swap(now); now > before {
+		if before := delivered.Swap(now); now > before {
 			seen.operations.Add(now - before)
 		}
 	}
 	return f.File.Close()
 }
 
-// rooted is a directory as if it were everything. Relative names are below it too.
+// rooted is a directory as a file system of its own. Relative names are relative to it.
 type rooted struct {
 	vfs.FS
 	dir string
@@ -132,7 +133,7 @@ type rooted struct {
 
 func (r *rooted) at(name string) string { return filepath.Join(r.dir, name) }
 
-// named has errors tell the name that was asked for, with the words that MemFS has, which tests compare.
+// named sets the requested name in errors, with the texts of MemFS, which tests compare.
 func named(err error, name string) error {
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		path.Path = name

@@ -1,69 +1,69 @@
-//! Transfers that do not wait: what can be answered at once needs no thread.
+//! Transfers that do not wait: what completes at once needs no thread.
 
 use crate::cache_hint::CacheHint;
-use crate::op::{Raw, Shape};
+use crate::op::{Raw, Transfer};
 
-/// What became of a try.
+/// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Try {
-    /// It is done: at least 0, or minus errno.
+pub(crate) enum TryResult {
+    /// Done: at least 0, or minus errno.
     Done(i64),
     /// It would have to wait.
     NotReady,
-    /// It can only be called in the form that waits.
+    /// There is only a call that waits.
     Unsupported,
 }
 
-/// Tries what has a call that does not wait, and counts the calls made.
-pub(crate) fn attempt(raw: &Raw, calls: &mut u64) -> Try {
+/// Tries an operation that has a call that does not wait, and counts the calls.
+pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
     loop {
-        let Some(result) = raw.try_call() else { return Try::Unsupported };
+        let Some(result) = raw.try_call() else { return TryResult::Unsupported };
         *calls += 1;
         match i32::try_from(-result) {
             Ok(libc::EINTR) => {}
-            Ok(libc::EAGAIN) => return Try::NotReady,
-            Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return Try::Unsupported,
-            _ => return Try::Done(result),
+            Ok(libc::EAGAIN) => return TryResult::NotReady,
+            Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return TryResult::Unsupported,
+            _ => return TryResult::Done(result),
         }
     }
 }
 
-/// Bytes that a read copies at once in one [`enter`](crate::backend::Backend::enter), at most
-/// about: what is more is shared out to the threads.
+/// About how many bytes one [`enter`](crate::backend::Backend::enter) copies itself; further reads
+/// go to the threads.
 const BUDGET: u64 = 1 << 20;
 
-/// Reads of storage that are tried in the page cache, as long as that pays.
+/// Tries reads of storage in the page cache, while that pays off.
 #[derive(Debug, Default)]
-pub(super) struct Cached {
+pub(super) struct CachedReads {
     hint: CacheHint,
     budget: u64,
 }
 
-impl Cached {
-    /// An `enter` begins.
+impl CachedReads {
+    /// Starts an `enter` with a new budget.
     pub fn begin(&mut self) {
         self.budget = BUDGET;
     }
 
-    /// The result, if all of it was there. Anything else has moved and decided nothing: it must be
-    /// called again.
-    pub fn attempt(&mut self, raw: &Raw, calls: &mut u64) -> Option<i64> {
-        // Only at an offset: a part that was read at the file's own position would be lost.
-        let len = match (raw, raw.shape()) {
-            (Raw::Read(_), Shape::Bytes(len)) => len,
-            (Raw::Readv(readv), Shape::Vector(len))
+    /// The result, if all bytes were cached. Otherwise nothing is decided, and the read must be
+    /// made again.
+    pub fn try_nowait(&mut self, raw: &Raw, calls: &mut u64) -> Option<i64> {
+        // Only at an offset: a partial read at the current position would be lost.
+        let len = match (raw, raw.transfer()) {
+            (Raw::Read(_), Transfer::Bytes(len)) => len,
+            (Raw::Readv(readv), Transfer::Vector(len))
                 if readv.offset != crate::op::CURRENT_POSITION =>
             {
                 len
             }
             _ => return None,
         };
-        if !self.hint.is_worth_a_try() {
+        if !self.hint.should_try() {
             return None;
         }
         self.budget = self.budget.checked_sub(len)?;
-        // A short read may be the end of the file, or of what is cached.
-        if len > 0 && attempt(raw, calls) == Try::Done(len as i64) {
+        // A short read may be the end of the file or of the cached part.
+        if len > 0 && try_nowait(raw, calls) == TryResult::Done(len as i64) {
             self.hint.hit();
             return Some(len as i64);
         }

@@ -1,13 +1,11 @@
-//! The threads of one queue and what they share: lanes of work, the events, and who is to be woken
-//! when.
+//! The threads of one queue and their shared state: lanes of tasks, events, and wakeups.
 //!
-//! All of it stands under one mutex, and no system call is made while it is held but those on
-//! eventfds. What has to be done outside of it, waking and starting threads, is noted in [`Wakes`]
-//! and carried out after.
+//! One mutex protects all of it, and while it is held no system call is made except on eventfds.
+//! Waking and starting threads is recorded in [`Deferred`] and done after the mutex is released.
 
-use super::nowait::{self, Try};
+use super::nowait::{self, TryResult};
 use super::watch::{self, Watch};
-use crate::backend::{Answer, Event, FileKind, Job};
+use crate::backend::{Event, EventKind, FileKind, Job};
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
@@ -20,97 +18,95 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
-/// The stack of a thread: it makes one system call after the other.
+/// The stack size of a thread, which only makes system calls.
 const STACK: usize = 256 << 10;
 
-/// How long no new thread is tried after one was refused.
+/// After a thread was refused, no other is started for this long.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
-/// EAGAIN from storage: how often a call is made again, and the pause before the first time; it
-/// doubles.
-const RETRIES: u32 = 10;
+/// How often a call on storage is retried after EAGAIN, and the first pause before that; it doubles
+/// each time.
+const MAX_RETRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
-/// How often a worker lets others run before it sleeps. Under load there is work again by then, and
-/// two switches and two futex calls are saved.
+/// How often a worker yields before it sleeps. Under load there is work again by then, which saves
+/// two context switches and two futex calls.
 const LINGER: u32 = 4;
 
-/// Letting others run took longer than this: they do not wait for I/O but compute, and whoever
-/// yields to them comes late for work. So nobody does for a while.
-const LATE: Duration = Duration::from_micros(500);
-const AFTER_LATE: Duration = Duration::from_millis(100);
+/// A yield that takes longer than this means that other threads compute rather than wait for I/O,
+/// and yielding to them delays work. Then no worker yields for a while.
+const SLOW_YIELD: Duration = Duration::from_micros(500);
+const NO_LINGER_AFTER_SLOW_YIELD: Duration = Duration::from_millis(100);
 
-/// How often a lane is looked at whose threads are all in calls while more work waits.
+/// How often a lane is checked while all its threads are in calls and more tasks wait.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
-/// A call that has run for so many ticks is stuck: its thread does not count any more, and another
-/// takes its place.
+/// A call that has run for this many ticks is stuck: its thread no longer counts, and another
+/// replaces it.
 const STUCK: u32 = 40;
 
-/// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for
-/// syncs, which take longer.
+/// If no call of a lane has ended for this many ticks, all its calls are stuck. Syncs get longer
+/// than other I/O.
 const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 
-/// The same, once some are: what hangs has come to stay.
+/// The same, once some calls of the lane are stuck: others probably hang for the same reason.
 const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
 
-/// The most threads of a lane that are stuck. What is more waits until one comes back.
-const MOST_STUCK: usize = 1024;
+/// The most stuck threads of a lane. Beyond that, tasks wait until one returns.
+const MAX_STUCK: usize = 1024;
 
-/// The most opens that wait, for the other end of a FIFO mostly; one more is answered EAGAIN. And
-/// the most streams that are called in the form that waits.
-const MOST_WAITING: usize = 1024;
+/// The most opens that wait, mostly for the other end of a FIFO; another one fails with EAGAIN.
+/// Also the most blocking calls on streams.
+const MAX_WAITING: usize = 1024;
 
-/// A job on its way through the threads.
+/// A job and its route through the pool.
 #[derive(Clone, Copy)]
 pub(super) struct Task {
     pub job: Job,
-    pub way: Way,
+    pub route: Route,
 }
 
-// SAFETY: a job holds plain numbers and addresses. What is at the addresses may be used from any
-// thread until the job's answer has come out of `enter`; whoever calls `Backend::carry` sees to
-// that.
+// SAFETY: a job holds plain numbers and addresses. Any thread may use what they point at until
+// `enter` has returned the job's event: the caller of `Backend::push` guarantees that.
 unsafe impl Send for Task {}
 
 /// Where a task goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// To a worker. `blocks`: the call is likely to wait for a device, and so is worth a thread of
-    /// its own.
-    Work { blocks: bool },
-    /// To a worker, for the blocking call: its stream was ready just now.
-    Ready,
-    /// To the watcher. `nowait`: the file has the form of a call that does not wait.
-    Watch { nowait: bool },
+pub(super) enum Route {
+    /// To a worker. `blocks`: the call probably waits for a device, so it is worth a thread of its
+    /// own.
+    Worker { blocks: bool },
+    /// To a worker, for a blocking call on a stream that was just ready.
+    ReadyStream,
+    /// To the watcher. `nowait`: the file supports calls that do not wait.
+    Watcher { nowait: bool },
 }
 
-/// What a worker, or the watcher, has made of a task.
-pub(super) enum Outcome {
+/// The result of a worker's or the watcher's work on a task.
+pub(super) enum TaskResult {
     Done(i64),
     Wait {
         nowait: bool,
     },
-    /// It may wait for ever, and so has a thread of its own.
+    /// It may wait forever, so it needs a thread of its own.
     Open(DetachedOpen),
 }
 
-/// Who does what in a pool.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Io = 0,
     Sync = 1,
-    /// Calls of streams in the form that waits: one for each descriptor, when it was ready just
-    /// before.
+    /// Blocking calls on streams: one at a time for each descriptor, right after it was ready.
     Stream = 2,
-    /// For closures ([`crate::op::blocking`]): nobody knows how long they take.
+    /// Closures ([`crate::op::blocking`]), which may take any time.
     Closure = 3,
     Watcher,
 }
 
 const LANES: [Role; 4] = [Role::Io, Role::Sync, Role::Stream, Role::Closure];
 
-/// The most threads for closures, besides those that are stuck.
+/// The most threads for closures, not counting stuck ones.
 const CLOSURE_WORKERS: usize = 16;
 
 impl Role {
@@ -125,8 +121,8 @@ impl Role {
     }
 
     fn of(task: &Task) -> Self {
-        match task.way {
-            Way::Ready => Self::Stream,
+        match task.route {
+            Route::ReadyStream => Self::Stream,
             _ if task.job.raw.is_sync() => Self::Sync,
             _ if matches!(task.job.raw, Raw::Blocking(_)) => Self::Closure,
             _ => Self::Io,
@@ -134,44 +130,42 @@ impl Role {
     }
 }
 
-/// Work of one kind, and the threads for it.
+/// A queue of tasks, and the threads for it.
 struct Lane {
     queue: VecDeque<Task>,
-    /// The most threads there may be.
-    most: usize,
-    /// Threads there are, those that are being started among them.
+    /// The most threads.
+    max_threads: usize,
+    /// Threads, including those being started.
     threads: usize,
-    /// Those of them that will look for work without being called: being started, woken, or letting
-    /// others run.
-    coming: usize,
-    /// Those of them that sleep; the one that fell asleep last is woken first, so that the others
-    /// may end.
+    /// Threads that will look for work anyway: being started, woken, or yielding.
+    waking: usize,
+    /// Sleeping threads. The last one to fall asleep is woken first, so that the others may end.
     idle: Vec<(ThreadId, Thread)>,
     no_linger_before: Option<Instant>,
     calls: Calls,
 }
 
-/// The calls that a lane's threads are in.
+/// The calls that a lane's threads are making.
 #[derive(Default)]
 struct Calls {
     running: Vec<Option<Call>>,
     free: Vec<usize>,
-    /// Counted while the lane is looked at.
+    /// Advances while the lane is checked.
     tick: u32,
-    /// The tick at which one has ended last.
+    /// The tick of the last call that ended.
     ended: u32,
-    /// Those that are stuck.
+    /// The number of stuck calls.
     stuck: usize,
 }
 
 struct Call {
-    /// The tick at which it began.
+    /// The tick at which it started.
     began: u32,
     stuck: bool,
 }
 
 impl Calls {
-    /// A call begins; its number.
+    /// Starts a call; returns its number.
     fn begin(&mut self) -> usize {
         let call = Some(Call { began: self.tick, stuck: false });
         match self.free.pop() {
@@ -193,14 +187,14 @@ impl Calls {
         self.ended = self.tick;
     }
 
-    /// A tick has passed: how many calls turn out to be stuck. Without an end for `stalled` ticks
-    /// they all are, but for those that have begun meanwhile.
+    /// Advances the tick; returns how many calls are found stuck. If none has ended for `stalled`
+    /// ticks, all are that started before.
     fn tick(&mut self, stalled: u32) -> usize {
         self.tick = self.tick.wrapping_add(1);
         let age = if self.tick.wrapping_sub(self.ended) >= stalled { stalled } else { STUCK };
         let before = self.stuck;
         for call in self.running.iter_mut().flatten() {
-            if !call.stuck && self.stuck < MOST_STUCK && self.tick.wrapping_sub(call.began) >= age {
+            if !call.stuck && self.stuck < MAX_STUCK && self.tick.wrapping_sub(call.began) >= age {
                 call.stuck = true;
                 self.stuck += 1;
             }
@@ -210,45 +204,45 @@ impl Calls {
 }
 
 impl Lane {
-    fn new(most: usize) -> Self {
+    fn new(max_threads: usize) -> Self {
         Self {
             queue: VecDeque::new(),
-            most: most.max(1),
+            max_threads: max_threads.max(1),
             threads: 0,
-            coming: 0,
+            waking: 0,
             idle: Vec::new(),
             no_linger_before: None,
             calls: Calls::default(),
         }
     }
 
-    /// The most threads there may be now: where many calls are stuck, many more may be about to.
+    /// The most threads now: if many calls are stuck, many more may become so.
     fn limit(&self) -> usize {
-        self.most.max(self.calls.stuck) + self.calls.stuck
+        self.max_threads.max(self.calls.stuck) + self.calls.stuck
     }
 
-    /// True when work waits, for threads that are all in calls: there may be no more, or none could
-    /// be started.
+    /// True if tasks wait while all threads are in calls, because of the limit or because no thread
+    /// could be started.
     fn is_behind(&self) -> bool {
-        !self.queue.is_empty() && self.coming == 0 && self.idle.is_empty() && self.threads > 0
+        !self.queue.is_empty() && self.waking == 0 && self.idle.is_empty() && self.threads > 0
     }
 
-    /// True when a worker without work had better look again before it sleeps: others are in calls,
-    /// so that the reaper is likely to come back with more.
+    /// True if a worker without work should yield before it sleeps: other threads are in calls, so
+    /// more work will probably follow.
     fn may_linger(&self) -> bool {
-        let busy = self.threads.saturating_sub(self.idle.len() + self.coming + self.calls.stuck);
+        let busy = self.threads.saturating_sub(self.idle.len() + self.waking + self.calls.stuck);
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// True when work waits, and every thread there is hangs.
+    /// True if tasks wait and all threads are stuck.
     fn is_unattended(&self) -> bool {
         !self.queue.is_empty() && self.threads <= self.calls.stuck
     }
 }
 
-/// What is to be done once the mutex has been let go.
+/// Actions to do after the mutex is released.
 #[derive(Default)]
-pub(super) struct Wakes {
+pub(super) struct Deferred {
     reaper: bool,
     idle: Vec<Thread>,
     start: [usize; LANES.len()],
@@ -256,7 +250,7 @@ pub(super) struct Wakes {
     opens: Vec<(Token, DetachedOpen)>,
 }
 
-impl Wakes {
+impl Deferred {
     pub fn any(&self) -> bool {
         self.reaper
             || !self.idle.is_empty()
@@ -270,13 +264,13 @@ impl Wakes {
 #[derive(Default)]
 struct Signal {
     fd: Option<EventFd>,
-    /// That of a backend which these threads stand beside, where a program polls it.
-    echo: Option<Arc<EventFd>>,
-    /// It is readable, or would be if it had been asked for.
+    /// The eventfd of the main backend, if this pool is its fallback and the program polls it.
+    forward_to: Option<Arc<EventFd>>,
+    /// Readable, or to be made readable once it exists.
     raised: bool,
 }
 
-/// What the owner of the pool and its threads share.
+/// State shared by the owner of the pool and its threads.
 pub(super) struct Shared {
     state: Mutex<State>,
     reaper: Condvar,
@@ -285,21 +279,21 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     lanes: [Lane; LANES.len()],
-    /// Opens that wait, each in a thread of its own, and have not been cancelled.
+    /// Opens that wait, each in a thread of its own, and were not cancelled.
     opening: Vec<Token>,
-    /// Those threads; those of the cancelled among them.
+    /// Their threads, including those of cancelled opens.
     open_threads: usize,
     pub watch: Watch,
     pub events: Vec<Event>,
-    /// Set while the reaper waits: how many events it waits for.
+    /// While the reaping thread waits: the number of events it waits for.
     wanted: Option<usize>,
     signal: Signal,
     pub closed: bool,
-    /// Tasks that a thread has taken and not put down.
-    in_hand: usize,
+    /// Tasks that a thread has taken and not finished.
+    running_tasks: usize,
     /// System calls made by the threads.
     pub calls: u64,
-    /// Why a thread could not be started; the owner has not seen it yet.
+    /// Why a thread could not be started, until the owner has seen it.
     pub refused: Option<i32>,
     no_start_before: Option<Instant>,
 }
@@ -307,7 +301,7 @@ pub(super) struct State {
 impl Shared {
     pub fn new(workers: usize, sync_workers: usize, idle: Duration) -> Self {
         let state = State {
-            lanes: [workers, sync_workers, MOST_WAITING, CLOSURE_WORKERS].map(Lane::new),
+            lanes: [workers, sync_workers, MAX_WAITING, CLOSURE_WORKERS].map(Lane::new),
             opening: Vec::new(),
             open_threads: 0,
             watch: Watch::default(),
@@ -315,7 +309,7 @@ impl Shared {
             wanted: None,
             signal: Signal::default(),
             closed: false,
-            in_hand: 0,
+            running_tasks: 0,
             calls: 0,
             refused: None,
             no_start_before: None,
@@ -324,11 +318,11 @@ impl Shared {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock; should it, the state is still whole.
+        // No code panics while it holds the lock; the state would be consistent even then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there are `wanted` events, a thread is missing, or `until` has come.
+    /// Waits until there are `wanted` events, unattended work, or until `until`.
     pub fn wait<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -354,22 +348,22 @@ impl Shared {
 }
 
 impl State {
-    /// Puts an event down. The reaper is woken once, when there is as much as it waits for.
-    pub fn answer(&mut self, token: Token, answer: Answer, wakes: &mut Wakes) {
-        self.events.push(Event { token, answer });
+    /// Adds an event. Wakes the reaping thread once there are as many as it waits for.
+    pub fn push_event(&mut self, token: Token, kind: EventKind, deferred: &mut Deferred) {
+        self.events.push(Event { token, kind });
         match self.wanted {
             None => self.raise(),
-            Some(wanted) if self.events.len() == wanted => wakes.reaper = true,
+            Some(wanted) if self.events.len() == wanted => deferred.reaper = true,
             Some(_) => {}
         }
     }
 
-    /// Makes the descriptor readable, if there is one. It happens under the lock, so that it is
-    /// readable only while there is something.
+    /// Makes the descriptor readable, if it exists. This is done under the lock, so that it is
+    /// readable only while there are events.
     pub fn raise(&mut self) {
         if !self.signal.raised {
             self.signal.raised = true;
-            for fd in self.signal.fd.iter().chain(self.signal.echo.as_deref()) {
+            for fd in self.signal.fd.iter().chain(self.signal.forward_to.as_deref()) {
                 fd.signal();
                 self.calls += 1;
             }
@@ -386,7 +380,7 @@ impl State {
         }
     }
 
-    /// The descriptor, made when it is first asked for.
+    /// The descriptor; made by the first call.
     pub fn signal_fd(&mut self) -> io::Result<RawFd> {
         use std::os::fd::AsRawFd;
         if self.signal.fd.is_none() {
@@ -399,105 +393,103 @@ impl State {
         Ok(self.signal.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))
     }
 
-    /// Has this one be signalled too. Only its owner makes it unreadable.
-    pub fn echo(&mut self, eventfd: Arc<EventFd>) {
+    /// Signals this eventfd too. Only its owner drains it.
+    pub fn forward_signal_to(&mut self, eventfd: Arc<EventFd>) {
         if self.signal.raised {
             eventfd.signal();
         }
-        self.signal.echo = Some(eventfd);
+        self.signal.forward_to = Some(eventfd);
     }
 
-    /// Takes all events, for an empty list with room in it.
+    /// Takes all events, in exchange for an empty list.
     pub fn collect(&mut self, empty: &mut Vec<Event>) {
         self.lower();
         std::mem::swap(&mut self.events, empty);
     }
 
-    /// Hands tasks to the lanes and the watcher, and calls up threads for them.
-    pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, wakes: &mut Wakes) {
+    /// Passes tasks to the lanes and the watcher, and wakes or starts threads.
+    pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, deferred: &mut Deferred) {
         let mut blocking = [0; LANES.len()];
         for task in tasks {
-            if let Way::Watch { nowait } = task.way {
+            if let Route::Watcher { nowait } = task.route {
                 self.watch.insert(task.job, nowait);
             } else {
                 let lane = Role::of(&task) as usize;
-                blocking[lane] += usize::from(task.way == Way::Work { blocks: true });
+                blocking[lane] += usize::from(task.route == Route::Worker { blocks: true });
                 self.lanes[lane].queue.push_back(task);
             }
         }
         for role in LANES {
-            self.call_up(role, blocking[role as usize], wakes);
+            self.wake_or_start(role, blocking[role as usize], deferred);
         }
-        self.attend_watch(wakes);
+        self.attend_watch(deferred);
     }
 
-    /// Calls threads up for queued work: `blocking`, and otherwise one at a time, each of which
-    /// calls up the next when there is still work. So quick calls are not met with more threads
-    /// than they are worth.
-    fn call_up(&mut self, role: Role, blocking: usize, wakes: &mut Wakes) {
+    /// Wakes or starts threads for queued tasks: `blocking` of them at once, otherwise one, which
+    /// wakes the next if tasks are left. So short calls do not cause more threads than they need.
+    fn wake_or_start(&mut self, role: Role, blocking: usize, deferred: &mut Deferred) {
         let may_start = self.may_start();
         let lane = &mut self.lanes[role as usize];
-        let waiting = lane.queue.len().saturating_sub(lane.coming);
-        let enough = if lane.coming == 0 { 1 } else { 0 };
+        let waiting = lane.queue.len().saturating_sub(lane.waking);
+        let enough = if lane.waking == 0 { 1 } else { 0 };
         for _ in 0..waiting.min(blocking.max(enough)) {
             if let Some((_, thread)) = lane.idle.pop() {
-                wakes.idle.push(thread);
+                deferred.idle.push(thread);
             } else if lane.threads < lane.limit() && may_start {
                 lane.threads += 1;
-                wakes.start[role as usize] += 1;
+                deferred.start[role as usize] += 1;
             } else {
                 break;
             }
-            lane.coming += 1;
+            lane.waking += 1;
         }
-        if lane.is_behind() && lane.calls.stuck < MOST_STUCK {
-            self.watch.look_at_lanes();
+        if lane.is_behind() && lane.calls.stuck < MAX_STUCK {
+            self.watch.schedule_lane_check();
             if !self.watch.running {
-                self.start_watcher(wakes);
+                self.start_watcher(deferred);
             }
-            self.tell_unattended(wakes);
+            self.wake_for_unattended(deferred);
         }
     }
 
-    /// Puts threads in the place of those that are stuck: what hangs on one file system must not
-    /// keep others waiting.
-    pub fn write_off_stuck(&mut self, wakes: &mut Wakes) {
+    /// Replaces stuck threads, so that calls that hang on one file system do not delay others.
+    pub fn replace_stuck(&mut self, deferred: &mut Deferred) {
         for role in LANES {
             let lane = &mut self.lanes[role as usize];
             if lane.is_behind() {
                 let stalled = if lane.calls.stuck == 0 { STALLED } else { STALLED_FURTHER };
                 lane.calls.tick(stalled[role as usize]);
                 let more = lane.limit().saturating_sub(lane.threads);
-                self.call_up(role, more, wakes);
+                self.wake_or_start(role, more, deferred);
             }
         }
     }
 
-    /// Sees to it that there is a watcher if there is something to watch.
-    pub fn attend_watch(&mut self, wakes: &mut Wakes) {
+    /// Starts the watcher if there is something to watch.
+    pub fn attend_watch(&mut self, deferred: &mut Deferred) {
         if self.watch_unattended() {
-            self.start_watcher(wakes);
+            self.start_watcher(deferred);
         }
-        self.tell_unattended(wakes);
+        self.wake_for_unattended(deferred);
     }
 
-    fn start_watcher(&mut self, wakes: &mut Wakes) {
+    fn start_watcher(&mut self, deferred: &mut Deferred) {
         if self.may_start() {
             match self.watch.prepare() {
                 Ok(()) => {
                     self.watch.running = true;
-                    wakes.start_watcher = true;
+                    deferred.start_watcher = true;
                 }
                 Err(error) => self.refuse(&error),
             }
         }
     }
 
-    /// Work without a thread is the reaper's: it must not sleep on.
-    fn tell_unattended(&mut self, wakes: &mut Wakes) {
+    /// Wakes the reaping thread for work without a thread: it must do it itself.
+    fn wake_for_unattended(&mut self, deferred: &mut Deferred) {
         if self.unattended() {
             self.raise();
-            wakes.reaper = true;
+            deferred.reaper = true;
         }
     }
 
@@ -510,7 +502,7 @@ impl State {
         self.no_start_before = Some(Instant::now() + AFTER_REFUSAL);
     }
 
-    /// True when there is work and no thread for it: the reaper has to do it itself.
+    /// True if there is work without a thread: the reaping thread must do it.
     pub fn unattended(&self) -> bool {
         self.watch_unattended() || self.lanes.iter().any(Lane::is_unattended)
     }
@@ -519,7 +511,7 @@ impl State {
         !self.watch.running && !self.watch.is_idle()
     }
 
-    /// A task of a lane without a thread for it.
+    /// Takes a task of a lane without threads for it.
     pub fn take_unattended(&mut self) -> Option<Task> {
         let role = LANES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
         self.take(role)
@@ -527,108 +519,110 @@ impl State {
 
     fn take(&mut self, role: Role) -> Option<Task> {
         let task = self.lanes[role as usize].queue.pop_front()?;
-        if task.way != Way::Ready && may_wait(&task.job) {
-            self.watch.lend(&task.job, false);
+        if task.route != Route::ReadyStream && may_block(&task.job) {
+            self.watch.mark_running(&task.job, false);
         }
-        self.in_hand += 1;
+        self.running_tasks += 1;
         Some(task)
     }
 
-    /// The watcher tries a transfer itself.
-    pub fn take_to_try(&mut self, job: &Job) {
-        self.watch.lend(job, false);
-        self.in_hand += 1;
+    /// Marks a transfer that the watcher tries itself.
+    pub fn start_try(&mut self, job: &Job) {
+        self.watch.mark_running(job, false);
+        self.running_tasks += 1;
     }
 
-    /// A stream that was ready goes to a worker for the blocking call.
-    pub fn call_ready(&mut self, job: Job, wakes: &mut Wakes) {
-        self.lanes[Role::Stream as usize].queue.push_back(Task { job, way: Way::Ready });
-        self.call_up(Role::Stream, 1, wakes);
-        self.tell_unattended(wakes);
+    /// Passes a stream that was ready to a worker, for the blocking call.
+    pub fn call_ready(&mut self, job: Job, deferred: &mut Deferred) {
+        self.lanes[Role::Stream as usize].queue.push_back(Task { job, route: Route::ReadyStream });
+        self.wake_or_start(Role::Stream, 1, deferred);
+        self.wake_for_unattended(deferred);
     }
 
-    /// Puts a task's outcome down.
-    pub fn settle(&mut self, job: &Job, outcome: Outcome, wakes: &mut Wakes) {
-        self.in_hand -= 1;
-        let cancelled = may_wait(job) && self.watch.take_back(job.token);
-        match outcome {
-            Outcome::Done(result) => self.answer(job.token, Answer::Result(result), wakes),
-            Outcome::Wait { .. } | Outcome::Open(_) if cancelled => {
-                self.answer(job.token, CANCELED, wakes)
+    /// Records the result of a task.
+    pub fn settle(&mut self, job: &Job, result: TaskResult, deferred: &mut Deferred) {
+        self.running_tasks -= 1;
+        let cancelled = may_block(job) && self.watch.unmark_running(job.token);
+        match result {
+            TaskResult::Done(result) => {
+                self.push_event(job.token, EventKind::Result(result), deferred)
             }
-            Outcome::Wait { nowait } => {
+            TaskResult::Wait { .. } | TaskResult::Open(_) if cancelled => {
+                self.push_event(job.token, CANCELED, deferred)
+            }
+            TaskResult::Wait { nowait } => {
                 self.watch.insert(*job, nowait);
-                self.attend_watch(wakes);
+                self.attend_watch(deferred);
             }
-            Outcome::Open(_) if self.open_threads >= MOST_WAITING => {
-                self.answer(job.token, NO_THREAD, wakes)
+            TaskResult::Open(_) if self.open_threads >= MAX_WAITING => {
+                self.push_event(job.token, NO_THREAD, deferred)
             }
-            Outcome::Open(open) => {
+            TaskResult::Open(open) => {
                 self.open_threads += 1;
                 self.opening.push(job.token);
-                wakes.opens.push((job.token, open));
+                deferred.opens.push((job.token, open));
             }
         }
     }
 
-    /// An open that waited has an answer; whoever has cancelled it was answered before, and what it
-    /// opened is closed.
-    fn opened(&mut self, token: Token, result: i64, wakes: &mut Wakes) {
+    /// Records the result of an open that waited. If it was cancelled, its event was returned
+    /// before, and the file is closed.
+    fn opened(&mut self, token: Token, result: i64, deferred: &mut Deferred) {
         self.open_threads -= 1;
         match self.opening.iter().position(|opening| *opening == token) {
             Some(at) if !self.closed => {
                 self.opening.swap_remove(at);
-                self.answer(token, Answer::Result(result), wakes);
+                self.push_event(token, EventKind::Result(result), deferred);
             }
             _ => drop(Open::opened(result)),
         }
     }
 
-    /// Cancels what has not begun, and what waits. An open that waits is answered now; its thread
-    /// goes on until the call returns, and shares nothing with the operation.
-    pub fn cancel(&mut self, token: Token, wakes: &mut Wakes) {
+    /// Cancels a task that has not started, or that waits. A waiting open completes now; its thread
+    /// continues until the call returns, and shares nothing with the operation.
+    pub fn cancel(&mut self, token: Token, deferred: &mut Deferred) {
         for role in LANES {
             let queue = &mut self.lanes[role as usize].queue;
             if let Some(at) = queue.iter().position(|task| task.job.token == token) {
                 queue.remove(at);
-                self.watch.take_back(token);
-                return self.answer(token, CANCELED, wakes);
+                self.watch.unmark_running(token);
+                return self.push_event(token, CANCELED, deferred);
             }
         }
         if let Some(at) = self.opening.iter().position(|opening| *opening == token) {
             self.opening.swap_remove(at);
-            self.answer(token, CANCELED, wakes);
+            self.push_event(token, CANCELED, deferred);
         } else if self.watch.cancel(token) {
-            self.answer(token, CANCELED, wakes);
+            self.push_event(token, CANCELED, deferred);
         }
     }
 
-    /// The end: nothing queued is begun any more, and every thread that is not in a call ends.
-    pub fn close(&mut self, wakes: &mut Wakes) {
+    /// Closes the pool: no queued task is started any more, and threads that are not in a call end.
+    pub fn close(&mut self, deferred: &mut Deferred) {
         self.closed = true;
         for lane in &mut self.lanes {
             lane.queue.clear();
-            // A sleeper that is called up counts itself off again.
-            lane.coming += lane.idle.len();
-            wakes.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
+            // A woken thread decrements it again.
+            lane.waking += lane.idle.len();
+            deferred.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
         }
-        self.watch.kick();
+        self.watch.wake();
     }
 
-    /// Each of the jobs taken that have no answer yet, `pending` of them, is in one place, unless
-    /// it has been dropped with all others; and as many threads are idle, or about to look for
-    /// work, as there are at most.
+    /// Checks that each of the `pending` jobs is in exactly one place (unless the pool was closed),
+    /// and that no more threads are idle or waking than exist.
     pub fn check(&self, pending: usize) {
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
-        let answered = self.events.iter().filter(|event| event.answer != Answer::Expired).count();
-        let places = [queued, self.in_hand, self.watch.jobs(), self.opening.len(), answered];
+        let completed =
+            self.events.iter().filter(|event| event.kind != EventKind::TimerExpired).count();
+        let places = [queued, self.running_tasks, self.watch.jobs(), self.opening.len(), completed];
         assert!(
             self.closed || places.iter().sum::<usize>() == pending,
             "{pending} jobs are pending, and {places:?} found"
         );
         for lane in &self.lanes {
             assert!(
-                lane.idle.len() + lane.coming <= lane.threads,
+                lane.idle.len() + lane.waking <= lane.threads,
                 "more threads are idle or coming than there are"
             );
         }
@@ -646,64 +640,64 @@ impl State {
     }
 }
 
-/// The answer to what was cancelled before it began.
-pub(super) const CANCELED: Answer = Answer::Result(-(libc::ECANCELED as i64));
+/// The result of a task that was cancelled before it started.
+pub(super) const CANCELED: EventKind = EventKind::Result(-(libc::ECANCELED as i64));
 
-/// The answer to what would have to wait in a thread of its own, and gets none.
-const NO_THREAD: Answer = Answer::Result(-(libc::EAGAIN as i64));
+/// The result of an open that would need a thread of its own beyond the limit.
+const NO_THREAD: EventKind = EventKind::Result(-(libc::EAGAIN as i64));
 
-/// True for what may turn out to have to wait, for a stream or for the other end of a FIFO.
-fn may_wait(job: &Job) -> bool {
+/// True for tasks that may have to wait for a stream, or for the other end of a FIFO.
+fn may_block(job: &Job) -> bool {
     job.file != FileKind::Storage && job.raw.is_transfer() || matches!(job.raw, Raw::Open(_))
 }
 
-/// Does what was noted under the lock.
-pub(super) fn carry_out(shared: &Arc<Shared>, wakes: &mut Wakes) {
-    if std::mem::take(&mut wakes.reaper) {
+/// Does the deferred actions.
+pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
+    if std::mem::take(&mut deferred.reaper) {
         shared.reaper.notify_one();
     }
-    for thread in wakes.idle.drain(..) {
+    for thread in deferred.idle.drain(..) {
         thread.unpark();
     }
     for role in LANES {
-        for _ in 0..std::mem::take(&mut wakes.start[role as usize]) {
+        for _ in 0..std::mem::take(&mut deferred.start[role as usize]) {
             start(shared, role);
         }
     }
-    if std::mem::take(&mut wakes.start_watcher) {
+    if std::mem::take(&mut deferred.start_watcher) {
         start(shared, Role::Watcher);
     }
-    for (token, open) in std::mem::take(&mut wakes.opens) {
+    for (token, open) in std::mem::take(&mut deferred.opens) {
         start_open(shared, token, open);
     }
 }
 
-/// A thread for one open that may wait for ever.
+/// Starts a thread for one open that may wait forever.
 fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     let own = Arc::clone(shared);
     let builder = thread::Builder::new().name("ringway-open".to_owned()).stack_size(STACK);
-    let answered = move |shared: &Arc<Shared>, result, calls| {
-        let mut wakes = Wakes::default();
+    let completed = move |shared: &Arc<Shared>, result, calls| {
+        let mut deferred = Deferred::default();
         let mut state = shared.lock();
         state.calls += calls;
-        state.opened(token, result, &mut wakes);
+        state.opened(token, result, &mut deferred);
         drop(state);
-        carry_out(shared, &mut wakes);
+        run_deferred(shared, &mut deferred);
     };
     let started = with_signals_blocked(|| {
         builder.spawn(move || {
-            // (Signals are blocked: nothing interrupts it.)
-            answered(&own, open.call(), 1);
+            // (Signals are blocked, so nothing interrupts the call.)
+            completed(&own, open.call(), 1);
         })
     });
     if let Err(error) = started {
         shared.lock().refuse(&error);
-        answered(shared, -i64::from(libc::EAGAIN), 0);
+        completed(shared, -i64::from(libc::EAGAIN), 0);
     }
 }
 
-/// Starts a thread that has been counted already. One that cannot be started is taken off again,
-/// and the owner is told, who may have to do its work.
+/// Starts a thread that is counted already. If that fails, it is not counted any more, and the
+/// owner is woken, which may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
     let builder = thread::Builder::new().name(role.thread_name().to_owned()).stack_size(STACK);
@@ -714,7 +708,7 @@ fn start(shared: &Arc<Shared>, role: Role) {
         })
     });
     let Err(error) = started else { return };
-    let mut wakes = Wakes::default();
+    let mut deferred = Deferred::default();
     let mut state = shared.lock();
     state.refuse(&error);
     if role == Role::Watcher {
@@ -722,55 +716,55 @@ fn start(shared: &Arc<Shared>, role: Role) {
     } else {
         let lane = &mut state.lanes[role as usize];
         lane.threads -= 1;
-        lane.coming -= 1;
-        // The others may hang: it is tried again later.
-        state.call_up(role, 0, &mut wakes);
+        lane.waking -= 1;
+        // The lane's other threads may be stuck, so this schedules a check that tries again.
+        state.wake_or_start(role, 0, &mut deferred);
     }
-    state.tell_unattended(&mut wakes);
+    state.wake_for_unattended(&mut deferred);
     drop(state);
-    carry_out(shared, &mut wakes);
+    run_deferred(shared, &mut deferred);
 }
 
-/// The life of a worker. It puts a result down and takes its next task in one hold of the lock.
+/// Runs a worker. It records a result and takes its next task under one lock.
 fn work(shared: &Arc<Shared>, role: Role) {
     let this = thread::current();
-    let mut wakes = Wakes::default();
+    let mut deferred = Deferred::default();
     let mut lingered = 0;
     let mut state = shared.lock();
-    state.lanes[role as usize].coming -= 1;
+    state.lanes[role as usize].waking -= 1;
     loop {
         let closed = state.closed;
         let lane = &mut state.lanes[role as usize];
-        // One that was stuck may be one too many now that it has come back.
+        // A stuck thread that has returned may be one too many.
         if closed || lane.threads > lane.limit() {
             lane.threads -= 1;
             if !closed {
-                // It may have been woken for work, which is another's then.
-                state.call_up(role, 0, &mut wakes);
+                // It may have been woken for a task, which another thread must do then.
+                state.wake_or_start(role, 0, &mut deferred);
             }
             drop(state);
-            return carry_out(shared, &mut wakes);
+            return run_deferred(shared, &mut deferred);
         }
         let Some(task) = state.take(role) else {
             if lingered < LINGER && state.lanes[role as usize].may_linger() {
                 lingered += 1;
-                state.lanes[role as usize].coming += 1;
+                state.lanes[role as usize].waking += 1;
                 drop(state);
-                carry_out(shared, &mut wakes);
+                run_deferred(shared, &mut deferred);
                 let before = Instant::now();
                 thread::yield_now();
                 let took = before.elapsed();
                 state = shared.lock();
                 let lane = &mut state.lanes[role as usize];
-                lane.coming = lane.coming.saturating_sub(1);
-                if took > LATE {
-                    lane.no_linger_before = Some(before + took + AFTER_LATE);
+                lane.waking = lane.waking.saturating_sub(1);
+                if took > SLOW_YIELD {
+                    lane.no_linger_before = Some(before + took + NO_LINGER_AFTER_SLOW_YIELD);
                 }
                 continue;
             }
             state.lanes[role as usize].idle.push((this.id(), this.clone()));
             drop(state);
-            carry_out(shared, &mut wakes);
+            run_deferred(shared, &mut deferred);
             match sleep(shared, role, &this) {
                 Some(awake) => state = awake,
                 None => return,
@@ -778,18 +772,18 @@ fn work(shared: &Arc<Shared>, role: Role) {
             continue;
         };
         lingered = 0;
-        state.call_up(role, 0, &mut wakes);
+        state.wake_or_start(role, 0, &mut deferred);
         let call = state.lanes[role as usize].calls.begin();
         drop(state);
-        carry_out(shared, &mut wakes);
+        run_deferred(shared, &mut deferred);
         let mut calls = 0;
-        let outcome = run(&task, &mut calls);
+        let result = run(&task, &mut calls);
         state = shared.lock();
         state.calls += calls;
         state.lanes[role as usize].calls.end(call);
-        match outcome {
-            outcome if !state.closed => state.settle(&task.job, outcome, &mut wakes),
-            Outcome::Done(result) if matches!(task.job.raw, Raw::Open(_)) => {
+        match result {
+            result if !state.closed => state.settle(&task.job, result, &mut deferred),
+            TaskResult::Done(result) if matches!(task.job.raw, Raw::Open(_)) => {
                 drop(Open::opened(result))
             }
             _ => {}
@@ -797,17 +791,17 @@ fn work(shared: &Arc<Shared>, role: Role) {
     }
 }
 
-/// Sleeps until called up; `None` when nobody has called for so long that the thread has been taken
-/// off.
+/// Sleeps until woken. `None` if that did not happen within the idle time: the thread is not
+/// counted any more.
 fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard<'a, State>> {
     let until = Instant::now() + shared.idle;
     loop {
         thread::park_timeout(until.saturating_duration_since(Instant::now()));
         let mut state = shared.lock();
         let lane = &mut state.lanes[role as usize];
-        // Whoever calls a thread up takes it from the list.
+        // The waker removes the thread from the list.
         let Some(at) = lane.idle.iter().position(|(id, _)| *id == this.id()) else {
-            lane.coming = lane.coming.saturating_sub(1);
+            lane.waking = lane.waking.saturating_sub(1);
             return Some(state);
         };
         if Instant::now() >= until {
@@ -819,46 +813,46 @@ fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard
 }
 
 /// Makes the calls of a task.
-pub(super) fn run(task: &Task, calls: &mut u64) -> Outcome {
+pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
     let job = &task.job;
     if let Raw::Open(open) = &job.raw {
         *calls += 1;
         if open.may_wait() {
-            return open
-                .detach()
-                .map_or_else(|error| Outcome::Done(-i64::from(errno_of(&error))), Outcome::Open);
+            return open.detach().map_or_else(
+                |error| TaskResult::Done(-i64::from(errno_of(&error))),
+                TaskResult::Open,
+            );
         }
-        return Outcome::Done(call_storage(&job.raw, calls));
+        return TaskResult::Done(call_storage(&job.raw, calls));
     }
-    if !may_wait(job) {
-        return Outcome::Done(call_storage(&job.raw, calls));
+    if !may_block(job) {
+        return TaskResult::Done(call_storage(&job.raw, calls));
     }
-    if task.way == Way::Ready {
+    if task.route == Route::ReadyStream {
         return call_ready_stream(&job.raw, calls);
     }
     if job.file == FileKind::Unknown {
         *calls += 1;
         if job.raw.fd().is_none_or(is_storage) {
-            return Outcome::Done(call_storage(&job.raw, calls));
+            return TaskResult::Done(call_storage(&job.raw, calls));
         }
     }
-    match nowait::attempt(&job.raw, calls) {
-        Try::Done(result) => Outcome::Done(result),
-        Try::NotReady => Outcome::Wait { nowait: true },
-        Try::Unsupported => Outcome::Wait { nowait: false },
+    match nowait::try_nowait(&job.raw, calls) {
+        TryResult::Done(result) => TaskResult::Done(result),
+        TryResult::NotReady => TaskResult::Wait { nowait: true },
+        TryResult::Unsupported => TaskResult::Wait { nowait: false },
     }
 }
 
-/// Calls what ends by itself. A device or file system that is short of something says EAGAIN, and
-/// is asked again.
+/// Makes a call that ends by itself. EAGAIN from a device or file system is retried.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let mut pause = FIRST_PAUSE;
-    let mut retries = if raw.is_transfer() || raw.is_sync() { RETRIES } else { 0 };
+    let mut retries = if raw.is_transfer() || raw.is_sync() { MAX_RETRIES } else { 0 };
     loop {
         *calls += 1;
         let result = raw.call();
         match i32::try_from(-result) {
-            // A close that was interrupted has closed the descriptor.
+            // An interrupted close has closed the descriptor.
             Ok(libc::EINTR) if !matches!(raw, Raw::Close(_)) => {}
             Ok(libc::EAGAIN) if retries > 0 => {
                 retries -= 1;
@@ -870,25 +864,25 @@ fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     }
 }
 
-/// Calls what was ready a moment ago. With `O_NONBLOCK` it says so if it is not any more.
-fn call_ready_stream(raw: &Raw, calls: &mut u64) -> Outcome {
+/// Makes a blocking call on a stream that was just ready. With `O_NONBLOCK` it fails with EAGAIN if
+/// the stream is no longer ready.
+fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
     loop {
         *calls += 1;
         let result = raw.call();
         match i32::try_from(-result) {
             Ok(libc::EINTR) => {}
-            Ok(libc::EAGAIN) => return Outcome::Wait { nowait: false },
-            _ => return Outcome::Done(result),
+            Ok(libc::EAGAIN) => return TaskResult::Wait { nowait: false },
+            _ => return TaskResult::Done(result),
         }
     }
 }
 
-/// True for what never has to be waited for with poll(2), and for what is no file at all: the call
-/// will tell.
+/// True for files that need no poll(2), and for bad descriptors, for which the call itself fails.
 fn is_storage(fd: RawFd) -> bool {
-    // SAFETY: `stat` is plain numbers, and all zeroes are valid.
+    // SAFETY: `stat` is plain numbers, for which all zeroes are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` lives on this stack for the call.
+    // SAFETY: `stat` lives on this stack during the call.
     if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {
         return true;
     }
@@ -934,7 +928,7 @@ mod tests {
         assert_eq!(calls.stuck, 0);
     }
 
-    /// Hundreds of calls that hang in a lane of a few threads are all found out within some rounds.
+    /// Hundreds of stuck calls in a lane of a few threads are all found within some ticks.
     #[test]
     fn there_are_as_many_threads_more_as_hang() {
         let mut lane = Lane::new(4);
@@ -949,7 +943,7 @@ mod tests {
     #[test]
     fn no_more_than_so_many_hang() {
         let mut calls = Calls::default();
-        (0..MOST_STUCK + 10).for_each(|_| _ = calls.begin());
-        assert_eq!((calls.tick(1), calls.tick(1)), (MOST_STUCK, 0));
+        (0..MAX_STUCK + 10).for_each(|_| _ = calls.begin());
+        assert_eq!((calls.tick(1), calls.tick(1)), (MAX_STUCK, 0));
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of the thread backend: every job answered once, nothing that waits for ever in anybody's
-//! way.
+//! Tests of the threads backend: every job completes once, and jobs that wait forever delay no
+//! others.
 
 use super::*;
 use crate::op;
@@ -20,63 +20,63 @@ fn token(index: u32) -> Token {
 }
 
 fn job(index: u32, raw: impl Into<Raw>, file: FileKind) -> Job {
-    // Direct is said of buffered files as well: their reads then go to a worker, cached or not.
+    // Buffered files are marked direct too, so that their reads go to a worker, cached or not.
     Job::new(token(index), raw.into(), file, file == FileKind::Storage)
 }
 
-/// Memory that is never freed, so that any job may be left in flight.
+/// Memory that is never freed, so that any job may stay in flight.
 fn memory(len: usize) -> &'static mut [u8] {
     vec![0; len].leak()
 }
 
 fn read(file: &impl AsRawFd, len: usize, offset: u64) -> op::Read {
-    op::Read { fd: file.as_raw_fd(), addr: memory(len).as_mut_ptr(), len, offset }
+    op::Read { fd: file.as_raw_fd(), buf: memory(len).as_mut_ptr(), len, offset }
 }
 
 fn next_byte(file: &impl AsRawFd) -> op::Read {
     read(file, 1, op::CURRENT_POSITION)
 }
 
-fn carry(threads: &mut Threads, job: &Job) {
-    // SAFETY: the tests' memory is never freed, and a descriptor that is closed too early answers
-    // EBADF.
-    unsafe { threads.carry(job) }.unwrap();
+fn push(threads: &mut Threads, job: &Job) {
+    // SAFETY: the memory of these tests is never freed, and on a descriptor that is closed too
+    // early a job fails with EBADF.
+    unsafe { threads.push(job) }.unwrap();
 }
 
-fn carry_all(threads: &mut Threads, jobs: &[Job]) {
-    jobs.iter().for_each(|job| carry(threads, job));
+fn push_all(threads: &mut Threads, jobs: &[Job]) {
+    jobs.iter().for_each(|job| push(threads, job));
 }
 
-fn enter(threads: &mut Threads, want: usize, wait: Duration) -> Vec<(u32, Answer)> {
+fn enter(threads: &mut Threads, want: usize, wait: Duration) -> Vec<(u32, EventKind)> {
     let mut events = Vec::new();
     threads.enter(want, Some(Instant::now() + wait), &mut events).unwrap();
-    events.into_iter().map(|event| (event.token.index(), event.answer)).collect()
+    events.into_iter().map(|event| (event.token.index(), event.kind)).collect()
 }
 
-/// Waits for as many events as are wanted, and panics rather than waiting for ever.
-fn reap(threads: &mut Threads, want: usize) -> HashMap<u32, Answer> {
+/// Waits for the wanted number of events, and panics after a timeout.
+fn reap(threads: &mut Threads, want: usize) -> HashMap<u32, EventKind> {
     let mut all = HashMap::new();
     let until = Instant::now() + 20 * SECOND;
     while all.len() < want {
         assert!(Instant::now() < until, "{} of {want} events came", all.len());
-        for (index, answer) in enter(threads, want - all.len(), SECOND) {
-            assert_eq!(all.insert(index, answer), None, "job {index} was answered twice");
+        for (index, kind) in enter(threads, want - all.len(), SECOND) {
+            assert_eq!(all.insert(index, kind), None, "job {index} was answered twice");
         }
     }
     all
 }
 
-fn one(threads: &mut Threads) -> (u32, Answer) {
+fn one(threads: &mut Threads) -> (u32, EventKind) {
     let all = reap(threads, 1);
     assert_eq!(all.len(), 1, "{all:?}");
     all.into_iter().next().unwrap()
 }
 
-fn error(errno: i32) -> Answer {
-    Answer::Result(-i64::from(errno))
+fn error(errno: i32) -> EventKind {
+    EventKind::Result(-i64::from(errno))
 }
 
-/// A file in memory with 64 KiB of bytes that tell their place.
+/// A file in memory with 64 KiB of bytes that depend on their offset.
 fn sample() -> File {
     let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
     file.write_all(&pattern(0, 64 << 10)).unwrap();
@@ -87,13 +87,13 @@ fn pattern(offset: u64, len: usize) -> Vec<u8> {
     (offset..).take(len).map(|place| (place ^ (place >> 8)) as u8).collect()
 }
 
-/// Keeps workers busy, until the writers are dropped, with reads of pipes that are said to be
+/// Keeps workers busy until the writers are dropped, with reads of pipes that are marked as
 /// storage.
 fn block(threads: &mut Threads, workers: u32) -> (Vec<PipeReader>, Vec<PipeWriter>) {
     let (readers, writers): (Vec<_>, Vec<_>) =
         (0..workers).map(|_| std::io::pipe().unwrap()).unzip();
     for (index, reader) in readers.iter().enumerate() {
-        carry(threads, &job(1_000_000 + index as u32, next_byte(reader), FileKind::Storage));
+        push(threads, &job(1_000_000 + index as u32, next_byte(reader), FileKind::Storage));
     }
     enter(threads, 0, Duration::ZERO);
     let until = Instant::now() + 10 * SECOND;
@@ -105,7 +105,7 @@ fn block(threads: &mut Threads, workers: u32) -> (Vec<PipeReader>, Vec<PipeWrite
 }
 
 fn readable(fd: RawFd) -> bool {
-    op::Poll { fd, events: libc::POLLIN as u16 }.look() > 0
+    op::Poll { fd, events: libc::POLLIN as u16 }.poll_now() > 0
 }
 
 #[test]
@@ -117,18 +117,18 @@ fn many_jobs_on_many_files_answer_what_the_calls_answer() {
     {
         let mut jobs = Vec::new();
         for index in 0..800u32 {
-            // The last ones are at the end of the file and behind it.
-            let form = read(&files[index as usize % 8], 200, u64::from(index) * 83);
-            jobs.push((Job { direct, ..job(index, form, kind) }, form));
+            // The last ones are at the end of the file and after it.
+            let read = read(&files[index as usize % 8], 200, u64::from(index) * 83);
+            jobs.push((Job { direct, ..job(index, read, kind) }, read));
         }
-        jobs.iter().for_each(|(job, _)| carry(&mut threads, job));
-        let answers = reap(&mut threads, jobs.len());
-        for (job, form) in jobs {
+        jobs.iter().for_each(|(job, _)| push(&mut threads, job));
+        let results = reap(&mut threads, jobs.len());
+        for (job, read) in jobs {
             let expected =
-                pattern(form.offset, ((64 << 10) - form.offset.min(64 << 10)).min(200) as usize);
-            assert_eq!(answers[&job.token.index()], Answer::Result(expected.len() as i64));
-            // SAFETY: the job is over, and its memory is never freed.
-            let bytes = unsafe { std::slice::from_raw_parts(form.addr, expected.len()) };
+                pattern(read.offset, ((64 << 10) - read.offset.min(64 << 10)).min(200) as usize);
+            assert_eq!(results[&job.token.index()], EventKind::Result(expected.len() as i64));
+            // SAFETY: the job has completed, and its memory is never freed.
+            let bytes = unsafe { std::slice::from_raw_parts(read.buf, expected.len()) };
             assert_eq!(bytes, expected);
         }
     }
@@ -141,12 +141,12 @@ fn writes_and_vectors_arrive() {
     let mut threads = Threads::new(options(2)).unwrap();
     let bytes: &[u8] = pattern(0, 8192).leak();
     for index in 0..8u32 {
-        let addr = &raw const bytes[index as usize * 1024];
-        let form =
-            op::Write { fd: file.as_raw_fd(), addr, len: 1024, offset: u64::from(index) * 1024 };
-        carry(&mut threads, &job(index, form, FileKind::Storage));
+        let buf = &raw const bytes[index as usize * 1024];
+        let read =
+            op::Write { fd: file.as_raw_fd(), buf, len: 1024, offset: u64::from(index) * 1024 };
+        push(&mut threads, &job(index, read, FileKind::Storage));
     }
-    assert!(reap(&mut threads, 8).values().all(|answer| *answer == Answer::Result(1024)));
+    assert!(reap(&mut threads, 8).values().all(|kind| *kind == EventKind::Result(1024)));
     let mut written = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut written).unwrap();
@@ -159,9 +159,9 @@ fn writes_and_vectors_arrive() {
     ]
     .leak();
     for direct in [false, true] {
-        let form = op::Readv { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: 50 };
-        carry(&mut threads, &Job { direct, ..job(9, form, FileKind::Storage) });
-        assert_eq!(one(&mut threads), (9, Answer::Result(400)));
+        let read = op::Readv { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: 50 };
+        push(&mut threads, &Job { direct, ..job(9, read, FileKind::Storage) });
+        assert_eq!(one(&mut threads), (9, EventKind::Result(400)));
         assert_eq!([&*first, &*second].concat(), pattern(50, 400));
     }
 }
@@ -171,13 +171,13 @@ fn what_is_cached_needs_no_thread() {
     let file = tempfile::tempfile().unwrap();
     (&file).write_all(&pattern(0, 4096)).unwrap();
     let mut threads = Threads::new(options(4)).unwrap();
-    let form = read(&file, 4096, 0);
-    if nowait::attempt(&form.into(), &mut 0) != Try::Done(4096) {
+    let read = read(&file, 4096, 0);
+    if nowait::try_nowait(&read.into(), &mut 0) != TryResult::Done(4096) {
         println!("skipped: the file system of temporary files has no reads that do not wait");
         return;
     }
-    carry(&mut threads, &Job { direct: false, ..job(0, form, FileKind::Storage) });
-    assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, Answer::Result(4096))]);
+    push(&mut threads, &Job { direct: false, ..job(0, read, FileKind::Storage) });
+    assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, EventKind::Result(4096))]);
     assert_eq!(threads.shared.lock().threads(), [0; 3]);
     assert_eq!((threads.pending(), threads.system_calls()), (0, 1));
 }
@@ -187,25 +187,25 @@ fn misses_are_tried_less_and_less_until_there_is_a_hit() {
     let file = tempfile::tempfile().unwrap();
     (&file).write_all(&pattern(0, 4096)).unwrap();
     let (hit, miss): (Raw, Raw) = (read(&file, 512, 0).into(), read(&file, 512, 1 << 20).into());
-    if nowait::attempt(&hit, &mut 0) != Try::Done(512) {
+    if nowait::try_nowait(&hit, &mut 0) != TryResult::Done(512) {
         println!("skipped: the file system of temporary files has no reads that do not wait");
         return;
     }
-    let mut cached = Cached::default();
+    let mut cached = CachedReads::default();
     cached.begin();
     let mut calls = 0;
     for _ in 0..1000 {
-        assert_eq!(cached.attempt(&miss, &mut calls), None);
+        assert_eq!(cached.try_nowait(&miss, &mut calls), None);
     }
     assert!((8..20).contains(&calls), "{calls}");
-    while cached.attempt(&hit, &mut calls).is_none() {}
-    assert_eq!(cached.attempt(&hit, &mut calls), Some(512));
-    // What would keep the submitter busy for long is shared out.
+    while cached.try_nowait(&hit, &mut calls).is_none() {}
+    assert_eq!(cached.try_nowait(&hit, &mut calls), Some(512));
+    // Long reads go to the threads.
     cached.begin();
     let long: Raw = read(&file, 2 << 20, 0).into();
-    assert_eq!(cached.attempt(&long, &mut calls), None);
-    // A part read at the file's own position would be lost.
-    assert_eq!(cached.attempt(&next_byte(&file).into(), &mut calls), None);
+    assert_eq!(cached.try_nowait(&long, &mut calls), None);
+    // A partial read at the current position would be lost.
+    assert_eq!(cached.try_nowait(&next_byte(&file).into(), &mut calls), None);
 }
 
 #[test]
@@ -213,21 +213,24 @@ fn what_is_queued_is_cancelled_and_what_runs_is_not() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
-    carry_all(
+    push_all(
         &mut threads,
         &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
     );
-    threads.cancel(token(0)); // still in the batch
+    threads.cancel(token(0)); // in the batch
     assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, error(libc::ECANCELED))]);
     threads.cancel(token(1)); // in the lane
-    threads.cancel(token(1)); // over
-    threads.cancel(token(1_000_000)); // runs
+    threads.cancel(token(1)); // completed
+    threads.cancel(token(1_000_000)); // running
     threads.cancel(token(77)); // unknown
     drop(writers);
-    let answers = reap(&mut threads, 4);
-    assert_eq!(answers[&1], error(libc::ECANCELED));
-    assert_eq!(answers[&2], Answer::Result(8));
-    assert_eq!((answers[&1_000_000], answers[&1_000_001]), (Answer::Result(0), Answer::Result(0)));
+    let results = reap(&mut threads, 4);
+    assert_eq!(results[&1], error(libc::ECANCELED));
+    assert_eq!(results[&2], EventKind::Result(8));
+    assert_eq!(
+        (results[&1_000_000], results[&1_000_001]),
+        (EventKind::Result(0), EventKind::Result(0))
+    );
     assert_eq!(threads.pending(), 0);
 }
 
@@ -243,12 +246,12 @@ fn what_waits_is_cancelled() {
         job(3, next_byte(&reader), FileKind::Unknown),
         job(4, op::Timeout { duration: Duration::MAX }, FileKind::Unknown),
     ];
-    carry_all(&mut threads, &jobs);
+    push_all(&mut threads, &jobs);
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     (0..5).for_each(|index| threads.cancel(token(index)));
-    let answers = reap(&mut threads, 5);
-    assert!(answers.values().all(|answer| *answer == error(libc::ECANCELED)), "{answers:?}");
-    // Once the cancel has been answered nobody keeps the file: its writer learns that it is gone.
+    let results = reap(&mut threads, 5);
+    assert!(results.values().all(|kind| *kind == error(libc::ECANCELED)), "{results:?}");
+    // After the cancel has completed, nothing holds the file, and its writer gets EPIPE.
     drop(reader);
     assert_eq!(writer.write(b"x").unwrap_err().raw_os_error(), Some(libc::EPIPE));
     assert_eq!(threads.shared.lock().threads()[0], 1);
@@ -261,28 +264,28 @@ fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut others = Vec::new();
     for index in 0..1000u32 {
-        // Half of them on one pipe, some on pipes of their own; some of them unlooked at.
+        // Half of them on one pipe, some on pipes of their own; some are unchecked.
         let kind = if index % 3 == 0 { FileKind::Unknown } else { FileKind::Stream };
         if index < 500 || index % 10 != 0 {
-            carry(&mut threads, &job(index, next_byte(&reader), kind));
+            push(&mut threads, &job(index, next_byte(&reader), kind));
         } else {
             others.push(std::io::pipe().unwrap());
-            carry(&mut threads, &job(index, next_byte(&others.last().unwrap().0), kind));
+            push(&mut threads, &job(index, next_byte(&others.last().unwrap().0), kind));
         }
     }
-    carry_all(&mut threads, &[job(5000, read(&file, 8, 0), FileKind::Storage)]);
-    assert_eq!(one(&mut threads), (5000, Answer::Result(8)));
+    push_all(&mut threads, &[job(5000, read(&file, 8, 0), FileKind::Storage)]);
+    assert_eq!(one(&mut threads), (5000, EventKind::Result(8)));
 
-    // A byte is one read's, and the others go on waiting.
+    // One read gets the byte, and the others keep waiting.
     for _ in 0..3 {
         writer.write_all(b"x").unwrap();
-        assert_eq!(one(&mut threads).1, Answer::Result(1));
+        assert_eq!(one(&mut threads).1, EventKind::Result(1));
         assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     }
     others[7].1.write_all(b"x").unwrap();
-    assert_eq!(one(&mut threads), (570, Answer::Result(1)));
-    carry_all(&mut threads, &[job(5001, read(&file, 8, 0), FileKind::Storage)]);
-    assert_eq!(one(&mut threads), (5001, Answer::Result(8)));
+    assert_eq!(one(&mut threads), (570, EventKind::Result(1)));
+    push_all(&mut threads, &[job(5001, read(&file, 8, 0), FileKind::Storage)]);
+    assert_eq!(one(&mut threads), (5001, EventKind::Result(8)));
     assert_eq!(threads.pending(), 996);
     drop((writer, others));
 }
@@ -292,21 +295,22 @@ fn one_stream_s_reads_are_served_in_their_order() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     for index in 0..10 {
-        carry(&mut threads, &job(index, next_byte(&reader), FileKind::Stream));
+        push(&mut threads, &job(index, next_byte(&reader), FileKind::Stream));
     }
     assert_eq!(enter(&mut threads, 0, Duration::ZERO), []);
     for index in 0..10 {
         writer.write_all(b"x").unwrap();
-        assert_eq!(one(&mut threads), (index, Answer::Result(1)));
+        assert_eq!(one(&mut threads), (index, EventKind::Result(1)));
     }
 }
 
-/// Inotify has no read that does not wait: it is polled for, and a worker calls.
+/// Inotify has no call that does not wait: it is polled for, and a worker makes the call.
 #[test]
 fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = std::ffi::CString::new(dir.path().as_os_str().as_encoded_bytes()).unwrap();
-    // SAFETY: numbers and a C string that lives for the call; the descriptor is new and ours.
+    // SAFETY: numbers and a C string that lives during the call; the descriptor is new and has no
+    // other owner.
     let inotify = unsafe {
         let fd = libc::inotify_init1(libc::IN_CLOEXEC);
         assert!(fd >= 0 && libc::inotify_add_watch(fd, path.as_ptr(), libc::IN_CREATE) >= 0);
@@ -314,17 +318,17 @@ fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
     };
     let file = sample();
     let mut threads = Threads::new(options(1)).unwrap();
-    let form = || read(&inotify, 256, op::CURRENT_POSITION);
-    carry_all(&mut threads, &[0, 1].map(|index| job(index, form(), FileKind::Stream)));
-    carry(&mut threads, &job(2, form(), FileKind::Unknown));
+    let next_event = || read(&inotify, 256, op::CURRENT_POSITION);
+    push_all(&mut threads, &[0, 1].map(|index| job(index, next_event(), FileKind::Stream)));
+    push(&mut threads, &job(2, next_event(), FileKind::Unknown));
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     for name in ["one", "two"] {
         File::create(dir.path().join(name)).unwrap();
-        let (index, answer) = one(&mut threads);
-        assert!(index < 3 && matches!(answer, Answer::Result(16..)), "{answer:?}");
+        let (index, kind) = one(&mut threads);
+        assert!(index < 3 && matches!(kind, EventKind::Result(16..)), "{kind:?}");
         assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
-        carry(&mut threads, &job(10, read(&file, 8, 0), FileKind::Storage));
-        assert_eq!(one(&mut threads), (10, Answer::Result(8)), "the only worker is stuck");
+        push(&mut threads, &job(10, read(&file, 8, 0), FileKind::Storage));
+        assert_eq!(one(&mut threads), (10, EventKind::Result(8)), "the only worker is stuck");
     }
     (0..3).for_each(|index| threads.cancel(token(index)));
     assert_eq!(one(&mut threads).1, error(libc::ECANCELED));
@@ -335,19 +339,22 @@ fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let bytes = memory(1 << 20);
-    let form = op::Write {
+    let read = op::Write {
         fd: writer.as_raw_fd(),
-        addr: bytes.as_ptr(),
+        buf: bytes.as_ptr(),
         len: bytes.len(),
         offset: op::CURRENT_POSITION,
     };
-    carry(&mut threads, &job(0, form, FileKind::Stream));
-    assert!(matches!(one(&mut threads).1, Answer::Result(4096..)), "as much as there is room for");
-    carry(&mut threads, &job(1, form, FileKind::Stream));
-    carry(&mut threads, &job(2, form, FileKind::Unknown));
+    push(&mut threads, &job(0, read, FileKind::Stream));
+    assert!(
+        matches!(one(&mut threads).1, EventKind::Result(4096..)),
+        "as much as there is room for"
+    );
+    push(&mut threads, &job(1, read, FileKind::Stream));
+    push(&mut threads, &job(2, read, FileKind::Unknown));
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     drop(reader);
-    assert!(reap(&mut threads, 2).values().all(|answer| *answer == error(libc::EPIPE)));
+    assert!(reap(&mut threads, 2).values().all(|kind| *kind == error(libc::EPIPE)));
 }
 
 #[test]
@@ -356,13 +363,13 @@ fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
     let mut threads = Threads::new(options(1)).unwrap();
     let (_readers, writers) = block(&mut threads, 1);
     let sync = op::Fsync { fd: file.as_raw_fd(), data_only: false };
-    carry_all(&mut threads, &[0, 1, 2].map(|index| job(index, sync, FileKind::Storage)));
-    assert!(reap(&mut threads, 3).values().all(|answer| *answer == Answer::Result(0)));
+    push_all(&mut threads, &[0, 1, 2].map(|index| job(index, sync, FileKind::Storage)));
+    assert!(reap(&mut threads, 3).values().all(|kind| *kind == EventKind::Result(0)));
     let [io, sync, _] = threads.shared.lock().threads();
     assert_eq!(io, 1);
     assert!((1..=2).contains(&sync));
     drop(writers);
-    assert_eq!(one(&mut threads), (1_000_000, Answer::Result(0)));
+    assert_eq!(one(&mut threads), (1_000_000, EventKind::Result(0)));
 }
 
 #[test]
@@ -371,24 +378,24 @@ fn no_more_threads_than_work_and_idle_ones_end() {
     let mut threads =
         Threads::new(ThreadOptions { idle: Duration::from_millis(50), ..options(64) }).unwrap();
     assert_eq!(threads.shared.lock().threads(), [0; 3]);
-    carry_all(&mut threads, &[0, 1].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
-    carry(
+    push_all(&mut threads, &[0, 1].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)));
+    push(
         &mut threads,
         &job(2, op::Timeout { duration: Duration::from_millis(1) }, FileKind::Unknown),
     );
-    let answered = enter(&mut threads, 0, Duration::ZERO).len();
+    let completed = enter(&mut threads, 0, Duration::ZERO).len();
     let [io, sync, watcher] = threads.shared.lock().threads();
     assert!(io <= 2 && sync == 0 && watcher == 1, "{io} {sync} {watcher}");
-    // Without the events being picked up.
+    // Threads end although the events were not reaped.
     let until = Instant::now() + 10 * SECOND;
     while threads.shared.lock().threads() != [0; 3] {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(reap(&mut threads, 3 - answered).len(), 3 - answered);
-    // And again.
-    carry(&mut threads, &job(0, read(&file, 8, 0), FileKind::Storage));
-    assert_eq!(one(&mut threads), (0, Answer::Result(8)));
+    assert_eq!(reap(&mut threads, 3 - completed).len(), 3 - completed);
+    // Threads start again.
+    push(&mut threads, &job(0, read(&file, 8, 0), FileKind::Storage));
+    assert_eq!(one(&mut threads), (0, EventKind::Result(8)));
 }
 
 #[test]
@@ -398,7 +405,7 @@ fn polls_and_timeouts_answer() {
     let poll = |fd| op::Poll { fd, events: (libc::POLLIN | libc::POLLOUT) as u16 };
     let (r, w) = (reader.as_raw_fd(), writer.as_raw_fd());
     let before = Instant::now();
-    carry_all(
+    push_all(
         &mut threads,
         &[
             job(0, poll(w), FileKind::Stream),
@@ -409,15 +416,15 @@ fn polls_and_timeouts_answer() {
     );
     assert_eq!(
         enter(&mut threads, 1, SECOND),
-        [(0, Answer::Result(i64::from(libc::POLLOUT))), (3, error(libc::EBADF)),]
+        [(0, EventKind::Result(i64::from(libc::POLLOUT))), (3, error(libc::EBADF)),]
     );
-    assert_eq!(one(&mut threads), (2, Answer::Result(0)));
+    assert_eq!(one(&mut threads), (2, EventKind::Result(0)));
     assert!(before.elapsed() >= Duration::from_millis(30));
     writer.write_all(b"x").unwrap();
-    assert_eq!(one(&mut threads), (1, Answer::Result(i64::from(libc::POLLIN))));
+    assert_eq!(one(&mut threads), (1, EventKind::Result(i64::from(libc::POLLIN))));
     drop(writer);
-    carry(&mut threads, &job(4, poll(r), FileKind::Stream));
-    assert_eq!(one(&mut threads), (4, Answer::Result(i64::from(libc::POLLIN | libc::POLLHUP))));
+    push(&mut threads, &job(4, poll(r), FileKind::Stream));
+    assert_eq!(one(&mut threads), (4, EventKind::Result(i64::from(libc::POLLIN | libc::POLLHUP))));
 }
 
 #[test]
@@ -427,17 +434,17 @@ fn errors_are_answers() {
         [FileKind::Storage, FileKind::Stream, FileKind::Unknown].into_iter().enumerate()
     {
         let index = index as u32;
-        let form = op::Read { fd: -1, ..next_byte(&0) };
-        carry(&mut threads, &job(index, form, kind));
-        carry(&mut threads, &Job { direct: false, ..job(10 + index, form, kind) });
-        carry(&mut threads, &job(20 + index, op::Poll { fd: 1 << 20, events: 1 }, kind));
+        let read = op::Read { fd: -1, ..next_byte(&0) };
+        push(&mut threads, &job(index, read, kind));
+        push(&mut threads, &Job { direct: false, ..job(10 + index, read, kind) });
+        push(&mut threads, &job(20 + index, op::Poll { fd: 1 << 20, events: 1 }, kind));
     }
-    carry(&mut threads, &job(30, op::Fsync { fd: -1, data_only: true }, FileKind::Unknown));
-    carry(&mut threads, &job(31, op::Close { fd: -1 }, FileKind::Unknown));
-    let answers = reap(&mut threads, 11);
-    assert!(answers.values().all(|answer| *answer == error(libc::EBADF)), "{answers:?}");
+    push(&mut threads, &job(30, op::Fsync { fd: -1, data_only: true }, FileKind::Unknown));
+    push(&mut threads, &job(31, op::Close { fd: -1 }, FileKind::Unknown));
+    let results = reap(&mut threads, 11);
+    assert!(results.values().all(|kind| *kind == error(libc::EBADF)), "{results:?}");
     let (reader, _writer) = std::io::pipe().unwrap();
-    carry(
+    push(
         &mut threads,
         &job(1, op::Fsync { fd: reader.as_raw_fd(), data_only: true }, FileKind::Stream),
     );
@@ -448,9 +455,9 @@ fn errors_are_answers() {
 fn an_offset_on_a_pipe_is_ignored() {
     let mut threads = Threads::new(options(2)).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
-    carry(&mut threads, &job(0, read(&reader, 1, 7), FileKind::Stream));
+    push(&mut threads, &job(0, read(&reader, 1, 7), FileKind::Stream));
     writer.write_all(b"x").unwrap();
-    assert_eq!(one(&mut threads), (0, Answer::Result(1)));
+    assert_eq!(one(&mut threads), (0, EventKind::Result(1)));
 }
 
 #[test]
@@ -464,21 +471,21 @@ fn the_descriptor_is_readable_while_there_are_events() {
     }
     let fd = threads.poll_fd().unwrap();
     assert!(readable(fd), "there was an event before it was asked for");
-    assert_eq!(one(&mut threads), (1_000_000, Answer::Result(0)));
+    assert_eq!(one(&mut threads), (1_000_000, EventKind::Result(0)));
     assert!(!readable(fd));
 
-    for round in 0..200 {
-        carry_all(
+    for poll_set in 0..200 {
+        push_all(
             &mut threads,
             &[1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
         );
-        let mut answered = enter(&mut threads, 0, Duration::ZERO).len();
-        while answered < 2 {
+        let mut completed = enter(&mut threads, 0, Duration::ZERO).len();
+        while completed < 2 {
             let poll = op::Poll { fd, events: libc::POLLIN as u16 };
-            assert_eq!(Raw::from(poll).call(), 1, "round {round}");
+            assert_eq!(Raw::from(poll).call(), 1, "round {poll_set}");
             let events = enter(&mut threads, 0, Duration::ZERO);
             assert!(!events.is_empty(), "readable for nothing");
-            answered += events.len();
+            completed += events.len();
         }
         assert!(!readable(fd));
     }
@@ -489,7 +496,7 @@ fn the_descriptor_is_readable_while_there_are_events() {
     assert!(!readable(fd));
 
     // A cancel is an event too.
-    carry(&mut threads, &job(3, read(&file, 8, 0), FileKind::Storage));
+    push(&mut threads, &job(3, read(&file, 8, 0), FileKind::Storage));
     threads.cancel(token(3));
     assert!(readable(fd));
     assert_eq!(one(&mut threads), (3, error(libc::ECANCELED)));
@@ -503,14 +510,14 @@ fn waiting_ends_at_its_time() {
     let before = Instant::now();
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     assert!(before.elapsed() >= Duration::from_millis(20));
-    // With nothing to wait for and no time to wait until, it does not wait.
+    // With no jobs and no deadline it does not wait.
     threads.enter(5, None, &mut Vec::new()).unwrap();
-    carry(&mut threads, &job(0, next_byte(&reader), FileKind::Stream));
+    push(&mut threads, &job(0, next_byte(&reader), FileKind::Stream));
     let before = Instant::now();
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     assert!(before.elapsed() >= Duration::from_millis(20));
     assert!(before.elapsed() < 5 * SECOND);
-    // More than there is to come is not waited for.
+    // It does not wait for more events than there are jobs.
     threads.cancel(token(0));
     let mut events = Vec::new();
     threads.enter(5, None, &mut events).unwrap();
@@ -526,25 +533,25 @@ fn timers_expire_and_do_not_pile_up() {
         threads.set_timer(token(2), now + 7200 * SECOND);
     }
     assert_eq!(threads.shared.lock().watch.alarms(), 2);
-    // An earlier one is heard of though the watcher sleeps for the later ones.
+    // An earlier timer is noticed although the watcher sleeps for the later ones.
     std::thread::sleep(Duration::from_millis(5));
     let at = Instant::now() + Duration::from_millis(20);
     threads.set_timer(token(1), at);
     let mut events = Vec::new();
     threads.enter(1, None, &mut events).unwrap();
-    assert_eq!(events, [Event { token: token(1), answer: Answer::Expired }]);
+    assert_eq!(events, [Event { token: token(1), kind: EventKind::TimerExpired }]);
     assert!(Instant::now() >= at);
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
-    // A timer and a timeout of one slot do not know each other.
-    carry(
+    // A timer and a timeout of one slot are independent.
+    push(
         &mut threads,
         &job(2, op::Timeout { duration: Duration::from_millis(5) }, FileKind::Unknown),
     );
-    assert_eq!(one(&mut threads), (2, Answer::Result(0)));
+    assert_eq!(one(&mut threads), (2, EventKind::Result(0)));
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
 }
 
-/// Every job is answered once, whatever is asked for and cancelled meanwhile.
+/// Every job completes once, with any mix of jobs and cancels.
 #[test]
 fn every_job_is_answered_once() {
     let file = sample();
@@ -573,7 +580,7 @@ fn every_job_is_answered_once() {
                 ),
                 job(index, op::Fsync { fd: file.as_raw_fd(), data_only: true }, FileKind::Storage),
             ];
-            carry(&mut threads, &jobs[random.below(8) as usize]);
+            push(&mut threads, &jobs[random.below(8) as usize]);
             open.insert(index);
             match random.below(6) {
                 0 => {
@@ -602,7 +609,7 @@ fn every_job_is_answered_once() {
     }
 
     fn settle(events: &mut Vec<Event>, open: &mut std::collections::HashSet<u32>) {
-        for event in events.drain(..).filter(|event| event.answer != Answer::Expired) {
+        for event in events.drain(..).filter(|event| event.kind != EventKind::TimerExpired) {
             assert!(open.remove(&event.token.index()), "{event:?} is one too many");
         }
     }
@@ -615,13 +622,13 @@ fn stress() {
     let mut random = Random(7);
     let depth = 64;
     let buffers: Vec<_> = (0..depth).map(|_| read(&file, 64, 0)).collect();
-    let (mut free, mut carried, mut answered): (Vec<u32>, _, _) = ((0..depth).collect(), 0, 0);
+    let (mut free, mut pushed, mut completed): (Vec<u32>, _, _) = ((0..depth).collect(), 0, 0);
     let mut offsets = vec![None; depth as usize];
     let mut events = Vec::new();
     let until = Instant::now() + 120 * SECOND;
-    while answered < 100_000 {
+    while completed < 100_000 {
         assert!(Instant::now() < until);
-        while carried < 100_000 && random.below(10) > 0 {
+        while pushed < 100_000 && random.below(10) > 0 {
             let Some(index) = free.pop() else { break };
             let slot = index as usize;
             offsets[slot] = (random.below(2) == 0).then(|| random.below(60_000));
@@ -629,8 +636,8 @@ fn stress() {
                 Some(offset) => Raw::Read(op::Read { offset, ..buffers[slot] }),
                 None => Raw::Nop(op::Nop),
             };
-            carry(&mut threads, &job(index, raw, FileKind::Storage));
-            carried += 1;
+            push(&mut threads, &job(index, raw, FileKind::Storage));
+            pushed += 1;
         }
         let want = random.below(threads.pending() as u64 + 1) as usize;
         threads.enter(want, None, &mut events).unwrap();
@@ -638,17 +645,17 @@ fn stress() {
         for event in events.drain(..) {
             let index = event.token.index();
             let Some(offset) = offsets[index as usize] else {
-                assert_eq!(event.answer, Answer::Result(0));
+                assert_eq!(event.kind, EventKind::Result(0));
                 free.push(index);
-                answered += 1;
+                completed += 1;
                 continue;
             };
-            assert_eq!(event.answer, Answer::Result(64));
-            // SAFETY: the job is over, and its memory is never freed.
-            let bytes = unsafe { std::slice::from_raw_parts(buffers[index as usize].addr, 64) };
+            assert_eq!(event.kind, EventKind::Result(64));
+            // SAFETY: the job has completed, and its memory is never freed.
+            let bytes = unsafe { std::slice::from_raw_parts(buffers[index as usize].buf, 64) };
             assert_eq!(bytes, pattern(offset, 64));
             free.push(index);
-            answered += 1;
+            completed += 1;
         }
     }
     assert_eq!(threads.pending(), 0);
@@ -661,25 +668,25 @@ fn dropping_never_waits_and_ends_the_threads() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
-    carry_all(
+    push_all(
         &mut threads,
         &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
     );
-    carry(&mut threads, &job(3, next_byte(&reader), FileKind::Stream));
-    carry(&mut threads, &job(4, op::Timeout { duration: 3600 * SECOND }, FileKind::Unknown));
+    push(&mut threads, &job(3, next_byte(&reader), FileKind::Stream));
+    push(&mut threads, &job(4, op::Timeout { duration: 3600 * SECOND }, FileKind::Unknown));
     enter(&mut threads, 0, Duration::ZERO);
-    carry(&mut threads, &job(5, read(&file, 8, 0), FileKind::Storage));
+    push(&mut threads, &job(5, read(&file, 8, 0), FileKind::Storage));
     let shared = Arc::clone(&threads.shared);
     let before = Instant::now();
     drop(threads);
     assert!(before.elapsed() < SECOND);
-    // The watcher lets go of the pipe.
+    // The watcher drops the pipe.
     drop(reader);
     let until = Instant::now() + 10 * SECOND;
     while writer.write(b"x").is_ok() || shared.lock().threads() != [2, 0, 0] {
         assert!(Instant::now() < until);
     }
-    // What ran ends with its call.
+    // A running call ends.
     drop(writers);
     while Arc::strong_count(&shared) > 1 {
         assert!(Instant::now() < until);
@@ -690,7 +697,7 @@ fn dropping_never_waits_and_ends_the_threads() {
 
 const NO_THREADS: &str = "RINGWAY_TEST_NO_THREADS";
 
-/// In a process of its own, since limits are the whole process's (and the whole user's).
+/// Runs in a process of its own, since limits apply to the whole process (and the whole user).
 #[test]
 fn without_threads_the_submitter_does_the_work() {
     use std::os::unix::process::CommandExt;
@@ -700,9 +707,9 @@ fn without_threads_the_submitter_does_the_work() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let name = std::thread::current().name().unwrap().to_owned();
     command.args(["--exact", &name, "--test-threads=1", "--nocapture"]).env(NO_THREADS, "1");
-    // SAFETY: the call takes nothing.
+    // SAFETY: the call takes no arguments.
     if unsafe { libc::geteuid() } == 0 {
-        // The limit does not bind root.
+        // The limit does not apply to root.
         command.uid(65534).gid(65534);
     }
     let output = match command.output() {
@@ -718,7 +725,7 @@ fn without_threads_the_submitter_does_the_work() {
 
 fn work_without_threads() {
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives on this stack for the call.
+    // SAFETY: the limit lives on this stack during the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
     if std::thread::Builder::new().spawn(|| ()).is_ok() {
         return println!("skipped: RLIMIT_NPROC does not keep this user from starting threads");
@@ -726,37 +733,37 @@ fn work_without_threads() {
     let file = sample();
     let mut threads = Threads::new(options(4)).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
-    carry_all(
+    push_all(
         &mut threads,
         &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
     );
-    carry(
+    push(
         &mut threads,
         &job(3, op::Fsync { fd: file.as_raw_fd(), data_only: false }, FileKind::Storage),
     );
-    carry(&mut threads, &job(4, next_byte(&reader), FileKind::Stream));
-    carry(&mut threads, &job(5, next_byte(&reader), FileKind::Unknown));
-    carry(
+    push(&mut threads, &job(4, next_byte(&reader), FileKind::Stream));
+    push(&mut threads, &job(5, next_byte(&reader), FileKind::Unknown));
+    push(
         &mut threads,
         &job(6, op::Timeout { duration: Duration::from_millis(30) }, FileKind::Unknown),
     );
     threads.set_timer(token(7), Instant::now() + Duration::from_millis(1));
-    let answers = reap(&mut threads, 6);
-    assert!((0..3).all(|index| answers[&index] == Answer::Result(8)), "{answers:?}");
-    assert_eq!((answers[&3], answers[&6]), (Answer::Result(0), Answer::Result(0)));
-    assert_eq!(answers[&7], Answer::Expired);
-    // Whoever waits at the descriptor is called, since nobody else looks at the pipe.
+    let results = reap(&mut threads, 6);
+    assert!((0..3).all(|index| results[&index] == EventKind::Result(8)), "{results:?}");
+    assert_eq!((results[&3], results[&6]), (EventKind::Result(0), EventKind::Result(0)));
+    assert_eq!(results[&7], EventKind::TimerExpired);
+    // The descriptor is readable, since no thread watches the pipe.
     let fd = threads.poll_fd().unwrap();
     assert!(readable(fd));
     writer.write_all(b"xx").unwrap();
-    assert!(reap(&mut threads, 2).values().all(|answer| *answer == Answer::Result(1)));
+    assert!(reap(&mut threads, 2).values().all(|kind| *kind == EventKind::Result(1)));
     assert_eq!(threads.pending(), 0);
     let [refusal] = threads.refusals() else { panic!("{:?}", threads.refusals()) };
     assert_eq!((refusal.feature, refusal.errno), (Feature::Threads, libc::EAGAIN));
     assert_eq!(threads.shared.lock().threads(), [0; 3]);
 }
 
-/// xorshift64: the same run for the same seed.
+/// xorshift64: the same sequence for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -774,11 +781,11 @@ fn threads_that_hang_are_replaced() {
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
     for index in 0..6 {
-        carry(&mut threads, &job(index, read(&file, 100, 0), FileKind::Storage));
-        assert_eq!(one(&mut threads), (index, Answer::Result(100)));
+        push(&mut threads, &job(index, read(&file, 100, 0), FileKind::Storage));
+        assert_eq!(one(&mut threads), (index, EventKind::Result(100)));
     }
     assert!(threads.shared.lock().threads()[0] > 2);
-    // What hung comes back, and there are too many.
+    // The stuck calls return, and there are too many threads.
     drop(writers);
     assert_eq!(reap(&mut threads, 2).len(), 2);
     let until = Instant::now() + 10 * SECOND;

@@ -1,9 +1,9 @@
-//! What can wait for ever: polls, timeouts, timers and streams that are not ready. One thread waits
-//! for all of it in `ppoll(2)`, so that none of it keeps a worker from its work.
+//! Watches everything that may wait forever: polls, timeouts, timers and streams that are not
+//! ready. One thread waits for all of it in `ppoll(2)`, so that none of it occupies a worker.
 
-use super::nowait::{self, Try};
-use super::pool::{CANCELED, Outcome, Shared, State, TICK, Wakes, carry_out};
-use crate::backend::{Answer, Job};
+use super::nowait::{self, TryResult};
+use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_deferred};
+use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, left, timespec};
@@ -13,68 +13,68 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long the watcher rests when poll(2) says that a stream is ready and the call says that it is
-/// not, so as not to ask again and again.
-const REST: Duration = Duration::from_millis(1);
+/// How long the watcher pauses if poll(2) reports a stream as ready and the call does not, so that
+/// it does not spin.
+const BACK_OFF: Duration = Duration::from_millis(1);
 
-/// Everything that is waited for.
+/// Everything that is watched.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Polls, and transfers of streams, in the order in which they came.
+    /// Polls and stream transfers, in the order in which they came.
     waiting: HashMap<Interest, Vec<Waiting>>,
-    /// Timeouts and timers, by time; and when each of them is due.
+    /// Timeouts and timers, sorted by time; and the time of each.
     alarms: BTreeSet<(Instant, Alarm)>,
     due: HashMap<Alarm, (Instant, Token)>,
-    /// When the lanes are looked at for calls that are stuck.
-    look: Option<Instant>,
-    /// Transfers of streams that a thread is just trying or calling: they may come back.
-    lent: Vec<Lent>,
-    /// There is a thread for it.
+    /// When to check the lanes for stuck calls.
+    lane_check: Option<Instant>,
+    /// Stream transfers that a thread is trying or calling: they may return here.
+    running_transfers: Vec<RunningTransfer>,
+    /// The watcher thread exists.
     pub running: bool,
     /// Wakes that thread.
-    kick: Option<EventFd>,
+    wake: Option<EventFd>,
     asleep: bool,
     /// When it wakes by itself.
     until: Option<Instant>,
-    /// Some of what waits was cancelled.
+    /// Some of the waiting jobs were cancelled.
     cancelled: bool,
 }
 
-/// What poll(2) is asked for: a descriptor, and `POLL*`.
+/// The input of poll(2): a descriptor, and `POLL*`.
 type Interest = (RawFd, i16);
 
 struct Waiting {
     job: Job,
-    /// The file has the form of a call that does not wait.
+    /// The file supports calls that do not wait.
     nowait: bool,
     cancelled: bool,
 }
 
-// SAFETY: as for a task of the pool: what the job points at may be used from any thread until its
-// answer has come out of `enter`; whoever calls `Backend::carry` sees to that.
+// SAFETY: as for a task of the pool: any thread may use what the job points at until `enter` has
+// returned its event; the caller of `Backend::push` guarantees that.
 unsafe impl Send for Waiting {}
 
-/// What becomes due. One for each slot and piece: setting it anew replaces what an earlier life of
-/// the slot has left, so that there are never more than there are slots.
+/// Identifies a time to wait for: one for each slot and piece. Setting it again replaces one that
+/// an earlier use of the slot has left, so there are never more than slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Alarm {
-    /// A timer that the queue has set.
+    /// A timer set by the queue.
     Timer(u32),
-    /// A timeout that is a job of its own.
+    /// A timeout operation.
     Timeout(u32),
 }
 
-struct Lent {
+struct RunningTransfer {
     token: Token,
     interest: Interest,
-    /// It is a call that waits should the stream not be ready: nobody else may use up what it was
-    /// called for.
+    /// The call blocks if the stream is not ready: until it returns, nobody else may use the
+    /// stream.
     blocking: bool,
     cancelled: bool,
 }
 
 /// The slot and the piece of a token, without the generation.
-fn place(token: Token) -> u32 {
+fn slot_and_piece(token: Token) -> u32 {
     token.0 as u32
 }
 
@@ -92,17 +92,17 @@ impl Watch {
         self.waiting.is_empty() && self.alarms.is_empty()
     }
 
-    /// True when the thread is of no use.
+    /// True if the thread has nothing to do.
     pub fn is_idle(&self) -> bool {
-        self.is_empty() && self.look.is_none()
+        self.is_empty() && self.lane_check.is_none()
     }
 
-    /// True while a timer or a timeout is set.
+    /// True if a timer or a timeout is set.
     pub fn has_alarms(&self) -> bool {
         !self.alarms.is_empty()
     }
 
-    /// Jobs that wait here.
+    /// The number of waiting jobs.
     pub fn jobs(&self) -> usize {
         let timeouts = self.due.keys().filter(|alarm| matches!(alarm, Alarm::Timeout(_))).count();
         self.waiting.values().map(Vec::len).sum::<usize>() + timeouts
@@ -117,18 +117,18 @@ impl Watch {
     pub fn insert(&mut self, job: Job, nowait: bool) {
         if let Raw::Timeout(timeout) = job.raw {
             return self.set_alarm(
-                Alarm::Timeout(place(job.token)),
+                Alarm::Timeout(slot_and_piece(job.token)),
                 after(timeout.duration),
                 job.token,
             );
         }
         let waiting = Waiting { job, nowait, cancelled: false };
         self.waiting.entry(interest(&job.raw)).or_default().push(waiting);
-        self.kick();
+        self.wake();
     }
 
     pub fn set_timer(&mut self, token: Token, at: Instant) {
-        self.set_alarm(Alarm::Timer(place(token)), at, token);
+        self.set_alarm(Alarm::Timer(slot_and_piece(token)), at, token);
     }
 
     fn set_alarm(&mut self, alarm: Alarm, at: Instant, token: Token) {
@@ -137,24 +137,24 @@ impl Watch {
         }
         self.alarms.insert((at, alarm));
         if self.until.is_none_or(|until| at < until) {
-            self.kick();
+            self.wake();
         }
     }
 
-    /// Has the lanes looked at in a while, unless that is to be done already.
-    pub fn look_at_lanes(&mut self) {
-        if self.look.is_none() {
+    /// Schedules a check of the lanes, unless one is scheduled.
+    pub fn schedule_lane_check(&mut self) {
+        if self.lane_check.is_none() {
             let at = Instant::now() + TICK;
-            self.look = Some(at);
+            self.lane_check = Some(at);
             if self.until.is_none_or(|until| at < until) {
-                self.kick();
+                self.wake();
             }
         }
     }
 
-    /// A thread tries or calls the transfer now.
-    pub fn lend(&mut self, job: &Job, blocking: bool) {
-        self.lent.push(Lent {
+    /// Records that a thread is trying or calling the transfer.
+    pub fn mark_running(&mut self, job: &Job, blocking: bool) {
+        self.running_transfers.push(RunningTransfer {
             token: job.token,
             interest: interest(&job.raw),
             blocking,
@@ -162,20 +162,27 @@ impl Watch {
         });
     }
 
-    /// It has come back; true when it was cancelled meanwhile.
-    pub fn take_back(&mut self, token: Token) -> bool {
-        let Some(at) = self.lent.iter().position(|lent| lent.token == token) else { return false };
-        let lent = self.lent.swap_remove(at);
-        if lent.blocking {
-            self.kick();
+    /// Removes that record; returns true if the transfer was cancelled meanwhile.
+    pub fn unmark_running(&mut self, token: Token) -> bool {
+        let Some(at) = self
+            .running_transfers
+            .iter()
+            .position(|running_transfers| running_transfers.token == token)
+        else {
+            return false;
+        };
+        let running_transfers = self.running_transfers.swap_remove(at);
+        if running_transfers.blocking {
+            self.wake();
         }
-        lent.cancelled
+        running_transfers.cancelled
     }
 
-    /// Cancels what waits; true when it is over already, and its answer is due. What poll(2) may be
-    /// looking at is answered by the watcher, once it has let go of the file.
+    /// Cancels a waiting job; returns true if it has ended and the caller must push its event. For
+    /// a job that poll(2) may be using, the watcher pushes the event, once it has stopped using the
+    /// file.
     pub fn cancel(&mut self, token: Token) -> bool {
-        let alarm = Alarm::Timeout(place(token));
+        let alarm = Alarm::Timeout(slot_and_piece(token));
         if let Some((at, _)) = self.due.get(&alarm).copied().filter(|(_, other)| *other == token) {
             self.due.remove(&alarm);
             return self.alarms.remove(&(at, alarm));
@@ -185,58 +192,64 @@ impl Watch {
         {
             waiting.cancelled = true;
             self.cancelled = true;
-            self.kick();
-        } else if let Some(lent) = self.lent.iter_mut().find(|lent| lent.token == token) {
-            lent.cancelled = true;
+            self.wake();
+        } else if let Some(running_transfers) = self
+            .running_transfers
+            .iter_mut()
+            .find(|running_transfers| running_transfers.token == token)
+        {
+            running_transfers.cancelled = true;
         }
         false
     }
 
-    /// What the thread needs, made before it is started.
+    /// Makes what the thread needs, before it is started.
     pub fn prepare(&mut self) -> io::Result<()> {
-        if self.kick.is_none() {
-            self.kick = Some(EventFd::new()?);
+        if self.wake.is_none() {
+            self.wake = Some(EventFd::new()?);
         }
         Ok(())
     }
 
-    /// Has the thread look again, if it sleeps.
-    pub fn kick(&mut self) {
-        if let Some(kick) = self.kick.as_ref().filter(|_| self.asleep) {
-            kick.signal();
+    /// Wakes the thread, if it sleeps.
+    pub fn wake(&mut self) {
+        if let Some(wake) = self.wake.as_ref().filter(|_| self.asleep) {
+            wake.signal();
             self.asleep = false;
         }
     }
 
-    /// True while a worker has been sent to use up what there is.
+    /// True while a worker makes a blocking call on the stream.
     fn in_use(&self, interest: Interest) -> bool {
-        self.lent.iter().any(|lent| lent.blocking && lent.interest == interest)
+        self.running_transfers.iter().any(|running_transfers| {
+            running_transfers.blocking && running_transfers.interest == interest
+        })
     }
 }
 
-/// A time so far away that it never comes stands for one that cannot be told.
+/// The time after `duration`; if the clock cannot express it, a time that is never reached.
 fn after(duration: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into()))
 }
 
 impl State {
-    /// Answers what is due and what was cancelled.
-    fn answer_due(&mut self, wakes: &mut Wakes) {
+    /// Pushes the events that are due, and those of cancelled jobs.
+    fn push_due_events(&mut self, deferred: &mut Deferred) {
         let now = Instant::now();
-        if self.watch.look.take_if(|at| *at <= now).is_some() {
-            self.write_off_stuck(wakes);
+        if self.watch.lane_check.take_if(|at| *at <= now).is_some() {
+            self.replace_stuck(deferred);
         }
         while let Some((at, alarm)) =
             self.watch.alarms.first().copied().filter(|(at, _)| *at <= now)
         {
             self.watch.alarms.remove(&(at, alarm));
             let Some((_, token)) = self.watch.due.remove(&alarm) else { continue };
-            let answer = match alarm {
-                Alarm::Timer(_) => Answer::Expired,
-                Alarm::Timeout(_) => Answer::Result(0),
+            let kind = match alarm {
+                Alarm::Timer(_) => EventKind::TimerExpired,
+                Alarm::Timeout(_) => EventKind::Result(0),
             };
-            self.answer(token, answer, wakes);
+            self.push_event(token, kind, deferred);
         }
         if std::mem::take(&mut self.watch.cancelled) {
             let mut cancelled = Vec::new();
@@ -249,29 +262,29 @@ impl State {
                 !waiting.is_empty()
             });
             for token in cancelled {
-                self.answer(token, CANCELED, wakes);
+                self.push_event(token, CANCELED, deferred);
             }
         }
     }
 }
 
-/// What one round of watching needs, kept from round to round.
+/// The descriptors to poll, reused from one poll to the next.
 #[derive(Default)]
-pub(super) struct Round {
+pub(super) struct PollSet {
     polls: Vec<libc::pollfd>,
     tries: Vec<Waiting>,
-    /// poll(2) failed, or said other than the calls.
-    rest: bool,
+    /// poll(2) failed, or disagreed with the calls: pause before the next one.
+    back_off: bool,
 }
 
-impl Round {
-    /// The kicking eventfd comes first. Each descriptor stands there once for what is wanted of it,
-    /// so that there are no more than poll(2) takes (`RLIMIT_NOFILE`).
+impl PollSet {
+    /// The eventfd that wakes the thread comes first. Each descriptor is listed once for each set
+    /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
-        let kick = watch.kick.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        self.polls.push(libc::pollfd { fd: kick, events: libc::POLLIN, revents: 0 });
-        if !self.rest {
+        let wake = watch.wake.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
+        if !self.back_off {
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
             self.polls.extend(interests.map(|(fd, events)| libc::pollfd {
                 fd: *fd,
@@ -281,70 +294,79 @@ impl Round {
         }
     }
 
-    /// Waits until something is ready: true when something is.
+    /// Waits until a descriptor is ready; returns true if one is.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
-        let limit =
-            if self.rest { Some(limit.map_or(REST, |limit| limit.min(REST))) } else { limit };
+        let limit = if self.back_off {
+            Some(limit.map_or(BACK_OFF, |limit| limit.min(BACK_OFF)))
+        } else {
+            limit
+        };
         let limit = limit.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = self.polls.len() as libc::nfds_t;
-        // SAFETY: the entries and the time live for the length of the call; no signal mask.
+        // SAFETY: the entries and the timespec live during the call; no signal mask.
         let ready = unsafe { libc::ppoll(self.polls.as_mut_ptr(), count, limit, std::ptr::null()) };
-        self.rest = ready < 0;
+        self.back_off = ready < 0;
         ready > 0
     }
 
-    /// Tries all that was ready, and stops at the first of those that want the same of one
-    /// descriptor and do not get it.
-    fn make_tries(&mut self, calls: &mut u64) -> Vec<(Waiting, Outcome)> {
+    /// Tries the transfers that are ready. After the first one of a descriptor that is not ready,
+    /// the others with the same events are not tried.
+    fn make_tries(&mut self, calls: &mut u64) -> Vec<(Waiting, TaskResult)> {
         let mut empty = None;
-        let outcomes: Vec<_> = self
+        let results: Vec<_> = self
             .tries
             .drain(..)
             .map(|waiting| {
                 let interest = Some(interest(&waiting.job.raw));
                 let tried = if interest == empty {
-                    Try::NotReady
+                    TryResult::NotReady
                 } else {
-                    nowait::attempt(&waiting.job.raw, calls)
+                    nowait::try_nowait(&waiting.job.raw, calls)
                 };
-                let outcome = match tried {
-                    Try::Done(result) => Outcome::Done(result),
-                    Try::NotReady => Outcome::Wait { nowait: true },
-                    Try::Unsupported => Outcome::Wait { nowait: false },
+                let result = match tried {
+                    TryResult::Done(result) => TaskResult::Done(result),
+                    TryResult::NotReady => TaskResult::Wait { nowait: true },
+                    TryResult::Unsupported => TaskResult::Wait { nowait: false },
                 };
-                if tried == Try::NotReady {
+                if tried == TryResult::NotReady {
                     empty = interest;
                 }
-                (waiting, outcome)
+                (waiting, result)
             })
             .collect();
-        self.rest =
-            outcomes.iter().all(|(_, outcome)| matches!(outcome, Outcome::Wait { nowait: true }));
-        outcomes
+        self.back_off =
+            results.iter().all(|(_, result)| matches!(result, TaskResult::Wait { nowait: true }));
+        results
     }
 }
 
-/// Waits once for everything there is, no longer than `limit`, and sees to what is ready.
+/// Polls once for everything, for at most `limit`, and handles what is ready.
 ///
-/// What is to be woken for it stands in `wakes` when it returns.
-pub(super) fn round<'a>(
+/// Wakeups that this causes are left in `deferred`.
+pub(super) fn poll_once<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
-    round: &mut Round,
+    poll_set: &mut PollSet,
     limit: Option<Duration>,
-    wakes: &mut Wakes,
+    deferred: &mut Deferred,
 ) -> MutexGuard<'a, State> {
-    round.fill(&state.watch);
-    let next =
-        state.watch.alarms.first().map(|(at, _)| *at).into_iter().chain(state.watch.look).min();
+    poll_set.fill(&state.watch);
+    let next = state
+        .watch
+        .alarms
+        .first()
+        .map(|(at, _)| *at)
+        .into_iter()
+        .chain(state.watch.lane_check)
+        .min();
     let limit = if state.watch.cancelled { Some(Duration::ZERO) } else { limit };
     state.watch.asleep = true;
     state.watch.until = next;
     drop(state);
 
-    carry_out(shared, wakes);
-    let ready = round.wait([limit, left(next)].into_iter().flatten().min());
+    run_deferred(shared, deferred);
+    let ready = poll_set.wait([limit, left(next)].into_iter().flatten().min());
 
     state = shared.lock();
     state.watch.asleep = false;
@@ -353,43 +375,49 @@ pub(super) fn round<'a>(
         return state;
     }
     if ready {
-        state = see_to_ready(shared, state, round, wakes);
+        state = handle_ready(shared, state, poll_set, deferred);
     }
-    state.answer_due(wakes);
+    state.push_due_events(deferred);
     state
 }
 
-/// What is ready is answered, tried or sent to a worker.
-fn see_to_ready<'a>(
+/// Completes, tries or passes to a worker what is ready.
+fn handle_ready<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
-    round: &mut Round,
-    wakes: &mut Wakes,
+    poll_set: &mut PollSet,
+    deferred: &mut Deferred,
 ) -> MutexGuard<'a, State> {
-    if round.polls[0].revents != 0 {
+    if poll_set.polls[0].revents != 0 {
         state.calls += 1;
-        if let Some(kick) = &state.watch.kick {
-            kick.drain();
+        if let Some(wake) = &state.watch.wake {
+            wake.drain();
         }
     }
-    for poll in round.polls[1..].iter().filter(|poll| poll.revents != 0) {
-        take_ready(&mut state, poll, &mut round.tries, wakes);
+    for poll in poll_set.polls[1..].iter().filter(|poll| poll.revents != 0) {
+        take_ready(&mut state, poll, &mut poll_set.tries, deferred);
     }
-    if !round.tries.is_empty() {
+    if !poll_set.tries.is_empty() {
         drop(state);
         let mut calls = 0;
-        let outcomes = round.make_tries(&mut calls);
+        let results = poll_set.make_tries(&mut calls);
         state = shared.lock();
         state.calls += calls;
-        for (waiting, outcome) in outcomes {
-            state.settle(&waiting.job, outcome, wakes);
+        for (waiting, result) in results {
+            state.settle(&waiting.job, result, deferred);
         }
     }
     state
 }
 
-/// A descriptor is ready: polls are answered, transfers are to be tried here or called by a worker.
-fn take_ready(state: &mut State, poll: &libc::pollfd, tries: &mut Vec<Waiting>, wakes: &mut Wakes) {
+/// Handles a ready descriptor: completes polls, and collects transfers to be tried here or passes
+/// them to a worker.
+fn take_ready(
+    state: &mut State,
+    poll: &libc::pollfd,
+    tries: &mut Vec<Waiting>,
+    deferred: &mut Deferred,
+) {
     let interest = (poll.fd, poll.events);
     let mut stay = Vec::new();
     for waiting in state.watch.waiting.remove(&interest).into_iter().flatten() {
@@ -399,17 +427,17 @@ fn take_ready(state: &mut State, poll: &libc::pollfd, tries: &mut Vec<Waiting>, 
                 revents if revents & libc::POLLNVAL != 0 => -i64::from(libc::EBADF),
                 revents => i64::from(revents as u16),
             };
-            state.answer(job.token, Answer::Result(result), wakes);
+            state.push_event(job.token, EventKind::Result(result), deferred);
         } else if waiting.cancelled {
             stay.push(waiting);
         } else if waiting.nowait {
-            state.take_to_try(&job);
+            state.start_try(&job);
             tries.push(waiting);
         } else if state.watch.in_use(interest) {
             stay.push(waiting);
         } else {
-            state.watch.lend(&job, true);
-            state.call_ready(job, wakes);
+            state.watch.mark_running(&job, true);
+            state.call_ready(job, deferred);
         }
     }
     if !stay.is_empty() {
@@ -417,19 +445,19 @@ fn take_ready(state: &mut State, poll: &libc::pollfd, tries: &mut Vec<Waiting>, 
     }
 }
 
-/// The life of the watcher: it ends when there has been nothing to watch for a while.
+/// Runs the watcher, until there has been nothing to watch for the idle time.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut each = Round::default();
-    let mut wakes = Wakes::default();
+    let mut each = PollSet::default();
+    let mut deferred = Deferred::default();
     let mut idle_since = None;
     let mut state = shared.lock();
     while !state.closed {
         idle_since = state.watch.is_idle().then(|| idle_since.unwrap_or_else(Instant::now));
         let limit = idle_since.map(|since| shared.idle.saturating_sub(since.elapsed()));
-        if limit.is_some_and(|limit| limit.is_zero()) && !wakes.any() {
+        if limit.is_some_and(|limit| limit.is_zero()) && !deferred.any() {
             break;
         }
-        state = round(shared, state, &mut each, limit, &mut wakes);
+        state = poll_once(shared, state, &mut each, limit, &mut deferred);
     }
     state.watch.running = false;
 }

@@ -1,73 +1,75 @@
-//! The kernel's worker threads (io-wq) of a ring: how many of what they may have to do has not come
-//! back for long, and so how many there must be for what comes next.
+//! Tracks the kernel's worker threads (io-wq) of a ring: how many of their jobs hang, and how many
+//! workers are needed for the others.
 //!
-//! A kernel has so few workers for files (four for each processor, or what the program allows) that
-//! a hanging file system keeps all of them. What hangs does not count: the limit is raised, up to
-//! [`MOST`]. Buffered writes of different files may still stand behind one another, since the
-//! kernel has 64 groups of files and a worker for each: while something hangs they are for the
-//! threads ([`Workers::hang`]).
+//! The kernel limits workers for files (to four for each processor, or to what the program sets),
+//! so a file system that hangs can occupy all of them. Hung jobs do not count: the limit is raised
+//! for them, up to [`MAX_WORKERS`]. Buffered writes of different files may still wait behind one
+//! another, since the kernel has 64 groups of files with one worker each; while jobs hang, such
+//! writes go to the threads ([`Workers::has_hung_jobs`]).
 
 use crate::op::{Opcode, Raw};
 use std::time::Duration;
 
-/// How often it is looked at while there may be too few.
+/// The interval of checks while there may be too few workers.
 pub(super) const TICK: Duration = Duration::from_millis(25);
 
 /// The most workers.
-const MOST: u32 = 1024;
+const MAX_WORKERS: u32 = 1024;
 
-/// True for what a worker may have to do, and hang in. Reads are not among them, unless they are
-/// given to a worker: those that wait do without one.
-fn is_work(raw: &Raw) -> bool {
+/// True for operations that a worker may have to do, and hang in. Reads are not among them unless
+/// they are passed to a worker: a read that waits does so without one.
+fn may_need_worker(raw: &Raw) -> bool {
     raw.is_write()
         || !raw.is_transfer()
             && !matches!(raw.opcode(), Opcode::Nop | Opcode::Poll | Opcode::Timeout)
 }
 
-/// What is in flight of one slot.
+/// Jobs in flight of one slot.
 #[derive(Clone, Copy, Default)]
-struct Work {
+struct SlotJobs {
     jobs: u32,
-    /// The tick at which the first of them began.
+    /// The tick at which the first of them started.
     began: u32,
 }
 
 pub(super) struct Workers {
-    /// The limit in force; none is known where the kernel cannot be told (before 5.15).
+    /// The current limit; `None` if the kernel cannot change it (before 5.15).
     limit: Option<u32>,
-    /// What the limit is beyond what hangs.
-    room: u32,
-    /// By slot, as far as any has been for a worker.
-    slots: Vec<Work>,
+    /// The limit without hung jobs.
+    base_limit: u32,
+    /// By slot, as far as any has had a job for a worker.
+    slots: Vec<SlotJobs>,
     jobs: u32,
     tick: u32,
 }
 
 impl Workers {
     pub fn new(limit: Option<u32>) -> Self {
-        Self { limit, room: limit.unwrap_or(0), slots: Vec::new(), jobs: 0, tick: 0 }
+        Self { limit, base_limit: limit.unwrap_or(0), slots: Vec::new(), jobs: 0, tick: 0 }
     }
 
-    /// `certain`: a worker has to do it, whatever it is.
-    pub fn begin(&mut self, slot: u32, raw: &Raw, certain: bool) {
-        if certain || is_work(raw) {
+    /// Counts a job. `by_worker`: a worker does it in any case.
+    pub fn begin(&mut self, slot: u32, raw: &Raw, by_worker: bool) {
+        if by_worker || may_need_worker(raw) {
             let slot = slot as usize;
             if self.slots.len() <= slot {
-                self.slots.resize(slot + 1, Work::default());
+                self.slots.resize(slot + 1, SlotJobs::default());
             }
-            let work = &mut self.slots[slot];
-            if work.jobs == 0 {
-                work.began = self.tick;
+            let slot_jobs = &mut self.slots[slot];
+            if slot_jobs.jobs == 0 {
+                slot_jobs.began = self.tick;
             }
-            work.jobs += 1;
+            slot_jobs.jobs += 1;
             self.jobs += 1;
         }
     }
 
     #[inline]
     pub fn end(&mut self, slot: u32) {
-        if let Some(work) = self.slots.get_mut(slot as usize).filter(|work| work.jobs > 0) {
-            work.jobs -= 1;
+        if let Some(slot_jobs) =
+            self.slots.get_mut(slot as usize).filter(|slot_jobs| slot_jobs.jobs > 0)
+        {
+            slot_jobs.jobs -= 1;
             self.jobs -= 1;
         }
     }
@@ -77,18 +79,18 @@ impl Workers {
         self.jobs
     }
 
-    /// True while all workers may be busy: then a tick is to come.
-    pub fn are_few(&self) -> bool {
-        self.limit.is_some_and(|limit| self.jobs >= limit && limit < MOST)
+    /// True while all workers may be busy: then ticks are needed.
+    pub fn may_be_exhausted(&self) -> bool {
+        self.limit.is_some_and(|limit| self.jobs >= limit && limit < MAX_WORKERS)
     }
 
-    /// True while more hangs than there were to be workers for.
-    pub fn hang(&self) -> bool {
-        self.limit.is_some_and(|limit| limit > self.room) && self.jobs >= self.room
+    /// True while hung jobs have made more workers necessary.
+    pub fn has_hung_jobs(&self) -> bool {
+        self.limit.is_some_and(|limit| limit > self.base_limit) && self.jobs >= self.base_limit
     }
 
-    /// A tick has come: the limit to set, if what has lasted for a tick or longer may keep all of
-    /// them.
+    /// Advances the tick. Returns a new limit if jobs that have lasted for a whole tick may occupy
+    /// all workers.
     pub fn tick(&mut self) -> Option<u32> {
         let limit = self.limit?;
         let before = self.tick;
@@ -96,18 +98,18 @@ impl Workers {
         let old = self
             .slots
             .iter()
-            .filter(|work| work.jobs > 0 && work.began != before)
-            .map(|work| work.jobs)
+            .filter(|slot_jobs| slot_jobs.jobs > 0 && slot_jobs.began != before)
+            .map(|slot_jobs| slot_jobs.jobs)
             .sum::<u32>();
-        let wanted = old.saturating_add(self.room).min(MOST);
+        let wanted = old.saturating_add(self.base_limit).min(MAX_WORKERS);
         (old >= limit && wanted > limit).then(|| {
             self.limit = Some(wanted);
             wanted
         })
     }
 
-    /// The kernel does not set limits.
-    pub fn cannot_be_told(&mut self) {
+    /// The kernel cannot change the limit.
+    pub fn disable(&mut self) {
         self.limit = None;
     }
 }
@@ -118,24 +120,24 @@ mod tests {
     use crate::op::{Nop, Timeout, Write, WriteDsync};
 
     fn write() -> Raw {
-        Raw::Write(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 })
+        Raw::Write(Write { fd: 3, buf: std::ptr::null(), len: 1, offset: 0 })
     }
 
     #[test]
     fn what_hangs_does_not_count() {
         let mut workers = Workers::new(Some(8));
         (0..8).for_each(|slot| workers.begin(slot, &write(), false));
-        assert!(workers.are_few());
-        // What has just begun may end by itself.
+        assert!(workers.may_be_exhausted());
+        // Jobs that have just started may still end.
         assert_eq!(workers.tick(), None);
-        assert!(!workers.hang());
+        assert!(!workers.has_hung_jobs());
         assert_eq!(workers.tick(), Some(16));
-        assert!(!workers.are_few() && workers.hang());
+        assert!(!workers.may_be_exhausted() && workers.has_hung_jobs());
         (8..20).for_each(|slot| workers.begin(slot, &write(), false));
-        assert!(workers.are_few());
+        assert!(workers.may_be_exhausted());
         assert_eq!((workers.tick(), workers.tick()), (None, Some(28)));
         (0..20).for_each(|slot| workers.end(slot));
-        assert!(!workers.are_few() && !workers.hang());
+        assert!(!workers.may_be_exhausted() && !workers.has_hung_jobs());
         assert_eq!((workers.tick(), workers.tick()), (None, None));
     }
 
@@ -143,9 +145,9 @@ mod tests {
     fn durable_writes_count() {
         let mut workers = Workers::new(Some(8));
         let write =
-            Raw::WriteDsync(WriteDsync(Write { fd: 3, addr: std::ptr::null(), len: 1, offset: 0 }));
+            Raw::WriteDsync(WriteDsync(Write { fd: 3, buf: std::ptr::null(), len: 1, offset: 0 }));
         (0..8).for_each(|slot| workers.begin(slot, &write, false));
-        assert!(workers.are_few());
+        assert!(workers.may_be_exhausted());
     }
 
     #[test]
@@ -157,11 +159,11 @@ mod tests {
         workers.end(5000);
         assert_eq!(workers.jobs, 0);
         (0..4096).for_each(|slot| workers.begin(slot, &write(), false));
-        assert_eq!((workers.tick(), workers.tick()), (None, Some(MOST)));
-        assert!(!workers.are_few());
+        assert_eq!((workers.tick(), workers.tick()), (None, Some(MAX_WORKERS)));
+        assert!(!workers.may_be_exhausted());
         let mut unknown = Workers::new(None);
         (0..64).for_each(|slot| unknown.begin(slot, &write(), false));
-        assert!(!unknown.are_few());
+        assert!(!unknown.may_be_exhausted());
         assert_eq!((unknown.tick(), unknown.tick()), (None, None));
     }
 }

@@ -14,7 +14,7 @@ use super::Executor;
 use super::notifier::Notifier;
 use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
-use ringway_core::{Home, with_signals_blocked};
+use ringway_core::{OwnerProcess, with_signals_blocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct Reaper {
     closing: AtomicBool,
     /// How long closing waits for operations in flight.
     close_wait: Duration,
-    home: Home,
+    home: OwnerProcess,
 }
 
 impl Reaper {
@@ -51,7 +51,8 @@ impl Reaper {
         close_wait: Duration,
     ) -> io::Result<Arc<Self>> {
         let closing = AtomicBool::new(false);
-        let reaper = Arc::new(Self { notifier, closing, close_wait, home: Home::here() });
+        let reaper =
+            Arc::new(Self { notifier, closing, close_wait, home: OwnerProcess::current() });
         let this = reaper.clone();
         let thread = std::thread::Builder::new().name("ringway".into());
         with_signals_blocked(|| thread.spawn(move || this.run(&shards)))?;
@@ -60,7 +61,7 @@ impl Reaper {
 
     /// The engine was dropped: the thread closes the shards and ends.
     pub(crate) fn close(&self) {
-        if self.home.is_here() {
+        if self.home.is_current() {
             self.closing.store(true, Ordering::SeqCst);
             self.notifier.notify();
         }

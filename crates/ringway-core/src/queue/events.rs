@@ -1,0 +1,248 @@
+//! Processing of backend events: a result completes an operation, continues it or retries it.
+//! Cancelling and closing are in `close`.
+
+use super::in_flight::CancelCause;
+use super::{BackendKind, Backends, Table};
+use crate::backend::{Event, EventKind};
+use crate::file::File;
+use crate::op::Transfer;
+use crate::slots::{Key, State};
+use crate::split::Attempt;
+
+/// After this many retries an operation falls back to the threads, where it may block.
+pub(super) const MAX_RETRIES: u8 = 8;
+
+impl<T: Default> Table<T> {
+    /// Processes the events that the backends have produced. Returns true if there were any.
+    pub fn process_events(&mut self, backends: &mut Backends) -> bool {
+        self.assert_paired(backends);
+        let mut events = std::mem::take(&mut backends.events);
+        let moved = !events.is_empty();
+        for event in events.drain(..) {
+            self.process_event(event, backends);
+        }
+        backends.events = events;
+        #[cfg(debug_assertions)]
+        self.check_now_and_then();
+        moved
+    }
+
+    #[inline]
+    fn process_event(&mut self, event: Event, backends: &mut Backends) {
+        let Some(key) = event.token.key() else { return };
+        let Some((state, flight)) = self.slots.entry(key) else {
+            self.late += u64::from(event.kind != EventKind::TimerExpired);
+            return;
+        };
+        if flight.fast_path {
+            if let EventKind::Result(result) = event.kind
+                && flight.is_final(result)
+            {
+                *state = State::Done;
+                flight.result = result;
+                // A completion does not keep the file open: after its last operation it may be
+                // closed.
+                if let Some(fd) = flight.operation.file.take().and_then(File::into_last_fd) {
+                    self.fds_to_close.push(fd);
+                }
+                self.active -= 1;
+                self.ready += 1;
+                self.done.push_back(key);
+                if !self.staged.is_empty() {
+                    self.unstage();
+                }
+                return;
+            }
+            flight.leave_fast_path(true);
+        }
+        let result = match event.kind {
+            EventKind::Result(result) => result,
+            EventKind::Unsupported => {
+                flight.use_fallback = true;
+                self.to_threads += 1;
+                // Retry it as after EAGAIN, now on the threads, unless it was cancelled or another
+                // piece has decided the result.
+                let whole = matches!(flight.operation.raw.transfer(), Transfer::None)
+                    && flight.cancel_cause == CancelCause::None;
+                match flight.progress.complete(event.token.piece(), -i64::from(libc::EAGAIN)) {
+                    Some(attempt) if whole => self.retry(key, attempt),
+                    Some(attempt) => self.finish_attempt(key, attempt),
+                    None => {}
+                }
+                return;
+            }
+            EventKind::TimerExpired => {
+                return self.cancel_for(key, CancelCause::TimedOut, backends);
+            }
+        };
+        if matches!(flight.operation.raw.transfer(), Transfer::None) {
+            // An operation without a length has no pieces: this is its result, or a reason to
+            // retry.
+            let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
+            flight.progress.complete(0, 0);
+            if errno != 0 && flight.should_retry(errno) {
+                return self.retry(key, Attempt { done: 0, gained: 0, errno });
+            }
+            if self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno) {
+                flight.use_fallback = true;
+                self.to_threads += 1;
+                return self.retry(key, Attempt { done: 0, gained: 0, errno: libc::EAGAIN });
+            }
+            return self.finish(key, result);
+        }
+        match flight.progress.complete(event.token.piece(), result) {
+            Some(attempt) => self.finish_attempt(key, attempt),
+            None => {
+                let more = flight.progress.has_more();
+                if more && self.slots.state(key) == Some(State::Submitted) {
+                    self.slots.set_state(key, State::Submitted, State::Pending);
+                    self.pending.push_back(key);
+                }
+            }
+        }
+    }
+
+    /// An attempt of a transfer has ended: finishes the operation or starts another attempt.
+    #[inline]
+    pub(super) fn finish_attempt(&mut self, key: Key, attempt: Attempt) {
+        if self.slots.state(key) == Some(State::Pending) {
+            // After the previous result another piece was to be issued; now none is needed.
+            self.slots.set_state(key, State::Pending, State::Submitted);
+        }
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let total = flight.progress.total();
+        if attempt.errno == 0 {
+            let exact = flight.operation.exact;
+            let complete = attempt.done == total || !exact || flight.is_end_of_file(attempt);
+            if !complete && flight.cancel_cause != CancelCause::None {
+                return self.finish(key, -i64::from(libc::ECANCELED));
+            }
+            if complete {
+                let done = i64::try_from(attempt.done).unwrap_or(i64::MAX);
+                return self.finish(key, done);
+            }
+            if attempt.gained == 0 {
+                // A write of zero bytes without an error: no space is left, and a retry would not
+                // help.
+                return self.finish(key, -i64::from(libc::ENOSPC));
+            }
+            self.continued += 1;
+            return self.retry(key, attempt);
+        }
+        if flight.should_retry(attempt.errno) {
+            return self.retry(key, attempt);
+        }
+        if self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno) {
+            flight.use_fallback = true;
+            self.to_threads += 1;
+            return self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
+        }
+        // As for the system call, the bytes before the error are the result, unless all were
+        // required.
+        let result = if attempt.done > 0 && !flight.operation.exact {
+            i64::try_from(attempt.done).unwrap_or(i64::MAX)
+        } else {
+            -i64::from(attempt.errno)
+        };
+        self.finish(key, result);
+    }
+
+    /// Continues the operation where the attempt stopped.
+    fn retry(&mut self, key: Key, attempt: Attempt) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        if attempt.errno != 0 {
+            self.retries += 1;
+        }
+        if attempt.gained > 0 {
+            flight.retries = 0;
+        } else if matches!(attempt.errno, libc::EAGAIN | libc::EFAULT) {
+            flight.retries = flight.retries.saturating_add(1);
+            if flight.retries > MAX_RETRIES
+                && !flight.use_fallback
+                && self.backend != BackendKind::Threads
+            {
+                flight.use_fallback = true;
+                self.to_threads += 1;
+            }
+        }
+        let done = attempt.done;
+        let before = flight.after.take();
+        let limit = flight.progress.limit();
+        flight.progress.restart(done, limit);
+        // The kernel cancelled it because the operation before it in the chain was short or
+        // interrupted. That one is retried, so this one waits for it again.
+        let waits = attempt.errno == libc::ECANCELED
+            && before.is_some_and(|before| {
+                !matches!(self.slots.state(before), None | Some(State::Done))
+            });
+        if waits {
+            self.slots.set_state(key, State::Submitted, State::Held);
+            self.held += 1;
+            return;
+        }
+        self.slots.set_state(key, State::Submitted, State::Pending);
+        self.pending.push_back(key);
+    }
+
+    /// Records the result of an operation, and fails the operations of its chain that will not
+    /// start.
+    #[inline]
+    pub(super) fn finish(&mut self, key: Key, result: i64) {
+        let mut broken = self.finish_one(key, result);
+        while let Some(key) = broken {
+            broken = self.finish_one(key, -i64::from(libc::ECANCELED));
+        }
+        if !self.staged.is_empty() {
+            self.unstage();
+        }
+    }
+
+    /// Records the result of one operation. Returns the next one of its chain if that will not
+    /// start.
+    #[inline]
+    fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
+        let flight = self.slots.get_mut(key)?;
+        flight.result = flight.final_result(result);
+        self.fds_to_close.extend(flight.take_unclosed_fd());
+        let complete = flight.succeeded();
+        let next = flight.next.take();
+        let drain = flight.operation.drain;
+        // A cancel ends the whole chain: the chain may wait behind a barrier, or an earlier
+        // operation of it may still run.
+        let cancelled = flight.cancel_cause == CancelCause::Cancelled
+            && flight.result == -i64::from(libc::ECANCELED);
+        let always = flight.operation.continue_on_error && !cancelled;
+        let is_active = std::mem::take(&mut flight.is_active);
+        let counted_resubmittable = std::mem::take(&mut flight.counted_resubmittable);
+        let abandoned = flight.abandoned;
+        // A completion does not keep the file open: after its last operation it may be closed.
+        self.fds_to_close.extend(flight.operation.file.take().and_then(File::into_last_fd));
+        let from = self.slots.state(key).unwrap_or(State::Free);
+        self.slots.set_state(key, from, State::Done);
+        let broken = match next {
+            Some(next) if complete || always => {
+                self.release_next(next);
+                None
+            }
+            Some(next) => self.cancel_next(
+                next,
+                if cancelled { CancelCause::Cancelled } else { CancelCause::ChainBroken },
+            ),
+            None => None,
+        };
+        self.active -= usize::from(is_active);
+        self.resubmittable -= usize::from(counted_resubmittable);
+        if abandoned {
+            self.abandoned -= 1;
+            self.orphans.extend(self.slots.orphan(key, |flight| flight.orphan(key)));
+        } else {
+            self.ready += 1;
+            self.done.push_back(key);
+        }
+        // (A barrier that was cancelled while it waited was never in force.)
+        if drain && is_active {
+            self.draining = false;
+        }
+        broken
+    }
+}

@@ -1,0 +1,302 @@
+//! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
+//! pool.
+
+use super::fixed::Fixed;
+use super::in_flight::{CancelCause, InFlight};
+use super::{BackendKind, Backends, Explanation, Table};
+use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
+use crate::file::{File, FileKind, Traits};
+use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
+use crate::refusal::Feature;
+use crate::slots::{Key, State, Token};
+use std::os::fd::IntoRawFd;
+use std::time::{Duration, Instant};
+
+/// The traits of a file that was not checked.
+const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
+/// Which files are checked before a job on them is submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TraitLookup {
+    /// None: a ring accepts every file. Exceptions are direct transfers at the current position,
+    /// and long or durable buffered transfers.
+    None,
+    /// Files of safe operations. The threads check bare descriptors themselves.
+    Files,
+    /// Files and bare descriptors: whether they are open for direct I/O.
+    Descriptors,
+}
+
+impl TraitLookup {
+    pub(super) fn for_backend(explanation: &Explanation) -> Self {
+        match explanation.backend {
+            BackendKind::Uring if !explanation.available.contains(&Feature::IoPoll) => Self::None,
+            #[cfg(feature = "testing")]
+            BackendKind::Null => Self::None,
+            BackendKind::Threads => Self::Files,
+            BackendKind::Uring | BackendKind::Kaio => Self::Descriptors,
+        }
+    }
+
+    #[inline]
+    fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
+        match (self, file) {
+            (Self::None, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
+                UNKNOWN
+            }
+            (Self::Files, None) => UNKNOWN,
+            (_, Some(file)) => file.traits(),
+            (Self::None | Self::Descriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
+        }
+    }
+}
+
+/// Makes the job for one piece.
+#[inline]
+fn job<T>(
+    trait_lookup: TraitLookup,
+    fixed: &Fixed,
+    key: Key,
+    flight: &InFlight<T>,
+    raw: Raw,
+    piece: u8,
+) -> Job {
+    let file = flight.operation.file.as_ref();
+    let traits = trait_lookup.traits(file, &raw);
+    let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
+    Job {
+        fixed_file,
+        fixed_buffer,
+        deadline: flight.deadline,
+        ..Job::new(Token::new(key, piece), raw, traits.kind, traits.direct)
+    }
+}
+
+impl<T: Default> Table<T> {
+    /// Passes the started operations to the backends, as many as they take. [`Backends::submit`]
+    /// then submits them.
+    pub fn submit_pending(&mut self, backends: &mut Backends) {
+        self.assert_paired(backends);
+        while let Some(key) = self.pending.front().copied() {
+            let Some((state @ State::Pending, flight)) = self.slots.entry(key) else {
+                self.pending.pop_front(); // Cancelled while it was pending.
+                continue;
+            };
+            let pushed = if flight.fast_path {
+                let job =
+                    job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
+                if backends.main.supports(&job) {
+                    // SAFETY: the operation owns what the job points at, or its maker promised to
+                    // keep it valid. It stays in its slot until the job has completed; if the queue
+                    // goes first, slots are leaked, not freed.
+                    let pushed = unsafe { backends.main.push(&job) };
+                    if pushed.is_ok() {
+                        *state = State::Submitted;
+                        backends.main_in_flight += 1;
+                    }
+                    pushed
+                } else {
+                    flight.leave_fast_path(false);
+                    self.submit_one(key, backends)
+                }
+            } else {
+                self.submit_one(key, backends)
+            };
+            if pushed.is_err() {
+                return;
+            }
+            self.pending.pop_front();
+        }
+    }
+
+    /// Submits an operation that is not on the fast path.
+    fn submit_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), BackendFull> {
+        if let Err(errno) = self.take_descriptor(key) {
+            self.slots.set_state(key, State::Pending, State::Submitted);
+            self.finish(key, -i64::from(errno));
+            return Ok(());
+        }
+        if self.slots.get(key).is_some_and(|flight| flight.next.is_some())
+            && self.submit_chain(key, backends)
+        {
+            return Ok(());
+        }
+        if let Some(flight) = self.slots.get_mut(key)
+            && flight.may_resubmit()
+            && !std::mem::replace(&mut flight.counted_resubmittable, true)
+        {
+            self.resubmittable += 1;
+        }
+        loop {
+            let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
+            let Some(piece) = flight.progress.next_piece() else { break };
+            if flight.operation.timeout.is_some() && flight.deadline.is_none() {
+                self.set_deadline(key, backends);
+            }
+            let Some(flight) = self.slots.get(key) else { return Ok(()) };
+            let raw = flight.piece(piece);
+            let mut job = job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number);
+            let use_fallback = flight.use_fallback || !backends.main.supports(&job);
+            let pushed = if use_fallback {
+                let ring = self.backend == BackendKind::Uring;
+                if let (Some(at), Some(fallback), 0) =
+                    (job.deadline.filter(|_| ring), backends.fallback(), piece.number)
+                {
+                    fallback.set_timer(job.token, at);
+                }
+                submit_to_fallback(&job, backends)
+            } else {
+                if !backends.main.keeps_deadlines() {
+                    job.deadline = None;
+                }
+                backends.main_in_flight += 1;
+                // SAFETY: as on the fast path.
+                unsafe { backends.main.push(&job) }
+            };
+            if pushed.is_err() {
+                backends.main_in_flight -= usize::from(!use_fallback);
+                if let Some(flight) = self.slots.get_mut(key) {
+                    flight.progress.unissue();
+                }
+                return Err(BackendFull);
+            }
+            if use_fallback && let Some(flight) = self.slots.get_mut(key) {
+                self.to_threads += u64::from(!std::mem::replace(&mut flight.use_fallback, true));
+            }
+        }
+        self.slots.set_state(key, State::Pending, State::Submitted);
+        Ok(())
+    }
+
+    /// Submits a whole chain, linked. Returns false if its operations must be submitted one by one.
+    fn submit_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
+        let mut count = 0;
+        let mut at = Some(first);
+        while let Some(key) = at {
+            let Some(flight) = self.slots.get(key) else { return false };
+            let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
+            let job = job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
+            let job = Job { link: flight.next.is_some(), ..job };
+            let fits = waits
+                && flight.progress.is_single()
+                && flight.cancel_cause == CancelCause::None
+                && flight.operation.timeout.is_none()
+                && !(flight.operation.continue_on_error && flight.next.is_some())
+                && !(flight.operation.raw.opcode() == Opcode::Close
+                    && flight.operation.file.is_some())
+                && !flight.use_fallback
+                && ends_by_itself(&flight.operation)
+                && backends.main.can_link(&job);
+            if !fits {
+                return false;
+            }
+            count += 1;
+            at = flight.next;
+        }
+        if backends.main.chain_capacity() < count && backends.enter_main(0, None).is_err() {
+            return false;
+        }
+        if backends.main.chain_capacity() < count {
+            return false;
+        }
+        let mut before = None;
+        let mut at = Some(first);
+        while let Some(key) = at {
+            let Some(flight) = self.slots.get_mut(key) else { return true };
+            let Some(piece) = flight.progress.next_piece() else { return true };
+            flight.after = before;
+            at = flight.next;
+            let Some(flight) = self.slots.get(key) else { return true };
+            let raw = flight.piece(piece);
+            let job = Job {
+                link: at.is_some(),
+                ..job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number)
+            };
+            // SAFETY: as for a single job.
+            let pushed = unsafe { backends.main.push(&job) };
+            debug_assert!(pushed.is_ok(), "there was room for the chain");
+            backends.main_in_flight += 1;
+            if key == first {
+                self.slots.set_state(key, State::Pending, State::Submitted);
+            } else {
+                self.slots.set_state(key, State::Held, State::Submitted);
+                self.held -= 1;
+            }
+            if let Some(flight) = self.slots.get_mut(key)
+                && !std::mem::replace(&mut flight.is_active, true)
+            {
+                self.active += 1;
+            }
+            before = Some(key);
+        }
+        true
+    }
+
+    /// Moves the descriptor of a close out of its file, if the operation is the only holder.
+    fn take_descriptor(&mut self, key: Key) -> Result<(), i32> {
+        let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
+        if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
+            return Ok(());
+        }
+        match flight.operation.file.take().map(File::into_fd) {
+            Some(Ok(fd)) => {
+                let _ = fd.into_raw_fd();
+                flight.owns_descriptor = true;
+                Ok(())
+            }
+            Some(Err(_still_held)) => Err(libc::EBUSY),
+            None => Ok(()),
+        }
+    }
+
+    fn set_deadline(&mut self, key: Key, backends: &mut Backends) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let limit = flight
+            .operation
+            .timeout
+            .map_or(Duration::ZERO, |limit| Duration::from_nanos(limit.get()));
+        // A limit beyond the range of the clock is no limit.
+        let Some(at) = Instant::now().checked_add(limit) else { return };
+        flight.deadline = Some(at);
+        let token = Token::new(key, 0);
+        match self.backend {
+            BackendKind::Threads => backends.main.set_timer(token, at),
+            BackendKind::Kaio => {
+                if let Some(fallback) = backends.fallback() {
+                    fallback.set_timer(token, at);
+                }
+            }
+            // A ring keeps deadlines itself (the fallback pool does for operations there), and the
+            // null backend completes everything at once.
+            BackendKind::Uring => {}
+            #[cfg(feature = "testing")]
+            BackendKind::Null => {}
+        }
+    }
+}
+
+fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {
+    match backends.fallback() {
+        // SAFETY: as for the main backend.
+        Some(fallback) => unsafe { fallback.push(job) },
+        None => {
+            // Not even a lock and an eventfd can be made: run the blocking call here rather than
+            // fail.
+            let kind = EventKind::Result(job.raw.call());
+            backends.events.push(Event { token: job.token, kind });
+            Ok(())
+        }
+    }
+}
+
+/// True for operations that end without anybody else's doing. Only these are linked: the kernel
+/// cannot cancel an operation that is linked behind another, and would start it long after its
+/// owner cancelled it.
+fn ends_by_itself(operation: &Operation) -> bool {
+    match operation.raw.opcode() {
+        Opcode::Poll | Opcode::Timeout | Opcode::Open => false,
+        _ if operation.raw.is_transfer() => {
+            operation.file.as_ref().is_some_and(|file| file.traits().kind == FileKind::Storage)
+        }
+        _ => true,
+    }
+}

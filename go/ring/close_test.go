@@ -1,0 +1,202 @@
+//go:build linux
+
+package ring
+
+// Closing a ring: what is canceled, closed, or leaked.
+
+import (
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestCloseCancels(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, _ := pipe(t)
+	for range 100 {
+		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+		push(t, r, q)
+	}
+	submit(t, r)
+	begin := time.Now()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if time.Since(begin) > closeWait {
+		t.Error("Close waited for canceled requests")
+	}
+	equal(t, r.Close(), ErrClosed)
+	equal(t, r.Push(new(Request)), ErrClosed)
+	_, err := r.Submit()
+	equal(t, err, ErrClosed)
+	equal(t, r.Reap(make([]Completion, 1)), 0)
+}
+
+// A cancel request waits behind a barrier. Close must not.
+func TestCloseWithABarrier(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, _ := pipe(t)
+	push(t, r, new(Request).Poll(reading, 1), new(Request).Drain(), new(Request),
+		new(Request).Drain())
+	submit(t, r)
+	if !r.cancelNow() {
+		skip(t, "this kernel is older than 6.0")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Before Linux 6.0, Close cancels by requests.
+func TestCancelByRequests(t *testing.T) {
+	r := newRing(t, Options{Entries: 4})
+	reading, _ := pipe(t)
+	const count = 50
+	for range count {
+		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+		push(t, r, q)
+	}
+	submit(t, r)
+	var done [8]Completion
+	r.cancelEach(done[:])
+	for deadline := time.Now().Add(testTimeout); r.InFlight() > 0; {
+		if _, err := r.SubmitAndWait(1, time.Second); err != nil && err != ErrReap {
+			t.Fatal(r.InFlight(), err)
+		}
+		for r.Reap(done[:]) > 0 {
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(r.InFlight())
+		}
+	}
+}
+
+func TestCloseDoesNotStartPendingRequests(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "before")
+	push(t, r, new(Request).Write(int(f.Fd()), []byte("AFTER!"), 0))
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, content(t, f), "before")
+}
+
+// Close closes descriptors in completions that were not reaped, and the files in the table.
+func TestCloseClosesDescriptors(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	file, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	before := count()
+	r := newRing(t, Options{})
+	sparse(t, r, 2)
+	requests := []*Request{
+		new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0), new(Request).Openat(AtFDCWD, "/",
+			os.O_RDONLY, 0).Async(),
+		new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM,
+			0), new(Request).AcceptMultishot(int(file.Fd()), 0),
+		new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0).Direct(0), new(Request).Openat(AtFDCWD,
+			"/none", os.O_RDONLY, 0),
+	}
+	push(t, r, requests...)
+	if _, err := r.SubmitAndWait(len(requests)-1, testTimeout); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if _, err := r.SubmitAndWait(len(requests)-1+3, testTimeout); err != nil {
+		t.Fatal(err)
+	}
+	if count() < before+1+3+3 {
+		t.Fatal("too few descriptors for the test")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const connections = 3 // Of the test itself.
+	if n := count(); n > before+connections {
+		t.Fatalf("%d descriptors are left of %d", n, before+connections)
+	}
+}
+
+// Memory in flight stays pinned, and Close returns an error.
+func TestCloseLeaksMemoryInFlight(t *testing.T) {
+	f := newFake(8, 16, 0)
+	stuck := new(Request).Read(0, make([]byte, 8), 0)
+	push(t, f.Ring, stuck)
+	f.kernel = func(submit, _, _ uint32, _ *geteventsArg) (int, syscall.Errno) {
+		atomic.StoreUint32(f.sqHead, *f.sqHead+submit) // Taken, and never completed.
+		return int(submit), 0
+	}
+	submit(t, f.Ring)
+	if err := f.CloseWithin(50 * time.Millisecond); err == nil {
+		t.Fatal("Close returned no error")
+	}
+	if !stuck.InFlight() || f.rings == nil {
+		t.Fatal("the memory was freed")
+	}
+	leaked.mu.Lock()
+	defer leaked.mu.Unlock()
+	if _, kept := leaked.all[f.Ring]; !kept {
+		t.Fatal("the ring is not kept reachable")
+	}
+}
+
+// The kernel may still write to the buffers of a leaked ring.
+func TestLeakedRingKeepsItsBufferRings(t *testing.T) {
+	f := newFake(8, 16, 0)
+	memory := make([]byte, 8192)
+	b := &BufferRing{ring: f.Ring, memory: memory, size: 1}
+	f.groups = []*BufferRing{b}
+	f.kernel = func(submit, _, _ uint32, _ *geteventsArg) (int, syscall.Errno) {
+		atomic.StoreUint32(f.sqHead, *f.sqHead+submit)
+		return int(submit), 0
+	}
+	push(t, f.Ring, new(Request).RecvSelect(0, 0, 0))
+	submit(t, f.Ring)
+	if err := f.CloseWithin(time.Millisecond); err == nil {
+		t.Fatal("Close returned no error")
+	}
+	equal(t, b.Close(), ErrClosed)
+	if b.memory == nil {
+		t.Fatal("the memory was freed")
+	}
+}
+
+func TestMethodsOfAClosedRing(t *testing.T) {
+	r := newRing(t, Options{})
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, r.Fd(), -1)
+	equal(t, r.SpaceLeft()+r.Ready()+r.Pending()+r.InFlight()+int(r.Overflow())+len(r.Withdraw()),
+		0)
+	_, wait := r.SubmitAndWait(1, 0)
+	_, probe := r.Probe()
+	_, group := r.RegisterBufferRing(0, 4, 4)
+	for _, err := range []error{wait, probe, group, r.RegisterFiles([]int{0}),
+		r.RegisterBuffers([][]byte{{1}}), r.UnregisterEventfd()} {
+		equal(t, err, ErrClosed)
+	}
+}

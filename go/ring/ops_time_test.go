@@ -1,0 +1,242 @@
+//go:build linux
+
+package ring
+
+// Polls, timeouts, cancels and messages, each tested by its effect.
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestPolls(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	const pollIn = 1
+	poll := new(Request).Poll(reading, pollIn)
+	push(t, r, poll)
+	if _, err := r.SubmitAndWait(1, 20*time.Millisecond); err != ErrTimeout {
+		t.Fatal("an empty pipe is readable:", err)
+	}
+	_, _ = syscall.Write(writing, []byte("x"))
+	equal(t, collect(t, r, poll)[0].Result, pollIn)
+
+	// One request, a completion per event.
+	multi := new(Request).PollMultishot(reading, pollIn)
+	c := run(t, r, multi)[0]
+	if !c.More() || c.Result != pollIn {
+		t.Fatalf("%+v", c)
+	}
+	_, _ = syscall.Write(writing, []byte("y"))
+	if c := collect(t, r, multi)[0]; !c.More() {
+		t.Fatalf("%+v", c)
+	}
+	results := run(t, r, new(Request).PollRemove(multi))
+	equal(t, results[0].Err(), nil)
+	for multi.InFlight() {
+		collect(t, r, multi)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	r := newRing(t, Options{})
+	begin := time.Now()
+	equal(t, run(t, r, new(Request).Timeout(30*time.Millisecond))[0].Err(), error(syscall.ETIME))
+	if took := time.Since(begin); took < 30*time.Millisecond {
+		t.Fatal("too early:", took)
+	}
+	long := new(Request).Timeout(time.Hour)
+	push(t, r, long)
+	results := run(t, r, new(Request).TimeoutRemove(long))
+	equal(t, results[0].Err(), nil)
+	if long.InFlight() {
+		collect(t, r, long)
+	}
+
+	reading, _ := pipe(t)
+	limited := run(t, r, new(Request).Read(reading, make([]byte, 1), CurrentPosition).Link(),
+		new(Request).LinkTimeout(20*time.Millisecond))
+	if err := limited[0].Err(); err != syscall.ECANCELED && err != syscall.EINTR {
+		t.Fatal(err)
+	}
+	equal(t, limited[1].Err(), error(syscall.ETIME))
+}
+
+func TestTimeoutMultishot(t *testing.T) {
+	r := newRing(t, Options{})
+	tick := new(Request).TimeoutMultishot(5*time.Millisecond, 3)
+	ticks := 0
+	push(t, r, tick)
+	for tick.InFlight() {
+		c := collect(t, r, tick)[0]
+		if c.Err() == syscall.EINVAL {
+			skip(t, "this kernel is older than 6.4")
+		}
+		ticks++
+	}
+	equal(t, ticks, 3)
+}
+
+func TestTimeoutAt(t *testing.T) {
+	r := newRing(t, Options{})
+	at := time.Now().Add(30 * time.Millisecond)
+	if err := run(t, r, new(Request).TimeoutAt(at))[0].Err(); err == syscall.EINVAL {
+		skip(t, "this kernel is older than 5.15")
+	} else {
+		equal(t, err, error(syscall.ETIME))
+	}
+	if now := time.Now(); now.Before(at) {
+		t.Fatal("too early:", at.Sub(now))
+	}
+	// A time in the past expires at once.
+	equal(t, run(t, r, new(Request).TimeoutAt(time.Unix(1, 0)))[0].Err(), error(syscall.ETIME))
+}
+
+func TestPollAndTimeoutUpdates(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	// A poll for an event that never occurs, until the update.
+	const pollIn, pollPri = 1, 2
+	poll := new(Request).Poll(reading, pollPri)
+	long := new(Request).Timeout(time.Hour)
+	push(t, r, poll, long)
+	_, _ = syscall.Write(writing, []byte("x"))
+	if _, err := r.SubmitAndWait(1, 20*time.Millisecond); err != ErrTimeout {
+		t.Fatal(err)
+	}
+	update := new(Request).PollUpdate(poll, pollIn)
+	push(t, r, update)
+	ends := collect(t, r, update, poll)
+	if ends[0].Err() == syscall.EINVAL {
+		skip(t, "this kernel is older than 5.13")
+	}
+	equal(t, ends[0].Result, 0)
+	equal(t, ends[1].Result, pollIn)
+	equal(t, run(t, r, new(Request).PollUpdate(poll, pollIn))[0].Err(), error(syscall.ENOENT))
+
+	update = new(Request).TimeoutUpdate(long, time.Millisecond)
+	push(t, r, update)
+	ends = collect(t, r, update, long)
+	equal(t, ends[0].Result, 0)
+	equal(t, ends[1].Err(), error(syscall.ETIME))
+	equal(t, run(t, r, new(Request).TimeoutUpdate(long, time.Second))[0].Err(),
+		error(syscall.ENOENT))
+
+	_, _ = syscall.Read(reading, make([]byte, 1))
+	read := new(Request).Read(reading, make([]byte, 1), CurrentPosition).Link()
+	limit := new(Request).LinkTimeout(time.Hour)
+	push(t, r, read, limit)
+	submit(t, r)
+	equal(t, one(t, r, new(Request).TimeoutUpdate(limit, time.Millisecond)), 0)
+	ends = collect(t, r, limit, read)
+	equal(t, ends[0].Err(), error(syscall.ETIME))
+}
+
+func TestCancels(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, _ := pipe(t)
+	read := func() *Request { return new(Request).Read(reading, make([]byte, 1), CurrentPosition) }
+	a, b := read(), read()
+	push(t, r, a, b)
+	submit(t, r)
+	cancel := new(Request).Cancel(a)
+	push(t, r, cancel)
+	ends := collect(t, r, cancel, a)
+	equal(t, ends[0].Err(), nil)
+	equal(t, ends[1].Err(), error(syscall.ECANCELED))
+	if !b.InFlight() {
+		t.Fatal("another request was canceled")
+	}
+	equal(t, run(t, r, new(Request).Cancel(a))[0].Err(), error(syscall.ENOENT))
+
+	byFile := new(Request).CancelFile(reading)
+	push(t, r, byFile)
+	ends = collect(t, r, byFile, b)
+	if ends[0].Err() == syscall.EINVAL {
+		skip(t, "this kernel is older than 5.19")
+	}
+	equal(t, ends[0].Result, 1)
+	equal(t, ends[1].Err(), error(syscall.ECANCELED))
+
+	c, d := read(), read()
+	all := new(Request).CancelAll()
+	push(t, r, c, d, all)
+	ends = collect(t, r, all, c, d)
+	equal(t, ends[0].Result, 2)
+}
+
+// Requests of different rings may have the same user_data.
+func TestCancelFindsRequestsOfItsRingOnly(t *testing.T) {
+	r, other := newRing(t, Options{}), newRing(t, Options{})
+	reading, writing := pipe(t)
+	a, b := new(Request).Read(reading, make([]byte, 1), CurrentPosition), new(Request).Read(reading,
+		make([]byte, 1), CurrentPosition)
+	for q, r := range map[*Request]*Ring{a: r, b: other} {
+		push(t, r, q)
+		submit(t, r)
+	}
+	equal(t, a.userData, b.userData)
+	equal(t, run(t, r, new(Request).Cancel(b))[0].Err(), error(syscall.ENOENT))
+	// A cancel refers to the target as it is when the cancel is pushed.
+	early := new(Request)
+	cancel := new(Request).Cancel(early)
+	push(t, r, early.Read(reading, make([]byte, 1), CurrentPosition))
+	push(t, r, cancel)
+	ends := collect(t, r, early, cancel)
+	equal(t, ends[0].Err(), error(syscall.ECANCELED))
+	equal(t, ends[1].Err(), nil)
+	// After its completion, it does not keep the target reachable.
+	equal(t, cancel.other, nil)
+	equal(t, run(t, r, cancel)[0].Err(), error(syscall.ENOENT))
+	_, _ = syscall.Write(writing, []byte("xy"))
+	equal(t, collect(t, r, a)[0].Result, 1)
+	equal(t, collect(t, other, b)[0].Result, 1)
+}
+
+// A message wakes a thread that waits on the other ring.
+func TestMsgRing(t *testing.T) {
+	r := newRing(t, Options{})
+	needOps(t, r, OpMsgRing)
+	other := newRing(t, Options{})
+	type woken struct {
+		n   int
+		c   Completion
+		err error
+	}
+	result := make(chan woken)
+	go func() {
+		var done [2]Completion
+		_, err := other.SubmitAndWait(1, testTimeout)
+		n := other.Reap(done[:])
+		result <- woken{n, done[0], err}
+	}()
+	equal(t, one(t, r, new(Request).MsgRing(other, 7)), 0)
+	w := <-result
+	if w.n != 1 || w.err != nil || w.c.Request != nil || w.c.Result != 7 {
+		t.Fatalf("%+v", w)
+	}
+	equal(t, other.InFlight(), 0)
+	equal(t, r.Push(new(Request).MsgRing(other, -1)), error(syscall.EINVAL))
+	// A ring can send messages to itself.
+	ends := 0
+	q := new(Request).MsgRing(r, 9)
+	push(t, r, q)
+	for ends < 2 {
+		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
+			t.Fatal(err)
+		}
+		var done [2]Completion
+		for _, c := range done[:r.Reap(done[:])] {
+			ends++
+			equal(t, c.Result, map[bool]int32{true: 0, false: 9}[c.Request == q])
+		}
+	}
+	// A closed ring cannot receive.
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t, r, new(Request).MsgRing(other, 7))[0].Err(); err == nil {
+		t.Fatal("a closed ring received a message")
+	}
+}

@@ -1,0 +1,570 @@
+//go:build linux
+
+package ring
+
+// The two queues: pushing, submitting, waiting, reaping, overflow; chains and barriers; memory of
+// requests.
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestNop(t *testing.T) {
+	r := newRing(t, Options{})
+	equal(t, one(t, r, new(Request).Nop()), 0)
+}
+
+func TestPushToAFullQueue(t *testing.T) {
+	f := newFake(4, 8, ^uint32(0)-1)
+	for range 4 {
+		push(t, f.Ring, new(Request))
+	}
+	equal(t, f.Push(new(Request)), ErrFull)
+	equal(t, f.Pending(), 4)
+	if n, err := f.Submit(); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	equal(t, f.SpaceLeft(), 4)
+}
+
+func TestPartialSubmission(t *testing.T) {
+	f := newFake(8, 16, 0)
+	f.take = func(submit uint32) (uint32, syscall.Errno) { return min(submit, 3), 0 }
+	var all [8]*Request
+	for i := range all {
+		all[i] = new(Request).Read(0, make([]byte, i), 0)
+		push(t, f.Ring, all[i])
+	}
+	var done [16]Completion
+	got := 0
+	for _, want := range []int{3, 3, 2} {
+		n, err := f.Submit()
+		equal(t, err, nil)
+		equal(t, n, want)
+		got += f.Reap(done[got:])
+	}
+	equal(t, got, 8)
+	for i, q := range all {
+		equal(t, done[i].Request, q)
+	}
+}
+
+// Without SUBMIT_ALL the kernel stops after an invalid request. Later ones stay in the queue.
+func TestPartialSubmissionByTheKernel(t *testing.T) {
+	r := ringWithoutFlags(t, nil)
+	unknown := new(Request)
+	unknown.prepare(200, -1)
+	all := []*Request{new(Request), unknown, new(Request), new(Request)}
+	push(t, r, all...)
+	n, err := r.Submit()
+	equal(t, err, nil)
+	equal(t, n, 2)
+	equal(t, r.Pending(), 2)
+	equal(t, r.InFlight(), 4)
+	n, err = r.Submit()
+	equal(t, err, nil)
+	equal(t, n, 2)
+	for i, c := range collect(t, r, all...) {
+		equal(t, c.Err(), map[bool]error{true: syscall.EINVAL, false: nil}[i == 1])
+	}
+	// They can be withdrawn.
+	unknown.prepare(200, -1)
+	push(t, r, all...)
+	if n, err := r.Submit(); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	if back := r.Withdraw(); !slices.Equal(back, []*Request{all[3], all[2]}) {
+		t.Fatal(back)
+	}
+	collect(t, r, all[0], all[1])
+	equal(t, r.InFlight(), 0)
+}
+
+func TestSubmitRetriesEINTRAndReturnsErrReap(t *testing.T) {
+	f := newFake(8, 16, 0)
+	results := []syscall.Errno{syscall.EINTR, syscall.EINTR, 0}
+	f.take = func(submit uint32) (uint32, syscall.Errno) {
+		errno := results[0]
+		results = results[1:]
+		return submit, errno
+	}
+	q := new(Request).Nop()
+	push(t, f.Ring, q)
+	if n, err := f.Submit(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EBUSY} {
+		results = []syscall.Errno{errno, 0}
+		push(t, f.Ring, new(Request))
+		n, err := f.Submit()
+		equal(t, n, 0)
+		equal(t, err, ErrReap)
+		equal(t, f.Pending(), 1)
+		if n, err := f.Submit(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+func TestCountersWrap(t *testing.T) {
+	f := newFake(8, 16, ^uint32(0)-20)
+	before := f.tail
+	for round := range 40 {
+		var pushed []*Request
+		for i := range 1 + round%8 {
+			q := new(Request).Read(0, make([]byte, i), 0)
+			if err := f.Push(q); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			pushed = append(pushed, q)
+		}
+		if n, err := f.SubmitAndWait(len(pushed), time.Second); n != len(pushed) || err != nil {
+			t.Fatalf("round %d: %d, %v", round, n, err)
+		}
+		var done [16]Completion
+		equal(t, f.Reap(done[:]), len(pushed))
+		for i, q := range pushed {
+			equal(t, done[i].Request, q)
+			equal(t, int(done[i].Result), i)
+		}
+		equal(t, f.InFlight(), 0)
+	}
+	if f.tail >= before || f.head >= before {
+		t.Fatal("the counters did not wrap")
+	}
+}
+
+// The kernel's counters start at 0: wrapping them takes minutes.
+func TestKernelCountersWrap(t *testing.T) {
+	if os.Getenv("RINGWAY_LONG") == "" {
+		t.Skip("skipped: RINGWAY_LONG is not set; takes about ten minutes")
+	}
+	r := newRing(t, Options{Entries: 256, CQEntries: 256})
+	var requests [256]Request
+	var done [256]Completion
+	for total := uint64(0); total < 1<<32+1<<20; total += uint64(len(requests)) {
+		for i := range requests {
+			if err := r.Push(&requests[i]); err != nil {
+				t.Fatal(total, err)
+			}
+		}
+		if n, err := r.SubmitRaw(); n != len(requests) || err != nil {
+			t.Fatal(total, n, err)
+		}
+		if n := r.Reap(done[:]); n != len(requests) {
+			t.Fatal(total, n)
+		}
+	}
+	if r.tail > 1<<21 {
+		t.Fatal("the counters did not wrap")
+	}
+}
+
+func TestOverflowLosesNoCompletion(t *testing.T) {
+	r := newRing(t, Options{Entries: 4, CQEntries: 4})
+	if r.params.features&featNoDrop == 0 {
+		skip(t, "this kernel drops what overflows")
+	}
+	const count = 100
+	pushed := map[*Request]bool{}
+	for range count {
+		q := new(Request)
+		for r.Push(q) == ErrFull {
+			if _, err := r.Submit(); err != nil && err != ErrReap {
+				t.Fatal(err)
+			}
+			if r.SpaceLeft() == 0 { // The kernel requires completions to be reaped.
+				reapInto(t, r, pushed)
+			}
+		}
+		pushed[q] = true
+	}
+	for deadline := time.Now().Add(testTimeout); len(pushed) > 0; {
+		if _, err := r.Submit(); err != nil && err != ErrReap {
+			t.Fatal(err)
+		}
+		reapInto(t, r, pushed)
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d are lost", len(pushed), count)
+		}
+	}
+	equal(t, r.Overflow(), 0)
+}
+
+func TestReapFetchesOverflow(t *testing.T) {
+	f := newFake(8, 8, ^uint32(0)-3)
+	for range 2 {
+		for range 8 {
+			push(t, f.Ring, new(Request))
+		}
+		submit(t, f.Ring)
+	}
+	var done [32]Completion
+	equal(t, f.Reap(done[:]), 16)
+}
+
+// All polls become ready together, many more than the completion queue holds. The kernel cannot
+// delay them.
+func TestOverflowOfPollsLosesNoCompletion(t *testing.T) {
+	r := newRing(t, Options{Entries: 8, CQEntries: 8})
+	if r.params.features&featNoDrop == 0 {
+		skip(t, "this kernel drops what overflows")
+	}
+	reading, writing := pipe(t)
+	waiting := map[*Request]bool{}
+	for range 300 {
+		q := new(Request).Poll(reading, 1)
+		push(t, r, q)
+		waiting[q] = true
+	}
+	submit(t, r)
+	_, _ = syscall.Write(writing, []byte("x"))
+	for deadline := time.Now().Add(testTimeout); len(waiting) > 0; {
+		if _, err := r.SubmitAndWait(1, testTimeout); err != nil && err != ErrReap {
+			t.Fatal(len(waiting), err)
+		}
+		reapInto(t, r, waiting)
+		if time.Now().After(deadline) {
+			t.Fatal(len(waiting), "are lost")
+		}
+	}
+	equal(t, r.Overflow(), 0)
+	equal(t, r.InFlight(), 0)
+}
+
+// Reap submits nothing, even if it enters the kernel to fetch an overflow.
+func TestReapSubmitsNothing(t *testing.T) {
+	r := newRing(t, Options{Entries: 8, CQEntries: 8})
+	reading, writing := pipe(t)
+	for range 20 {
+		q := new(Request).Poll(reading, 1)
+		push(t, r, q)
+	}
+	submit(t, r)
+	chain := []*Request{new(Request).Nop().Link(), new(Request)}
+	push(t, r, chain...)
+	_, _ = syscall.Write(writing, []byte("x"))
+	var done [32]Completion
+	for n, deadline := 0, time.Now().Add(testTimeout); n < 20; n += r.Reap(done[:]) {
+		if time.Now().After(deadline) {
+			t.Fatal(n)
+		}
+	}
+	equal(t, r.Pending(), 2)
+	collect(t, r, chain...)
+}
+
+// A completion with an old generation: its slot now belongs to another request.
+func TestStaleCompletionIsDropped(t *testing.T) {
+	f := newFake(8, 16, 0)
+	var done [4]Completion
+	q := new(Request)
+	push := func() {
+		t.Helper()
+		push(t, f.Ring, q)
+		submit(t, f.Ring)
+	}
+	push()
+	before := q.userData
+	equal(t, f.Reap(done[:]), 1)
+	// The kernel takes none yet.
+	f.take = func(submit uint32) (uint32, syscall.Errno) { return 0, 0 }
+	push()
+	f.queued = append(f.queued, cqe{userData: before})
+	f.flush()
+	equal(t, f.Reap(done[:]), 0)
+	if !q.InFlight() || q.userData == before {
+		t.Fatal("the stale completion was attributed to another request")
+	}
+	f.take = nil
+	submit(t, f.Ring)
+	equal(t, f.Reap(done[:]), 1)
+	equal(t, f.InFlight(), 0)
+}
+
+func TestSubmitAndWaitForMoreThanTheQueueHolds(t *testing.T) {
+	r := newRing(t, Options{Entries: 4, CQEntries: 4})
+	var all [12]Request
+	for i := range all {
+		push(t, r, &all[i])
+	}
+	if _, err := r.SubmitAndWait(len(all), -1); err != nil {
+		t.Fatal(err)
+	}
+	var done [12]Completion
+	equal(t, r.Reap(done[:]), len(all))
+}
+
+// These kernels have no wait with a timeout.
+func TestSubmitAndWaitBeforeLinux511(t *testing.T) {
+	r := newRing(t, Options{})
+	r.params.features &^= featExtArg
+	reading, writing := pipe(t)
+	begin := time.Now()
+	_, err := r.SubmitAndWait(1, 30*time.Millisecond)
+	equal(t, err, ErrTimeout)
+	if took := time.Since(begin); took < 30*time.Millisecond {
+		t.Fatal("too early:", took)
+	}
+	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		_, _ = syscall.Write(writing, []byte("x"))
+	}()
+	equal(t, run(t, r, q)[0].Result, 1)
+	// A wait for two completions, of which one arrives.
+	nop := new(Request)
+	push(t, r, nop)
+	n, err := r.SubmitAndWait(2, 10*time.Millisecond)
+	equal(t, n, 1)
+	equal(t, err, ErrTimeout)
+	collect(t, r, nop)
+	equal(t, one(t, r, nop), 0)
+}
+
+// Signals interrupt the wait in the kernel. It continues, and keeps its timeout.
+func TestSubmitAndWaitWithSignals(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	signals := make(chan os.Signal, 100)
+	signal.Notify(signals, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := syscall.Gettid()
+	waiting := func(wait func(over func())) {
+		end, ended := make(chan bool), make(chan bool)
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-end:
+					return
+				case <-time.After(time.Millisecond):
+					_, _, _ = syscall.Syscall(syscall.SYS_TGKILL, uintptr(syscall.Getpid()),
+						uintptr(thread), uintptr(syscall.SIGUSR1))
+				}
+			}
+		}()
+		wait(func() { close(end); <-ended })
+	}
+	waiting(func(over func()) {
+		defer over()
+		begin := time.Now()
+		_, err := r.SubmitAndWait(1, 50*time.Millisecond)
+		equal(t, err, ErrTimeout)
+		if took := time.Since(begin); took < 50*time.Millisecond {
+			t.Fatal("too early:", took)
+		}
+	})
+	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	push(t, r, q)
+	waiting(func(over func()) {
+		defer over()
+		go func() {
+			for range 20 { // Complete after 20 signals.
+				<-signals
+			}
+			_, _ = syscall.Write(writing, []byte("x"))
+		}()
+		n, err := r.SubmitAndWait(1, -1)
+		equal(t, n, 1)
+		equal(t, err, nil)
+	})
+	equal(t, collect(t, r, q)[0].Result, 1)
+}
+
+// With SQPOLL, Submit waits until a full queue has space.
+func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
+	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: time.Millisecond})
+	if !slices.Contains(r.SetupFlags(), "SQPOLL") {
+		skip(t, r.Refusals())
+	}
+	const count = 200
+	for i := range count {
+		if i%50 == 0 {
+			time.Sleep(5 * time.Millisecond) // The kernel thread falls asleep.
+		}
+		for q := new(Request); r.Push(q) != nil; {
+			equal(t, r.SpaceLeft(), 0)
+			submit(t, r)
+			if r.SpaceLeft() == 0 {
+				t.Fatal("Submit did not wait for space")
+			}
+		}
+	}
+	var done [count]Completion
+	for n := 0; n < count; {
+		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
+			t.Fatal(n, err)
+		}
+		n += r.Reap(done[n:])
+	}
+	equal(t, r.InFlight(), 0)
+}
+
+func TestLinks(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "")
+	fd := int(f.Fd())
+	p := make([]byte, 3)
+	ends := run(t, r, new(Request).Write(fd, []byte("abc"), 0).Link(),
+		new(Request).Fsync(fd).Link(), new(Request).Read(fd, p, 0))
+	for _, c := range ends {
+		equal(t, c.Err(), nil)
+	}
+	equal(t, string(p), "abc")
+	// A short read breaks a chain of Link, not of Hardlink.
+	broken := run(t, r, new(Request).Read(fd, make([]byte, 9), 0).Link(), new(Request).Nop())
+	equal(t, broken[1].Err(), error(syscall.ECANCELED))
+	held := run(t, r, new(Request).Read(fd, make([]byte, 9), 0).Hardlink(), new(Request).Nop())
+	equal(t, held[1].Err(), nil)
+}
+
+func TestDrain(t *testing.T) {
+	r := newRing(t, Options{})
+	slow, last := new(Request).Timeout(30*time.Millisecond), new(Request).Nop().Drain()
+	push(t, r, slow, last)
+	if _, err := r.SubmitAndWait(2, testTimeout); err != nil {
+		t.Fatal(err)
+	}
+	var done [4]Completion
+	equal(t, r.Reap(done[:]), 2)
+	equal(t, done[0].Request, slow)
+	equal(t, done[1].Request, last)
+}
+
+func TestAsync(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "abc")
+	p := make([]byte, 3)
+	equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 0).Async()), 3)
+	equal(t, string(p), "abc")
+}
+
+func TestRequestInFlightCannotBeChanged(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	push(t, r, q)
+	equal(t, r.Push(q), ErrInFlight)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a request in flight was changed")
+			}
+		}()
+		q.Nop()
+	}()
+	_, _ = syscall.Write(writing, []byte("x"))
+	collect(t, r, q)
+	equal(t, one(t, r, q.Nop()), 0)
+}
+
+// The stack grows and garbage is collected while the kernel writes to a buffer declared on the
+// stack: the data arrives in the buffer that the program sees.
+func TestBuffersDoNotMove(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	for range 50 {
+		var p [64]byte
+		q := new(Request)
+		q.Read(reading, p[:], CurrentPosition)
+		push(t, r, q)
+		submit(t, r)
+		equal(t, deep(500), 500)
+		runtime.GC()
+		churn()
+		_, _ = syscall.Write(writing, []byte("0123456789"))
+		equal(t, collect(t, r, q)[0].Result, 10)
+		equal(t, string(p[:10]), "0123456789")
+	}
+}
+
+// Only the ring refers to these requests.
+func TestUnreferencedRequestsStayReachable(t *testing.T) {
+	r := newRing(t, Options{})
+	reading, writing := pipe(t)
+	const count = 20
+	func() {
+		for range count {
+			p := make([]byte, 8)
+			q := new(Request).Readv(reading, [][]byte{p[:4], p[4:]}, CurrentPosition)
+			q.UserData = p
+			push(t, r, q)
+		}
+		submit(t, r)
+	}()
+	for range 3 {
+		runtime.GC()
+		churn()
+	}
+	for got := range count {
+		_, _ = syscall.Write(writing, []byte{'0', '1', '2', '3', '4', '5', '6', byte(got)})
+		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
+			t.Fatal(err)
+		}
+		var done [1]Completion
+		equal(t, r.Reap(done[:]), 1)
+		equal(t, string(done[0].Request.UserData.([]byte)), "0123456"+string(byte(got)))
+	}
+}
+
+//go:noinline
+func deep(n int) int {
+	var frame [256]byte
+	frame[n%256] = 1
+	if n == 0 {
+		return int(frame[0]) - 1
+	}
+	return deep(n-1) + int(frame[n%256])
+}
+
+var sink [][]byte
+
+func churn() {
+	for range 200 {
+		sink = append(sink, make([]byte, 64))
+	}
+	for _, b := range sink {
+		for i := range b {
+			b[i] = 0xee
+		}
+	}
+	sink = sink[:0]
+}
+
+func TestNoAllocations(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "0123456789")
+	fd := int(f.Fd())
+	p := make([]byte, 4)
+	q := new(Request)
+	var done [1]Completion
+	allocations := testing.AllocsPerRun(200, func() {
+		_ = r.Push(q.Read(fd, p, 0))
+		_, _ = r.SubmitAndWait(1, -1)
+		r.Reap(done[:])
+	})
+	equal(t, allocations, 0)
+}
+
+func BenchmarkNop(b *testing.B) {
+	r := newRing(b, Options{})
+	var done [64]Completion
+	var requests [64]Request
+	for b.Loop() {
+		for i := range requests {
+			_ = r.Push(&requests[i])
+		}
+		_, _ = r.Submit()
+		r.Reap(done[:])
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/nop")
+}

@@ -1,0 +1,119 @@
+package ringway
+
+// Reads of cached data: when to try the page cache before an operation is submitted.
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+)
+
+// maxCachedRead is the most that one system call copies out of the page cache.
+const maxCachedRead = 1 << 20
+
+// cachePredictor predicts whether the page cache holds what the next read of a file asks for. Its
+// counters are updated without a lock and may lose updates, which a prediction tolerates.
+type cachePredictor struct {
+	misses, skip atomic.Uint32
+	hits         atomic.Uint32 // In a row, up to certainHits.
+}
+
+const (
+	// maxMisses in a row is where probes stop getting rarer: one read in 256 probes.
+	maxMisses = 12
+	// certainHits in a row make the next hit as good as certain.
+	certainHits = 4096
+	// probeInterval: of reads that are certain hits, one in so many probes and the others are
+	// plain calls. Data that has left the cache is noticed after about as many reads, each of
+	// which may have blocked a thread.
+	probeInterval = 16
+)
+
+// cacheUse is how a read uses the page cache.
+type cacheUse uint8
+
+const (
+	probe     cacheUse = iota // Read from the page cache only (RWF_NOWAIT).
+	pread                     // Use the plain call, a tenth cheaper; it blocks on a miss.
+	skipCache                 // Do not try the page cache.
+)
+
+// next decides how the next read uses the page cache.
+func (c *cachePredictor) next() cacheUse {
+	if c.hits.Load() >= certainHits {
+		if rand.Uint32()%probeInterval != 0 {
+			return pread
+		}
+		return probe
+	}
+	skip := c.skip.Load()
+	if skip == 0 {
+		return probe
+	}
+	c.skip.Store(skip - 1)
+	return skipCache
+}
+
+// hit records a hit. It writes only what changes, because all readers share the cache line.
+func (c *cachePredictor) hit() {
+	if c.misses.Load() != 0 {
+		c.misses.Store(0)
+	}
+	if c.hits.Load() < certainHits {
+		c.hits.Add(1)
+	}
+}
+
+// miss records a miss: the more in a row, the more reads go without a probe.
+func (c *cachePredictor) miss() {
+	c.hits.Store(0)
+	misses := min(c.misses.Load()+1, maxMisses)
+	c.misses.Store(misses)
+	c.skip.Store(1 << misses >> 4)
+}
+
+// tryCached reads what the page cache holds of the beginning of p. It may block if the cache has
+// always held the file's data so far. ok is false if p has to be read in another way.
+func (f *File) tryCached(p []byte, off int64) (n int, ok bool) {
+	if f.engine.options.AlwaysRing || !cachedReads {
+		return 0, false
+	}
+	switch f.cache.next() {
+	case skipCache:
+		return 0, false
+	case pread:
+		n, err := f.blocking(opRead, p[:min(len(p), maxCachedRead)], off)
+		return n, err == nil // An error is found again, and handled, by the transfer that follows.
+	}
+	return f.probeCache(p, off)
+}
+
+// tryCachedNow is tryCached that never blocks.
+func (f *File) tryCachedNow(p []byte, off int64) int {
+	if !f.storage || f.direct || f.engine.options.AlwaysRing || !cachedReads ||
+		f.cache.next() == skipCache {
+		return 0
+	}
+	n, _ := f.probeCache(p, off)
+	return n
+}
+
+// tryCachedFirst is tryCached for contexts that cannot end, and tryCachedNow for the others.
+func (f *File) tryCachedFirst(ctx context.Context, p []byte, off int64) int {
+	if ctx.Done() != nil || !f.storage || f.direct {
+		return f.tryCachedNow(p, off)
+	}
+	n, _ := f.tryCached(p, off)
+	return n
+}
+
+// probeCache reads what the page cache holds of the beginning of p, and trains the predictor.
+func (f *File) probeCache(p []byte, off int64) (int, bool) {
+	n, ok := readCached(f.fd, p[:min(len(p), maxCachedRead)], off)
+	if !ok {
+		f.cache.miss()
+		return 0, false
+	}
+	f.cache.hit()
+	return n, true
+}

@@ -1,0 +1,84 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// Copies that the kernel does alone.
+
+// A buffered file goes to a connection without a copy through the program, and a direct one with it; at their positions.
+func TestSendfile(t *testing.T) {
+	content := make([]byte, 1<<20+5)
+	for i := range content {
+		content[i] = byte(i >> 8)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, direct := range []int{0, syscall.O_DIRECT} {
+		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
+		if err != nil {
+			skip.Test(t, "no direct I/O here: ", err)
+		}
+		defer f.Close()
+		if _, err := f.Seek(5, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		received := make(chan []byte, 1)
+		go func() {
+			defer close(received)
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all, _ := io.ReadAll(c)
+			received <- all
+			c.Close()
+		}()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(c, struct{ io.Reader }{io.LimitReader(f, 100)})
+		if n != 100 || err != nil {
+			t.Fatal(n, err)
+		}
+		hits := f.cache.hits.Load()
+		if n, err := c.(io.ReaderFrom).ReadFrom(io.LimitReader(f, 1<<20-200)); n != 1<<20-200 || err != nil {
+			t.Fatal(n, err)
+		}
+		if direct == 0 && f.cache.hits.Load() != hits {
+			t.Error("it was read by the program")
+		}
+		if n, err := io.Copy(c, f); n != 100 || err != nil { // To the end, from where it stands.
+			t.Fatal(n, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(<-received, content[5:]) {
+			t.Fatal("other bytes")
+		}
+	}
+}

@@ -1,8 +1,0 @@
-package ringway
-
-// Numbers that package syscall does not have.
-const (
-	sysPreadv2     = 327
-	sysMemfdCreate = 319
-	sysStatx       = 332
-)

@@ -1,0 +1,55 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// The reference count of a descriptor.
+
+func TestRefs(t *testing.T) {
+	for range 200 {
+		var r refs
+		var users, lasts atomic.Int32
+		var wg sync.WaitGroup
+		out := func(last bool) {
+			if last {
+				lasts.Add(1)
+				if users.Load() != 0 {
+					t.Error("the last one, while there are others")
+				}
+			}
+		}
+		for range 8 {
+			wg.Go(func() {
+				for r.acquire() {
+					users.Add(1)
+					r.retain()
+					users.Add(-1)
+					out(r.release())
+					users.Add(1)
+					users.Add(-1)
+					out(r.release())
+				}
+				out(r.release())
+			})
+		}
+		var firsts atomic.Int32
+		for range 2 {
+			wg.Go(func() {
+				first, last := r.close()
+				if first {
+					firsts.Add(1)
+				}
+				out(last)
+			})
+		}
+		wg.Wait()
+		if firsts.Load() != 1 || lasts.Load() != 1 {
+			t.Fatalf("%d were the first to close, %d the last to go", firsts.Load(), lasts.Load())
+		}
+	}
+}

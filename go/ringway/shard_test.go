@@ -1,0 +1,252 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// The work of combiners and of the reaper, counted on queues without a kernel.
+
+// goroutine is what the runtime calls the one that asks.
+func goroutine() string {
+	var stack [64]byte
+	return string(bytes.Fields(stack[:runtime.Stack(stack[:], false)])[1])
+}
+
+// instant completes everything as soon as it is submitted.
+type instant struct {
+	pushed []*request
+	after  func() // Of each submission.
+	short  int    // So many submissions are not taken first.
+}
+
+func (q *instant) capacity() int { return largestGroup }
+
+func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
+
+func (q *instant) cancel(*request) {}
+
+func (q *instant) submit(bool) bool {
+	q.after()
+	q.short--
+	return q.short < 0
+}
+
+func (q *instant) reap(done []*request) []*request {
+	if q.short >= 0 {
+		return done
+	}
+	done = append(done, q.pushed...)
+	q.pushed = q.pushed[:0]
+	return done
+}
+
+func (q *instant) refusedWith() syscall.Errno { return 0 }
+
+func (q *instant) readable(uintptr) {}
+
+func (q *instant) close() error { return nil }
+
+// Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, in which it
+// moves a bounded number of operations, and another goes on from there. It does not wait for a kernel that is short of something.
+func TestRoundsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		group, most int
+		short       int // Submissions that the kernel does not take.
+	}{
+		{"one by one", 1, maxRounds, 0},
+		{"in large groups", largestGroup, maxMoved / (2 * largestGroup), 0}, // Each operation is submitted and reaped.
+		{"a kernel short of memory", 1, 1, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) { roundsAreBounded(t, c.group, c.most, c.short) })
+	}
+}
+
+func roundsAreBounded(t *testing.T, group, most, short int) {
+	const total = 5000
+	var s *shard
+	var mu sync.Mutex
+	rounds := map[string]int{}
+	left := total
+	over := make(chan struct{})
+	submit := func() { // As another goroutine does meanwhile.
+		all := make([]*request, group)
+		for i := range all {
+			all[i] = newRequest(opRead, 0, nil, 0)
+		}
+		s.submit(true, all...)
+	}
+	q := &instant{short: short, after: func() {
+		mu.Lock()
+		rounds[goroutine()]++
+		left--
+		now := left
+		mu.Unlock()
+		if now == 0 {
+			close(over)
+		}
+		if now > 0 {
+			submit()
+		}
+	}}
+	fds := make([]int, 2)
+	if err := syscall.Pipe(fds); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[1])
+	defer syscall.Close(fds[0])
+	s, err := newShard(q, fds[0], 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit()
+	mu.Lock()
+	mine := rounds[goroutine()]
+	mu.Unlock()
+	if mine == 0 || mine > most {
+		t.Errorf("%d rounds for others, where %d are the most", mine, most)
+	}
+	select {
+	case <-over:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody went on")
+	}
+	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// narrow is a queue that has less room than was asked for, as a KAIO context where fs.aio-max-nr is short.
+type narrow struct {
+	queue
+	inFlight, most int
+	submissions    atomic.Int64
+}
+
+func (q *narrow) capacity() int { return min(q.queue.capacity(), q.most-q.inFlight) }
+
+func (q *narrow) push(r *request) {
+	q.inFlight += r.count()
+	q.queue.push(r)
+}
+
+func (q *narrow) submit(brief bool) bool {
+	q.submissions.Add(1)
+	return q.queue.submit(brief)
+}
+
+func (q *narrow) reap(done []*request) []*request {
+	before := len(done)
+	done = q.queue.reap(done)
+	q.inFlight -= len(done) - before
+	return done
+}
+
+// A queue smaller than the pace would have it: those that wait for room wait, and nobody spins.
+func TestNarrowQueue(t *testing.T) {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		q := &narrow{most: 32}
+		e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192, wrap: func(inner queue) queue {
+			q.queue = inner
+			return q
+		}})
+		if err != nil {
+			skip.Test(t, err)
+		}
+		name := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		if err != nil {
+			skip.Test(t, "no direct I/O here: ", err)
+		}
+		const readers, each = 128, 50
+		var wg sync.WaitGroup
+		for g := range readers {
+			wg.Go(func() {
+				p := alignedSlice(pageSize, pageSize)
+				for i := range each {
+					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize || err != nil {
+						t.Error(n, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		n := q.submissions.Load()
+		t.Logf("%s: %.2f rounds an operation", backend, float64(n)/(readers*each))
+		if n > 2*readers*each {
+			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// quietQueue completes everything that it is given, and nobody is told: its descriptor never becomes readable.
+type quietQueue struct {
+	instant
+	inFlight []*request
+}
+
+func (q *quietQueue) capacity() int { return 4 - len(q.inFlight) - len(q.pushed) }
+
+func (q *quietQueue) submit(bool) bool { return true }
+
+func (q *quietQueue) reap(done []*request) []*request {
+	done = append(done, q.inFlight...)
+	q.inFlight, q.pushed = q.pushed, q.inFlight[:0]
+	return done
+}
+
+// The reaper may wait for a processor for long, behind very many goroutines. What has completed meanwhile is reaped all the
+// same, and those that wait for room are not taken for stuck.
+func TestLateReaper(t *testing.T) {
+	fds := make([]int, 2)
+	if err := syscall.Pipe(fds); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[1])
+	defer syscall.Close(fds[0])
+	s, err := newShard(&quietQueue{}, fds[0], 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]*request, 40)
+	for i := range all {
+		all[i] = newRequest(opRead, 0, nil, 0)
+		all[i].own.left.Store(1)
+	}
+	s.submit(true, all...)
+	for i, r := range all {
+		if i == len(all)-4 { // The last ones have nobody behind them, who would wait for room.
+			if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-r.own.done
+		if r.result == unsupported {
+			t.Fatalf("request %d was refused", i)
+		}
+	}
+	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
+		t.Fatal(err)
+	}
+}

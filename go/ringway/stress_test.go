@@ -1,0 +1,461 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway_test
+
+// What a program does to a library on bad days: storms of cancels, collections, limits, filters.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/filter"
+	"github.com/ringway-io/ringway/go/internal/race"
+	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ringway"
+)
+
+// TestMain lets this program be its own child, under limits and filters.
+func TestMain(m *testing.M) {
+	if child := os.Getenv("RINGWAY_TEST_CHILD"); child != "" {
+		if err := children[child](); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+var children = map[string]func() error{
+	"default":  defaultRefused,
+	"filtered": filtered,
+	"crowd":    crowd,
+
+	"smallFiles": smallFiles,
+}
+
+// run starts a child; its output.
+func runChild(t *testing.T, child string, change func(*exec.Cmd), env ...string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(append(os.Environ(), "RINGWAY_TEST_CHILD="+child), env...)
+	if change != nil {
+		change(cmd)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// Reads that are cancelled at any moment: a buffer that came back is never touched again, and the answers that came are
+// right.
+func TestCancelStorm(t *testing.T) {
+	const blocks = 512
+	content := bytesOf(blocks * 4096)
+	name := fileWith(t, content)
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		f := open(t, e, name, os.O_RDONLY|direct)
+		var cancelled, answered atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 64 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(g), 1))
+				buffer := ringway.NewBuffer(4096)
+				defer buffer.Release()
+				p := buffer.Bytes()
+				for range 100 {
+					ctx, cancel := context.WithCancel(t.Context())
+					switch random.IntN(3) {
+					case 0:
+						time.AfterFunc(time.Duration(random.IntN(300))*time.Microsecond, cancel)
+					case 1:
+						go cancel()
+					}
+					at := random.IntN(blocks)
+					var err error
+					if random.IntN(2) == 0 {
+						var n int
+						if n, err = f.ReadAtContext(ctx, p, int64(at)*4096); err == nil && !bytes.Equal(p[:n], content[at*4096:][:4096]) {
+							t.Error("other bytes")
+						}
+						// It is ours again: what the kernel wrote now would be seen.
+						clear(p)
+						runtime.Gosched()
+						if !bytes.Equal(p, make([]byte, len(p))) {
+							t.Error("the kernel wrote to a buffer that it had given back")
+						}
+					} else {
+						var b *ringway.Buffer
+						if b, err = f.ReadBuf(ctx, int64(at)*4096, 4096); err == nil {
+							if !bytes.Equal(b.Bytes(), content[at*4096:][:4096]) {
+								t.Error("other bytes")
+							}
+							b.Release()
+						}
+					}
+					switch {
+					case err == nil:
+						answered.Add(1)
+					case errors.Is(err, context.Canceled):
+						cancelled.Add(1)
+					default:
+						t.Error(err)
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		t.Log(answered.Load(), "answered,", cancelled.Load(), "cancelled")
+		if answered.Load() == 0 {
+			t.Error("all were cancelled")
+		}
+	})
+}
+
+// Buffers on stacks that grow and shrink, with collections going on.
+func TestStacksAndCollections(t *testing.T) {
+	content := bytesOf(1 << 20)
+	name := fileWith(t, content)
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		f := open(t, e, name, os.O_RDONLY|direct)
+		stop := make(chan struct{})
+		var collector, readers sync.WaitGroup
+		collector.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					runtime.GC()
+				}
+			}
+		})
+		for g := range 32 {
+			readers.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(g), 2))
+				for range 60 {
+					var p [3000]byte // As far as the compiler knows, it could be on the stack.
+					off := random.Int64N(1<<20 - 3000)
+					grow(random.IntN(200))
+					n, err := f.ReadAt(p[:], off)
+					grow(random.IntN(200))
+					if n != len(p) || err != nil || !bytes.Equal(p[:], content[off:off+3000]) {
+						t.Error("other bytes", n, err)
+						return
+					}
+				}
+			})
+		}
+		readers.Wait()
+		close(stop)
+		collector.Wait()
+	})
+}
+
+//go:noinline
+func grow(n int) byte {
+	var frame [512]byte
+	frame[n] = byte(n)
+	if n > 0 {
+		frame[0] = grow(n - 1)
+	}
+	return frame[n]
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func TestNothingLeaks(t *testing.T) {
+	name := fileWith(t, bytesOf(1<<16))
+	for _, backend := range backends {
+		t.Run(string(backend), func(t *testing.T) {
+			once := func() {
+				e, err := ringway.New(ringway.Options{Backend: backend, AlwaysRing: true, Rings: 2})
+				if err != nil {
+					skip.Test(t, err)
+				}
+				f, err := e.Open(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(func() { _, _ = f.ReadAt(make([]byte, 5000), 100) })
+				}
+				wg.Wait()
+				f.Close()
+				if err := e.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			once()
+			fds, goroutines := descriptors(t), runtime.NumGoroutine()
+			for range 30 {
+				once()
+			}
+			deadline := time.Now().Add(5 * time.Second)
+			for (descriptors(t) > fds || runtime.NumGoroutine() > goroutines) && time.Now().Before(deadline) {
+				time.Sleep(time.Millisecond)
+			}
+			if d, g := descriptors(t), runtime.NumGoroutine(); d > fds || g > goroutines {
+				t.Fatalf("%d descriptors before, %d after; %d goroutines before, %d after", fds, d, goroutines, g)
+			}
+		})
+	}
+}
+
+// filtered is a child that has some system calls refused, and reads.
+func filtered() error {
+	var refused []uint32
+	for _, call := range strings.Fields(os.Getenv("REFUSED")) {
+		refused = append(refused, map[string]uint32{
+			"io_uring_setup": 425, "io_uring_enter": 426, "io_setup": uint32(syscall.SYS_IO_SETUP), "io_submit": uint32(syscall.SYS_IO_SUBMIT),
+		}[call])
+	}
+	if err := filter.Refuse(refused...); err != nil {
+		return err
+	}
+	e, err := ringway.New(ringway.Options{})
+	if err != nil {
+		return err
+	}
+	fmt.Println(e.Explain())
+	name := os.Getenv("FILE")
+	want, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	for _, flag := range []int{0, syscall.O_DIRECT} {
+		f, err := e.OpenFile(name, os.O_RDONLY|flag, 0)
+		if err != nil {
+			return err
+		}
+		var wg sync.WaitGroup
+		var failed atomic.Pointer[error]
+		for g := range 50 {
+			wg.Go(func() {
+				p := make([]byte, 5000)
+				if n, err := f.ReadAt(p, int64(g)*100); err != nil || !bytes.Equal(p[:n], want[g*100:][:5000]) {
+					err := fmt.Errorf("reading: %d, %w", n, err)
+					failed.Store(&err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := failed.Load(); err != nil {
+			return *err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return e.Close()
+}
+
+func TestFilters(t *testing.T) {
+	name := fileWith(t, bytesOf(20_000))
+	for refused, want := range map[string]string{
+		"":                         "backend uring",
+		"io_uring_setup":           "backend kaio",
+		"io_uring_enter":           "backend kaio", // A ring is granted, and every operation on it refused.
+		"io_uring_setup io_setup":  "backend threads",
+		"io_uring_setup io_submit": "backend threads",
+	} {
+		t.Run("without "+refused, func(t *testing.T) {
+			out := runChild(t, "filtered", nil, "REFUSED="+refused, "FILE="+name, ringway.BackendEnv+"=")
+			if !strings.HasPrefix(out, want) {
+				t.Fatalf("wanted %s: %s", want, out)
+			}
+			if refused != "" && !strings.Contains(out, "seccomp") {
+				t.Fatalf("not explained: %s", out)
+			}
+		})
+	}
+}
+
+// defaultRefused is a child whose default engine is one that does not exist: everything answers an error, and nothing panics.
+func defaultRefused() error {
+	if _, err := ringway.Default(); err == nil {
+		return errors.New("there is an engine")
+	}
+	if _, err := ringway.Open("/etc/passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+		return fmt.Errorf("open: %v", err)
+	}
+	if _, err := ringway.DirFS("/etc").Open("passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+		return fmt.Errorf("open of an FS: %v", err)
+	}
+	if text := ringway.Explain(); !strings.Contains(text, "no backend is called") {
+		return errors.New(text)
+	}
+	ringway.NewBuffer(10).Release()
+	return nil
+}
+
+// Queues of tests are no backends that a user's environment could ask for: with one of those, writes would vanish.
+func TestDefaultRefused(t *testing.T) {
+	for _, name := range []string{"nonsense", "null", "faulty", "Uring"} {
+		runChild(t, "default", nil, ringway.BackendEnv+"="+name)
+	}
+}
+
+// crowd is a child with 100 000 goroutines that read, and little that it may lock.
+func crowd() error {
+	limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
+	const memlock = 8
+	if err := syscall.Setrlimit(memlock, &limit); err != nil {
+		return err
+	}
+	e, err := ringway.New(ringway.Options{AlwaysRing: true, FixedBuffers: 1 << 20})
+	if err != nil {
+		return err
+	}
+	fmt.Println(e.Explain())
+	if e.Backend() == ringway.BackendURing && !strings.Contains(e.Explain(), "fixed buffers refused: ENOMEM") {
+		return errors.New("1 MiB was registered, of 64 KiB that may be locked")
+	}
+	name := os.Getenv("FILE")
+	want, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	f, err := e.Open(name)
+	if err != nil {
+		return err
+	}
+	const count = 100_000
+	var wrong atomic.Int64
+	var ready, done sync.WaitGroup
+	begin := make(chan struct{})
+	for g := range count {
+		ready.Add(1)
+		done.Go(func() {
+			p := make([]byte, 512)
+			ready.Done()
+			<-begin
+			for i := range 3 {
+				off := (g*7 + i*1000) % (len(want) - 512)
+				if n, err := f.ReadAt(p, int64(off)); n != 512 || err != nil || !bytes.Equal(p, want[off:][:512]) {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	ready.Wait()
+	close(begin)
+	most := 0
+	finished := make(chan struct{})
+	go func() { done.Wait(); close(finished) }()
+	for {
+		threads, _ := os.ReadDir("/proc/self/task")
+		most = max(most, len(threads))
+		select {
+		case <-finished:
+			if n := wrong.Load(); n > 0 {
+				return fmt.Errorf("%d wrong answers", n)
+			}
+			if most > runtime.GOMAXPROCS(0)+16 {
+				return fmt.Errorf("%d threads", most)
+			}
+			fmt.Println("threads:", most)
+			return nil
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	if testing.Short() || race.Enabled {
+		t.Skip("skipped: the race detector takes 8128 goroutines at most, and -short is for less")
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	if err := os.WriteFile(name, bytesOf(1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := runChild(t, "crowd", func(cmd *exec.Cmd) {
+		if os.Getuid() == 0 {
+			runAsNobody(t, dir, cmd) // Root may lock as much as it likes.
+		}
+	}, "FILE="+name)
+	t.Log(out)
+}
+
+// runAsNobody has a child run as an ordinary user. The program and the folder have to be within the user's reach.
+func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
+	t.Helper()
+	binary := filepath.Join(dir, "child")
+	program, err := os.ReadFile(cmd.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(binary, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd.Path, cmd.Args[0] = binary, binary
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+}
+
+// Opening and closing, all the time, beside those that read.
+func TestManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 20 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), bytes.Repeat([]byte{byte('a' + i)}, 5000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		var wg sync.WaitGroup
+		for g := range 16 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(g), 3))
+				for range 50 {
+					i := random.IntN(20)
+					f, err := e.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_RDONLY|direct, 0)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					p := make([]byte, 4096)
+					if n, err := f.ReadAt(p, int64(random.IntN(900))); n != 4096 || err != nil || p[0] != byte('a'+i) || p[4095] != byte('a'+i) {
+						t.Error(n, err)
+					}
+					if err := f.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

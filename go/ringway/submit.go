@@ -1,0 +1,402 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Transfers through the engine's queues: single ones, split reads, and batches.
+
+import (
+	"context"
+	"io"
+	"sync"
+	"syscall"
+)
+
+// supports reports whether the engine's queues transfer such data without blocking the goroutine
+// that submits. KAIO supports direct transfers only. A buffered write is a copy, which io_uring
+// would give to a kernel thread, at many times the cost.
+func (e *Engine) supports(f *File, op opcode, off int64) bool {
+	switch {
+	case len(e.shards) == 0:
+		return false
+	case f.direct:
+		return off != atCurrent // A ring does not move the current position after a direct transfer.
+	}
+	return e.backend == BackendURing && op == opRead
+}
+
+// transfer is one read or write through a queue, or by a plain system call if no queue supports it
+// or only a few transfers run.
+func (f *File) transfer(ctx context.Context, op opcode, p []byte, off int64) (int, error) {
+	if len(p) > maxTransfer {
+		p = p[:maxTransfer]
+	}
+	e := f.engine
+	if e.closed.Load() {
+		return 0, ErrEngineClosed
+	}
+	if e.supports(f, op, off) {
+		if op == opWrite {
+			kernelReads(p)
+		}
+		s := e.shard()
+		if ctx.Done() == nil && e.beginPlain(s) {
+			n, err := f.blocking(op, p, off)
+			e.plain.Add(-1)
+			return n, err
+		}
+		result, err := e.do(ctx, s, f.request(op, p, off))
+		if err != nil {
+			return 0, err
+		}
+		if result != unsupported {
+			if op == opRead {
+				kernelWrote(p[:result])
+			}
+			return int(result), nil
+		}
+	}
+	return f.plainTransfer(ctx, op, p, off)
+}
+
+// beginPlain reports whether a transfer should run as a plain call because only a few run. The
+// caller ends it with plain.Add(-1).
+func (e *Engine) beginPlain(s *shard) bool {
+	if e.options.AlwaysRing || s.load.high.Load() {
+		return false
+	}
+	for n := e.plain.Load(); n < fewTransfers; n = e.plain.Load() {
+		if e.plain.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	s.load.set(true)
+	return false
+}
+
+// do submits one request and waits for its result. If the context ends, the request is canceled in
+// the kernel; do still waits for the kernel, so that the caller may use the buffer again (except
+// after ErrAbandoned). A caller that cannot wait for that uses detach.
+func (e *Engine) do(ctx context.Context, s *shard, r *request) (int32, error) {
+	r.own.left.Store(1)
+	if !s.submit(false, r) {
+		r.free()
+		return 0, ErrEngineClosed
+	}
+	if ctx.Done() == nil {
+		<-r.own.done
+	} else {
+		s.wait(ctx, &r.own, r)
+	}
+	return e.takeResult(ctx, r)
+}
+
+// doAll submits several requests to one shard, as a group, and waits for all of them. The results
+// stay in the requests.
+func (e *Engine) doAll(ctx context.Context, w *waiter, all []*request) error {
+	n := 0
+	for _, r := range all {
+		r.waiter = w
+		if linked := r.linked(); linked != nil {
+			linked.waiter = w
+		}
+		n += r.count()
+	}
+	if n == 0 {
+		return nil
+	}
+	w.left.Store(int32(n))
+	s := e.shard()
+	if !s.submit(true, all...) {
+		return ErrEngineClosed
+	}
+	s.wait(ctx, w, all...)
+	return nil
+}
+
+// wait waits for requests, and cancels them if the context ends.
+func (s *shard) wait(ctx context.Context, w *waiter, all ...*request) {
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		for _, r := range all {
+			s.cancel(r)
+		}
+		<-w.done
+	}
+}
+
+// takeResult returns the result of a request, and frees the request.
+func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
+	if r.state == stateAbandoned {
+		// The file stays open: a request that is submitted later would find another file under
+		// its descriptor.
+		r.refs.retain()
+		abandoned.add(r.p)
+		if r.extra != nil {
+			for _, p := range r.extra.buffers {
+				abandoned.add(p)
+			}
+		}
+		return 0, ErrAbandoned
+	}
+	result, canceled := r.result, r.canceled.Load()
+	r.free()
+	if result >= 0 || result == unsupported && !canceled {
+		return result, nil
+	}
+	errno := errnoOf(result)
+	ended := result == unsupported || notDone(errno)
+	switch {
+	case ended && canceled && ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case ended && e.closed.Load():
+		return 0, ErrEngineClosed
+	}
+	return 0, errno
+}
+
+// maxPieces is how many pieces of one read are in flight at once.
+const maxPieces = 8
+
+// readSplit reads a range with several requests at once. The result counts the unbroken prefix, and
+// has the error of the first piece that failed.
+func (f *File) readSplit(ctx context.Context, l directLimits, p []byte, off int64) (n int, err error) {
+	p = p[:min(len(p), maxPieces*l.largest)]
+	all := make([]*request, 0, maxPieces)
+	for at := 0; at < len(p); at += l.largest {
+		piece := p[at:min(at+l.largest, len(p))]
+		all = append(all, f.request(opRead, piece, off+int64(at)))
+	}
+	if err := f.engine.doAll(ctx, &waiter{done: make(chan struct{}, 1)}, all); err != nil {
+		return 0, err
+	}
+	unbroken, usePlain := true, false
+	for _, r := range all {
+		want := len(r.p)
+		result, failed := f.engine.takeResult(ctx, r)
+		if !unbroken {
+			continue
+		}
+		switch {
+		case failed != nil:
+			err = failed
+		case result == unsupported:
+			usePlain = n == 0
+		default:
+			n += int(result)
+		}
+		unbroken = int(result) == want
+	}
+	kernelWrote(p[:n])
+	if usePlain {
+		return f.plainTransfer(ctx, opRead, p, off)
+	}
+	return n, err
+}
+
+// requestGroup is the requests of a batch that one goroutine waits for.
+type requestGroup struct {
+	waiter waiter
+	all    []*request
+}
+
+// groups pools request groups: a batch allocates nothing in the steady state.
+var groups = sync.Pool{New: func() any {
+	return &requestGroup{waiter: waiter{done: make(chan struct{}, 1)}}
+}}
+
+// submitBatch transfers a batch through one shard. Transfers that the queue does not support are
+// left as they are, without an error: those that are empty, not aligned, or refused by the backend.
+func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
+	group := groups.Get().(*requestGroup)
+	all := group.all[:0]
+	for i := range batch {
+		t := &batch[i]
+		if t.N == len(t.P) || t.Off < 0 || len(t.P) > maxTransfer {
+			continue
+		}
+		if f.direct && !f.fits(t.P, t.Off) { // N is 0 for direct I/O.
+			continue
+		}
+		if op == opWrite {
+			kernelReads(t.P)
+		}
+		r := f.request(op, t.P[t.N:], t.Off+int64(t.N))
+		r.index = int32(i)
+		all = append(all, r)
+	}
+	err := f.engine.doAll(ctx, &group.waiter, all)
+	for i, r := range all {
+		all[i] = nil
+		t := &batch[r.index]
+		if err != nil {
+			r.free()
+			t.Err = f.fail(op.pathOp(), err)
+			continue
+		}
+		result, failed := f.engine.takeResult(ctx, r)
+		switch {
+		case failed != nil:
+			t.Err = f.fail(op.pathOp(), failed)
+		case result > 0:
+			if op == opRead {
+				kernelWrote(t.P[t.N:][:result])
+			}
+			t.N += int(result)
+		}
+	}
+	group.all = all[:0]
+	groups.Put(group)
+}
+
+// writeTogether writes as much of a batch as possible with one submission or system call. done
+// reports that nothing is left to do: the batch is written and synced, or has failed.
+func (f *File) writeTogether(ctx context.Context, batch []Transfer, end Durability) (done bool, err error) {
+	e := f.engine
+	adjacent := f.adjacent(batch) && !e.closed.Load()
+	switch {
+	case adjacent && (!f.direct || e.backend == BackendThreads):
+		f.writeRange(ctx, batch, batch[0].Off)
+	case adjacent && end != NoSync && e.backend == BackendURing:
+		return f.commit(ctx, batch, end)
+	case f.supportsBatch(opWrite):
+		f.submitBatch(ctx, opWrite, batch)
+	}
+	return false, nil
+}
+
+// maxVectors is how many buffers one system call accepts.
+const maxVectors = 1024
+
+// adjacent reports whether the transfers of a batch are one range, in order, that one vectored
+// write can do.
+func (f *File) adjacent(batch []Transfer) bool {
+	if !f.storage || len(batch) == 0 || len(batch) > maxVectors || batch[0].Off < 0 {
+		return false
+	}
+	at := batch[0].Off
+	for i := range batch {
+		t := &batch[i]
+		if t.Off != at || len(t.P) == 0 {
+			return false
+		}
+		if f.direct && !f.directLimits().aligned(t.P, t.Off) {
+			return false
+		}
+		at += int64(len(t.P))
+	}
+	return at-batch[0].Off <= maxTransfer
+}
+
+// appendVectored appends a batch with one vectored write. It returns false if the kernel would not
+// accept the batch as it is.
+func (f *File) appendVectored(ctx context.Context, batch []Transfer) bool {
+	if !f.storage || len(batch) > maxVectors {
+		return false
+	}
+	for i := range batch {
+		if p := batch[i].P; f.direct && len(p) > 0 && !f.directLimits().aligned(p, 0) {
+			return false
+		}
+	}
+	f.writeRange(ctx, batch, atCurrent)
+	return true
+}
+
+// vectors pools the arguments of vectored writes.
+var vectors = sync.Pool{New: func() any { return new([]syscall.Iovec) }}
+
+// writeRange writes a batch that is one range with one plain call, and continues after a short
+// write. What is not written has the error.
+func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
+	total := 0
+	for i := range batch {
+		total += len(batch[i].P)
+	}
+	v := vectors.Get().(*[]syscall.Iovec)
+	for written := 0; written < total; {
+		for i := range batch {
+			if left := batch[i].P[batch[i].N:]; len(left) > 0 {
+				kernelReads(left)
+				*v = append(*v, newIovec(left))
+			}
+		}
+		n, err := 0, f.engine.calls.begin(ctx)
+		if err == nil {
+			at := off
+			if off != atCurrent {
+				at += int64(written)
+			}
+			n, err = writeVectors(f.fd, *v, at)
+			f.engine.calls.end()
+			if n == 0 && err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+		}
+		clear(*v)
+		*v = (*v)[:0]
+		written += n
+		setWritten(batch, written)
+		if err != nil {
+			f.failRest(batch, err)
+			break
+		}
+	}
+	vectors.Put(v)
+}
+
+// commit writes a batch that is one range with a vectored write and links the sync behind it: one
+// submission. It returns false if a part was not done: the batch then tells how much was written,
+// and a sync has to follow.
+func (f *File) commit(ctx context.Context, batch []Transfer, end Durability) (done bool, err error) {
+	r := f.request(opWritev, nil, batch[0].Off)
+	r.extra = new(writevRequest)
+	total := 0
+	for i := range batch {
+		kernelReads(batch[i].P)
+		r.extra.buffers = append(r.extra.buffers, batch[i].P)
+		total += len(batch[i].P)
+	}
+	sync := f.request(end.opcode(), nil, 0)
+	r.extra.linked, r.chained, sync.chained = sync, true, true
+	w := &waiter{done: make(chan struct{}, 1)}
+	if err := f.engine.doAll(ctx, w, []*request{r}); err != nil {
+		f.failRest(batch, err)
+		return true, err
+	}
+	n, err := f.engine.takeResult(ctx, r)
+	synced, syncErr := f.engine.takeResult(ctx, sync)
+	setWritten(batch, max(int(n), 0))
+	if err != nil && !notDone(err) {
+		f.failRest(batch, err)
+		return true, firstError(batch)
+	}
+	if syncErr != nil && !notDone(syncErr) { // The sync ran. Linux reports its error only once.
+		return true, syncErr
+	}
+	return int(n) == total && syncErr == nil && synced == 0, nil
+}
+
+// sync is one sync. It is repeated only if the kernel did not do it (EINTR, EAGAIN, ECANCELED):
+// Linux reports a writeback error once, and the next sync would succeed.
+func (f *File) sync(ctx context.Context, op opcode) error {
+	e := f.engine
+	// A ring or KAIO would use a kernel thread, which costs more than one of the program's.
+	useQueue := e.options.AlwaysRing && len(e.shards) > 0 && (f.storage || f.dir)
+	if useQueue && !e.closed.Load() {
+		result, err := e.do(ctx, e.shard(), f.request(op, nil, 0))
+		if err != nil || result != unsupported {
+			return err
+		}
+	}
+	if err := e.syncs.begin(ctx); err != nil {
+		return err
+	}
+	defer e.syncs.end()
+	return f.withDescriptor(func(fd int) error {
+		if op == opFsync {
+			return retryEINTR(func() error { return syscall.Fsync(fd) })
+		}
+		return retryEINTR(func() error { return syscall.Fdatasync(fd) })
+	})
+}

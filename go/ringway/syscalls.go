@@ -1,0 +1,248 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// The system calls of files that do not go through a queue. system_other.go has the counterparts
+// for other systems.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/race"
+)
+
+// Direct is a flag of [OpenFile] that opens a file for direct I/O: transfers bypass the page cache.
+// On Linux it is O_DIRECT. On systems without rings it is 0, and transfers use the page cache.
+const Direct = syscall.O_DIRECT
+
+// identify finds out what kind of file this is.
+func (f *File) identify() error {
+	conn, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = conn.Control(func(fd uintptr) {
+		var stat syscall.Stat_t
+		if inner = syscall.Fstat(int(fd), &stat); inner != nil {
+			return
+		}
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0)
+		if errno != 0 {
+			inner = errno
+			return
+		}
+		format := stat.Mode & syscall.S_IFMT
+		f.storage = format == syscall.S_IFREG || format == syscall.S_IFBLK
+		f.dir = format == syscall.S_IFDIR
+		f.direct = flags&syscall.O_DIRECT != 0
+		f.append = flags&syscall.O_APPEND != 0
+		f.fd = int(fd)
+	})
+	return errors.Join(err, inner)
+}
+
+// withDescriptor calls do with the descriptor, within use. Closing a pipe ends the operations that
+// wait in it, so package os has to hold its descriptor open.
+func (f *File) withDescriptor(do func(fd int) error) error {
+	if f.storage || f.dir {
+		return do(f.fd)
+	}
+	conn, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if conn.Control(func(fd uintptr) { inner = do(int(fd)) }) != nil {
+		return os.ErrClosed // Control fails for no other reason.
+	}
+	return inner
+}
+
+// retryEINTR repeats a system call that a signal interrupts.
+func retryEINTR(call func() error) error {
+	for {
+		if err := call(); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+func (f *File) fallocate(off, n int64) error {
+	return f.withDescriptor(func(fd int) error {
+		return retryEINTR(func() error { return syscall.Fallocate(fd, 0, off, n) })
+	})
+}
+
+func (f *File) fadvise(off, n int64, advice Advice) error {
+	return f.withDescriptor(func(fd int) error {
+		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, uintptr(fd), uintptr(off), uintptr(n),
+			uintptr(advice), 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
+
+const rwfNowait = 8
+
+// readCached reads what the page cache holds of the beginning of p. ok is false if that is nothing.
+func readCached(fd int, p []byte, off int64) (n int, ok bool) {
+	vector := newIovec(p)
+	// Go's scheduler knows of this call, brief as it is: on a busy machine the thread may lose its
+	// processor in it, and another thread then runs the other goroutines. Without that, such reads
+	// get half of what os.File gets. (The offset has two halves; 64-bit machines use the first.)
+	got, _, errno := syscall.Syscall6(sysPreadv2, uintptr(fd), uintptr(unsafe.Pointer(&vector)), 1,
+		uintptr(off), 0, rwfNowait)
+	if errno != 0 {
+		return 0, false
+	}
+	kernelWrote(p[:got])
+	return int(got), true
+}
+
+// cachedReads reports whether RWF_NOWAIT works: before kernel 5.11 it may return 0 where the file
+// does not end.
+var cachedReads = kernelAtLeast(5, 11)
+
+func kernelAtLeast(major, minor int) bool {
+	var name syscall.Utsname
+	if syscall.Uname(&name) != nil {
+		return false
+	}
+	var release strings.Builder
+	for _, c := range name.Release {
+		if c == 0 {
+			break
+		}
+		release.WriteByte(byte(c))
+	}
+	first, rest, _ := strings.Cut(release.String(), ".")
+	second, _, _ := strings.Cut(rest, ".")
+	if end := strings.IndexFunc(second, func(c rune) bool { return c < '0' || c > '9' }); end >= 0 {
+		second = second[:end]
+	}
+	a, _ := strconv.Atoi(first)
+	b, _ := strconv.Atoi(second)
+	return a > major || a == major && b >= minor
+}
+
+// blocking is a transfer by a plain system call. A read that returns 0 bytes is at the end of the
+// file.
+func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
+	for {
+		switch {
+		case op == opRead && off == atCurrent:
+			n, err = syscall.Read(f.fd, p)
+		case op == opRead:
+			n, err = syscall.Pread(f.fd, p, off)
+		case off == atCurrent:
+			n, err = syscall.Write(f.fd, p)
+		default:
+			n, err = syscall.Pwrite(f.fd, p, off)
+		}
+		if err != syscall.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+func newIovec(p []byte) syscall.Iovec {
+	v := syscall.Iovec{Base: unsafe.SliceData(p)}
+	v.SetLen(len(p))
+	return v
+}
+
+// writeVectors is pwritev(2), or writev(2) at the current position.
+func writeVectors(fd int, v []syscall.Iovec, off int64) (int, error) {
+	call := uintptr(syscall.SYS_PWRITEV)
+	if off == atCurrent {
+		call = syscall.SYS_WRITEV // It ignores the offset.
+	}
+	for {
+		n, _, errno := syscall.Syscall6(call, uintptr(fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)), uintptr(off), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case syscall.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// deviceLimits returns what the device below a file requires of direct I/O. The alignment is 0 if
+// the kernel does not report it.
+func deviceLimits(fd int) directLimits {
+	memory, offset := directAlignment(fd)
+	return directLimits{memory, offset, largestRequest(fd)}
+}
+
+// directAlignment asks the kernel (statx with STATX_DIOALIGN) for the alignment of direct I/O.
+func directAlignment(fd int) (memory, offset int) {
+	var stat struct {
+		mask, _ uint32
+		_       [144]byte
+		memory  uint32
+		offset  uint32
+		_       [96]byte
+	}
+	const emptyPath, directAlign = 0x1000, 0x2000
+	var empty [1]byte
+	_, _, errno := syscall.Syscall6(sysStatx, uintptr(fd), uintptr(unsafe.Pointer(&empty)), emptyPath,
+		directAlign, uintptr(unsafe.Pointer(&stat)), 0)
+	if errno != 0 || stat.mask&directAlign == 0 {
+		return 0, 0
+	}
+	return int(stat.memory), int(stat.offset)
+}
+
+// largestRequest returns the size of the device's largest request, or a common one if it is
+// unknown.
+func largestRequest(fd int) int {
+	const common = 512 << 10
+	var stat syscall.Stat_t
+	if syscall.Fstat(fd, &stat) != nil {
+		return common
+	}
+	device := uint64(stat.Dev)
+	if stat.Mode&syscall.S_IFMT == syscall.S_IFBLK {
+		device = uint64(stat.Rdev)
+	}
+	major := device>>8&0xfff | device>>32&^0xfff
+	minor := device&0xff | device>>12&^0xff
+	for _, below := range []string{"queue", "../queue"} { // A partition has that of its disk.
+		text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/%s/max_sectors_kb",
+			major, minor&0xffffffff, below))
+		if err != nil {
+			continue
+		}
+		if kib, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && kib >= 4 {
+			return kib << 10
+		}
+	}
+	return common
+}
+
+// mapRegion returns new memory, in whole pages.
+func mapRegion(n int) ([]byte, error) {
+	if race.Enabled {
+		return alignedSlice(n, pageSize), nil // The race detector only knows Go's heap.
+	}
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
+}
+
+func unmapRegion(region []byte) {
+	if !race.Enabled {
+		_ = syscall.Munmap(region)
+	}
+}

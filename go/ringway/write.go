@@ -1,0 +1,154 @@
+package ringway
+
+// Writes. A write of a File is never split into concurrent pieces: nothing after a failed part is
+// written, and appends stay in order.
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"unsafe"
+)
+
+// WriteAt writes as [os.File.WriteAt] does: it writes all of p, or returns an error. The offset and
+// the length of a direct write must be aligned, else the error is a [*MisalignedError]; the buffer
+// need not be.
+func (f *File) WriteAt(p []byte, off int64) (int, error) {
+	return f.WriteAtContext(background, p, off)
+}
+
+// WriteAtContext is WriteAt that returns the context's cause as soon as the context ends. Parts
+// that were in progress then may be written or not, also after the return. A context that can end
+// has a price: another goroutine writes a copy of p.
+func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
+	switch {
+	case f == nil:
+		return 0, os.ErrInvalid
+	case off < 0:
+		return 0, f.fail("writeat", errNegative)
+	case !f.begin():
+		return 0, f.fail("write", os.ErrClosed)
+	}
+	defer f.end()
+	if f.append {
+		return 0, errAppendWrite
+	}
+	if ctx.Done() == nil {
+		n, err = f.writeAt(ctx, p, off)
+		return n, f.fail("write", err)
+	}
+	if ctx.Err() != nil {
+		return 0, f.fail("write", context.Cause(ctx))
+	}
+	if err := f.checkAligned(p, off); err != nil {
+		return 0, f.fail("write", err)
+	}
+	for n < len(p) && err == nil {
+		block := f.engine.borrow(min(len(p)-n, maxPooled))
+		piece, at := block.memory[:copy(block.memory, p[n:])], off+int64(n)
+		var m int
+		m, err = detach(ctx, f, func() (int, error) {
+			defer block.release()
+			return f.writeAt(ctx, piece, at)
+		}, nil)
+		n += m
+	}
+	return n, f.fail("write", err)
+}
+
+// writeAt is WriteAt in a file that is held open.
+func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
+	if !f.storage {
+		return f.file.WriteAt(p, off)
+	}
+	if err := f.checkAligned(p, off); err != nil {
+		return 0, err
+	}
+	return f.writeAll(ctx, p, off)
+}
+
+// checkAligned returns a MisalignedError for a direct write that the device cannot do.
+func (f *File) checkAligned(p []byte, off int64) error {
+	if f.direct && f.storage {
+		if l := f.directLimits(); (int(off)|len(p))&(l.offset-1) != 0 {
+			return &MisalignedError{off, len(p), l.offset}
+		}
+	}
+	return nil
+}
+
+// writeAll writes all of p, one request after the other.
+func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		at := off
+		if off != atCurrent {
+			at += int64(n)
+		}
+		m, err := f.writeSome(ctx, p[n:], at)
+		n += m
+		if err != nil {
+			return n, err
+		}
+		if m == 0 {
+			return n, io.ErrUnexpectedEOF
+		}
+	}
+	return n, nil
+}
+
+// writeSome writes once. It copies the data of a direct write whose buffer is not aligned.
+func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if !f.direct {
+		return f.transfer(ctx, opWrite, p, off)
+	}
+	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(f.directLimits().memory-1) != 0 {
+		if off != atCurrent { // An append stays one write, so that no other write splits it.
+			p = p[:min(len(p), maxBounce)]
+		}
+		buffer := f.engine.borrow(len(p))
+		defer buffer.release()
+		p = buffer.memory[:copy(buffer.memory, p)]
+	}
+	return f.transfer(ctx, opWrite, p, off)
+}
+
+// Write writes at the current position, as [os.File.Write] does.
+func (f *File) Write(p []byte) (n int, err error) {
+	if f == nil {
+		return 0, os.ErrInvalid
+	}
+	if !f.begin() {
+		return 0, f.fail("write", os.ErrClosed)
+	}
+	defer f.end()
+	if !f.storage || len(p) == 0 {
+		return f.file.Write(p)
+	}
+	f.position.Lock()
+	defer f.position.Unlock()
+	if !f.direct || f.append {
+		n, err = f.writeAll(background, p, atCurrent)
+		return n, f.fail("write", err)
+	}
+	at, err := f.file.Seek(0, io.SeekCurrent)
+	if err == nil {
+		err = f.checkAligned(p, at)
+	}
+	if err == nil {
+		n, err = f.writeAll(background, p, at)
+	}
+	if n > 0 {
+		_, moved := f.file.Seek(at+int64(n), io.SeekStart)
+		err = cmp.Or(err, moved)
+	}
+	return n, f.fail("write", err)
+}
+
+// WriteString writes a string at the current position, as [os.File.WriteString] does.
+func (f *File) WriteString(s string) (int, error) {
+	return f.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
+}
