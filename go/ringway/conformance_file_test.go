@@ -58,28 +58,28 @@ const appends = "WriteAt of a file that is open for appending is refused, as by 
 // otherByFile are steps of cases to which File has another answer by design.
 var otherByFile = map[string]map[string]string{
 	// os.OpenFile is open(2), which does not look at unknown flags.
-	"open that cannot be": {"open path=a flags=0x40000000": "fd"},
+	"open errors": {"open path=a flags=0x40000000": "fd"},
 	// A batch has no limit.
-	"more buffers than there may be":        {"readv fd=f lens=1025x1": "1025", "writev fd=f lens=1025x1 data=pattern(0,1025)": "1025"},
-	"more direct buffers than there may be": {"readv fd=f lens=1025x4096": "4096"},
+	"too many buffers":        {"readv fd=f lens=1025x1": "1025", "writev fd=f lens=1025x1 data=pattern(0,1025)": "1025"},
+	"too many direct buffers": {"readv fd=f lens=1025x4096": "4096"},
 	// ReadAt and WriteAt of a pipe or a socket are ESPIPE, as of an os.File.
 	"pipes have no offsets": {
 		"write fd=w data=text(12345678) offset=5": "-ESPIPE", "read fd=r len=8 offset=0": "-ESPIPE",
 		"write fd=w data=text(12345678) offset=max-8": "-ESPIPE", "read fd=r len=8 offset=7": "-ESPIPE",
 		"writev fd=w lens=4,4 data=text(12345678) offset=9": "-ESPIPE", "readv fd=r lens=4,4 offset=3": "-ESPIPE",
 	},
-	"broken socket": {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
+	"write to a broken socket": {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
 	// A direct read needs no alignment: what encloses it is read.
-	"direct reads that are not aligned": {
+	"unaligned direct reads": {
 		"read fd=f len=4096 offset=1": "4096", "read fd=f len=4095": "4095", "read fd=f len=100": "100",
 		"read fd=f len=4096 skew=1": "4096", "read fd=f len=7 offset=11 skew=3": "7", "read fd=f len=12289 offset=512": "12289",
 		"readv fd=f lens=4096,100": "4196", "readv fd=f lens=4096 offset=1": "4096", "read fd=f len=4096 offset=40001": "0",
 	},
-	"exact direct reads that are not aligned": {
+	"unaligned exact direct reads": {
 		"read fd=f len=4096 offset=1 exact": "4096", "read fd=f len=4096 skew=1 exact": "4096",
 	},
 	// Nor does the buffer of a direct write. Of a batch what is aligned is written.
-	"direct writes that are not aligned": {
+	"unaligned direct writes": {
 		"write fd=f data=pattern(0,4096) skew=1": "4096", "writev fd=f lens=4096,100 data=pattern(0,4196)": "4096",
 		"write fd=f data=pattern(1,4096) offset=1": "-EINVAL", "write fd=f data=pattern(0,4095)": "-EINVAL",
 		"write fd=f data=pattern(0,100)": "-EINVAL",
@@ -101,7 +101,7 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 			return "File has no chains"
 		case "cancel", "cancel_all", "ready":
 			return "a context cancels, and not of every file"
-		case "room", "refuse":
+		case "free_slots", "refuse":
 			return "File waits for room, and refuses nothing"
 		}
 	}
@@ -114,7 +114,7 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 			why = "File has no " + w[0]
 		case "statx", "rename", "link", "unlink", "mkdir", "symlink":
 		case "readv", "writev":
-			if offset == "cursor" {
+			if offset == "current" {
 				why = "File has no vectored transfers at its own position"
 			}
 			ours++
@@ -126,13 +126,13 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 		default:
 			ours++
 		}
-		_, limit := w.get("limit")
+		_, limit := w.get("timeout")
 		switch {
 		case fd == "bad" || fd == "negative":
 			why = "a File has a descriptor"
 		case w.has("drain") || limit:
 			why = "File has no barriers and no limits by operation"
-		case w.has("always"):
+		case w.has("continue_on_error"):
 			why = "File has no chains"
 		}
 	})

@@ -26,17 +26,17 @@ func (d *ringDoor) String() string { return "ring" }
 
 // notByRing are cases that package ring cannot express, and why.
 var notByRing = map[string]string{
-	"a failure ends a chain":                               kernelsLinks,
-	"every failure ends a chain":                           kernelsLinks,
-	"always goes on":                                       kernelsLinks,
-	"always behind what was cancelled":                     kernelsLinks,
+	"a failure cancels the rest of a chain":                               kernelsLinks,
+	"every kind of failure cancels the rest of a chain":                           kernelsLinks,
+	"continue_on_error continues a chain":                                       kernelsLinks,
+	"continue_on_error after a cancelled member":                     kernelsLinks,
 	"a chain longer than the submission queue":             oneSubmission,
-	"a long chain that breaks":                             oneSubmission,
-	"an exact read that is continued does not end a chain": "a chain of the kernel's ends with a transfer that is short",
-	"a barrier that is cancelled holds nobody back":        behindBarrier,
+	"a failure in a long chain":                             oneSubmission,
+	"an exact read that is continued does not cancel a chain": "a chain of the kernel's ends with a transfer that is short",
+	"a cancelled barrier holds nothing back":        behindBarrier,
 	"cancel everything":                                    behindBarrier,
 	"cancel before submission":                             "a ring cancels what the kernel has; Withdraw takes back what it does not have yet",
-	"direct transfers at the cursor":                       "the kernel does not move the position on after a direct transfer that was asynchronous",
+	"direct transfers at the current position":                       "the kernel does not move the position on after a direct transfer that was asynchronous",
 	"sockets have no offsets":                              "a write to a socket at an offset other than 0 is ESPIPE",
 }
 
@@ -48,8 +48,8 @@ const (
 
 // otherByRing are steps of cases to which the kernel has another answer for io_uring than for the plain call.
 var otherByRing = map[string]map[string]string{
-	"reading a directory": {"read fd=f len=0": "0"},
-	"broken socket":       {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
+	"transfers on a directory": {"read fd=f len=0": "0"},
+	"write to a broken socket":       {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
 }
 
 func (d *ringDoor) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
@@ -62,7 +62,7 @@ func (d *ringDoor) cannot(c *conformanceCase) string {
 		return "a ring injects no faults"
 	}
 	_, limited := c.option("in_flight")
-	if c.has("room") || limited && c.has("refuse") {
+	if c.has("free_slots") || limited && c.has("refuse") {
 		return "a ring has no limit of what is in flight"
 	}
 	for _, s := range c.steps {
@@ -184,8 +184,8 @@ func (d *ringDoor) push(ops ...*operation) error {
 		last := q
 		op.request, op.left = q, 1
 		all = append(all, q)
-		if ns, ok := op.words.get("limit"); ok {
-			if op.words.has("always") {
+		if ns, ok := op.words.get("timeout"); ok {
+			if op.words.has("continue_on_error") {
 				q.Hardlink()
 			} else {
 				q.Link()
@@ -198,7 +198,7 @@ func (d *ringDoor) push(ops ...*operation) error {
 		}
 		if i < len(ops)-1 {
 			// A timeout that passes is ETIME, which the kernel takes for a failure.
-			if op.words.has("always") || op.kind == "timeout" {
+			if op.words.has("continue_on_error") || op.kind == "timeout" {
 				last.Hardlink()
 			} else {
 				last.Link()
@@ -329,7 +329,7 @@ func (d *ringDoor) goOn(op *operation) error {
 		return d.send(op.request)
 	}
 	op.left = 2
-	op.limit = new(ring.Request).LinkTimeout(duration(op.words.number("limit")))
+	op.limit = new(ring.Request).LinkTimeout(duration(op.words.number("timeout")))
 	op.limit.UserData = op
 	return d.send(op.request.Link(), op.limit)
 }

@@ -681,11 +681,11 @@ func checkPath(what, path, value string) error {
 
 // nowhere are the cases that neither File nor package ring can express; both say why.
 var nowhere = []string{
-	"a failure ends a chain", "every failure ends a chain", "an exact read that is continued does not end a chain",
-	"always goes on", "always behind what was cancelled", "a chain longer than the submission queue", "a long chain that breaks",
-	"a barrier that is cancelled holds nobody back", "a bad offset in a chain refuses all of it",
-	"a chain of no operations is refused", "cancel before submission", "cancel everything", "a full queue hands back",
-	"completions that are there take room", "chains are taken whole or not", "one at a time", "a chain under faults",
+	"a failure cancels the rest of a chain", "every kind of failure cancels the rest of a chain", "an exact read that is continued does not cancel a chain",
+	"continue_on_error continues a chain", "continue_on_error after a cancelled member", "a chain longer than the submission queue", "a failure in a long chain",
+	"a cancelled barrier holds nothing back", "a bad offset in a chain refuses the whole chain",
+	"a chain of no operations is refused", "cancel before submission", "cancel everything", "a push to a full queue is refused",
+	"completions that are ready occupy slots", "a chain is pushed as a whole or not at all", "one operation in flight at a time", "a chain under faults",
 	"sockets have no offsets",
 }
 

@@ -215,7 +215,7 @@ func (w caseWords) bits(key string) uint64 {
 
 // offset of a transfer; ring.CurrentPosition for the file's own position.
 func (w caseWords) offset() int64 {
-	if value, _ := w.get("offset"); value == "cursor" {
+	if value, _ := w.get("offset"); value == "current" {
 		return ring.CurrentPosition
 	}
 	return int64(w.number("offset"))

@@ -476,7 +476,7 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 	uint64_t offset = 0;
 	const char *at = value_of(words, count, "offset", "0");
 
-	offset = strcmp(at, "cursor") == 0 ? RINGWAY_CURRENT_POSITION : number(at);
+	offset = strcmp(at, "current") == 0 ? RINGWAY_CURRENT_POSITION : number(at);
 	if (strcmp(value_of(words, count, "fd", "?"), "?") != 0)
 		fd = descriptor(value_of(words, count, "fd", NULL));
 	dir = descriptor(value_of(words, count, "dir", "cwd"));
@@ -547,9 +547,9 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 	} else {
 		fail("no operation: %s", kind);
 	}
-	it->made.timeout_ns = number(value_of(words, count, "limit", "0"));
+	it->made.timeout_ns = number(value_of(words, count, "timeout", "0"));
 	it->made.flags = (uint16_t)((has(words, count, "exact") ? RINGWAY_EXACT : 0) | (has(words, count, "drain") ? RINGWAY_DRAIN : 0) |
-	                            (has(words, count, "always") ? RINGWAY_CONTINUE_ON_ERROR : 0));
+	                            (has(words, count, "continue_on_error") ? RINGWAY_CONTINUE_ON_ERROR : 0));
 }
 
 /* The blocking system call of an operation, answered as the operation would be. */
@@ -1231,7 +1231,7 @@ static void step(char (*words)[WORD], int count)
 	} else if (IS("in_flight", 2)) {
 		if (ringway_in_flight(queue) != number(words[1]))
 			fail("%zu are in flight", ringway_in_flight(queue));
-	} else if (IS("room", 2)) {
+	} else if (IS("free_slots", 2)) {
 		open_queue();
 		if (ringway_free_slots(queue) != number(words[1]))
 			fail("there is room for %zu", ringway_free_slots(queue));

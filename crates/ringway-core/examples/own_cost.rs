@@ -1,7 +1,7 @@
-//! What the queue itself costs: push, submit and reap of reads on the null backend, nanoseconds an
-//! operation.
+//! Measures the cost of the queue itself: pushes, submits and reaps reads on the null backend.
 //!
-//! `own_cost [DEPTH [OPERATIONS]]`; the median of nine runs, and their range.
+//! `own_cost [DEPTH [OPERATIONS]]` prints the nanoseconds per operation: the median of nine runs,
+//! and their range.
 
 use ringway_core::{BackendKind, Buffer, File, Options, op};
 use std::time::Instant;

@@ -1,9 +1,10 @@
-//! Why something was not granted, in words an operator can act on.
+//! Why a feature was refused, in words an operator can act on: the errno, what it means here, and
+//! the fix.
 //!
-//! The kernel answers a refusal with one number, and the same number has many causes: EPERM for
-//! `io_uring_setup` may be a sysctl, a seccomp filter or a security module. [`Refusal::new`] looks
-//! at the machine while the cause is still there and keeps what it found, so that the reason for a
-//! step down survives until somebody asks for it.
+//! A refusal is one number, and the same number has many causes: EPERM from `io_uring_setup` may
+//! come from a sysctl, a seccomp filter or a security module. [`Refusal::new`] examines the machine
+//! while the cause still exists and stores the explanation, so that a program can show later why it
+//! fell back.
 
 mod errno;
 pub mod limits;
@@ -15,39 +16,39 @@ pub(crate) use errno::errno_of;
 use limits::{Capability, Limits};
 use std::fmt;
 
-/// Something that a kernel, a container or a limit may refuse.
+/// A feature that a kernel, a container or a limit may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
-    /// The io_uring backend as a whole: a ring, and a read through it.
+    /// The io_uring backend: a ring, and a read through it.
     Uring,
-    /// The Linux KAIO backend as a whole: a context, and a read through it.
+    /// The Linux KAIO backend: a context, and a read through it.
     Kaio,
-    /// The thread backend as a whole: a thread of the pool.
+    /// The threads backend: a thread of the pool.
     Threads,
-    /// `IORING_SETUP_CQSIZE`: a completion queue of a size of its own.
+    /// `IORING_SETUP_CQSIZE`: sets the size of the completion queue.
     CqSize,
-    /// `IORING_SETUP_CLAMP`: sizes above the kernel's limit are lowered rather than refused.
+    /// `IORING_SETUP_CLAMP`: lowers sizes above the kernel's limit instead of refusing them.
     Clamp,
-    /// `IORING_SETUP_R_DISABLED`: a ring made by one thread and enabled by the one that uses it.
+    /// `IORING_SETUP_R_DISABLED`: one thread makes the ring, and the one that uses it enables it.
     RDisabled,
     /// `IORING_SETUP_SUBMIT_ALL`: one bad entry does not stop the batch.
     SubmitAll,
     /// `IORING_SETUP_COOP_TASKRUN`: completions do not interrupt the submitter.
     CoopTaskrun,
-    /// `IORING_SETUP_TASKRUN_FLAG`: the ring says when completions wait for an enter.
+    /// `IORING_SETUP_TASKRUN_FLAG`: the ring shows when completions need an enter.
     TaskrunFlag,
-    /// `IORING_SETUP_SINGLE_ISSUER`: one thread submits.
+    /// `IORING_SETUP_SINGLE_ISSUER`: only one thread submits.
     SingleIssuer,
     /// `IORING_SETUP_DEFER_TASKRUN`: completions are made when the owner enters.
     DeferTaskrun,
-    /// `IORING_SETUP_NO_SQARRAY`: no index array before the submission entries.
+    /// `IORING_SETUP_NO_SQARRAY`: no index array for the submission entries.
     NoSqArray,
     /// `IORING_SETUP_SQPOLL`: a kernel thread submits.
     SqPoll,
-    /// `IORING_SETUP_ATTACH_WQ`: rings share that thread.
+    /// `IORING_SETUP_ATTACH_WQ`: rings share their kernel threads.
     AttachWq,
-    /// `IORING_SETUP_IOPOLL`: completions are polled for.
+    /// `IORING_SETUP_IOPOLL`: polls the device for completions.
     IoPoll,
     /// `IORING_FEAT_EXT_ARG`: a timeout in `io_uring_enter`.
     ExtArg,
@@ -63,9 +64,9 @@ pub enum Feature {
     RingFd,
     /// `IORING_REGISTER_PROBE`: the table of opcodes.
     OpcodeTable,
-    /// Picking KAIO completions up from the mapped ring, without a system call.
+    /// Reaping KAIO completions from the mapped ring, without a system call.
     KaioUserRing,
-    /// `IOCB_FLAG_RESFD`: an eventfd told of KAIO completions.
+    /// `IOCB_FLAG_RESFD`: KAIO completions signal an eventfd.
     KaioResFd,
     /// `IOCB_CMD_FSYNC` and `IOCB_CMD_FDSYNC`.
     KaioFsync,
@@ -74,7 +75,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Its name in the kernel's documentation, and the kernel that first had it.
+    /// Its name in the kernel's documentation, and the first kernel that has it.
     const fn entry(self) -> (&'static str, Option<(u32, u32)>) {
         match self {
             Self::Uring => ("io_uring", Some((5, 1))),
@@ -106,12 +107,12 @@ impl Feature {
         }
     }
 
-    /// The field's own name for it: `io_uring`, `SQPOLL`, `fixed buffers`.
+    /// The usual name: `io_uring`, `SQPOLL`, `fixed buffers`.
     pub const fn name(self) -> &'static str {
         self.entry().0
     }
 
-    /// The first kernel (major, minor) that has it, where that is worth telling.
+    /// The first kernel (major, minor) that has it; `None` if that does not matter.
     pub const fn since(self) -> Option<(u32, u32)> {
         self.entry().1
     }
@@ -120,12 +121,12 @@ impl Feature {
         matches!(self, Self::Kaio | Self::KaioUserRing | Self::KaioResFd | Self::KaioFsync)
     }
 
-    /// Part of io_uring, and so refused with it.
+    /// True for parts of io_uring, which are refused together with it.
     fn is_uring(self) -> bool {
         !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo)
     }
 
-    /// Asked for by a bit of `io_uring_params.flags`.
+    /// True for bits of `io_uring_params.flags`.
     fn is_setup_flag(self) -> bool {
         matches!(
             self,
@@ -151,33 +152,32 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A feature that was not available: the errno, what it means on this machine, and what to do about
-/// it.
+/// A feature that is not available: the errno, what it means on this machine, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Refusal {
-    /// What was asked for.
+    /// The requested feature.
     pub feature: Feature,
-    /// The kernel's answer.
+    /// The kernel's errno.
     pub errno: i32,
-    /// What that answer means for this feature on this machine.
+    /// What the errno means for this feature on this machine.
     pub meaning: String,
-    /// What an operator can do about it; empty where nothing can be done.
+    /// What an operator can do about it; empty if nothing.
     pub fix: String,
 }
 
 impl Refusal {
-    /// Explains `errno` as the answer to asking for `feature`, with the limits and sysctls of this
-    /// process and machine as they are now.
+    /// Explains `errno` as the result of requesting `feature`, with the current limits and sysctls
+    /// of this process and machine.
     ///
-    /// Reads a few files below `/proc`; what cannot be read (no descriptor left, no `/proc`) makes
-    /// the explanation less exact, never an error. Takes tens of microseconds: meant for refusals
-    /// at set-up, not for errors of operations.
+    /// Reads a few files below `/proc`. Files that cannot be read (no free descriptor, no `/proc`)
+    /// make the explanation less exact, but cause no error. Takes tens of microseconds: meant for
+    /// refusals during setup, not for failed operations.
     pub fn new(feature: Feature, errno: i32) -> Self {
         Self::with_limits(feature, errno, &Limits::of_this_process())
     }
 
-    /// [`Refusal::new`] with limits that were read before.
+    /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
         let (meaning, fix) = explain(feature, errno, limits);
         Self { feature, errno, meaning, fix }
@@ -202,7 +202,7 @@ pub fn errno_text(errno: i32) -> String {
     match errno_name(errno) {
         Some(name) => {
             let text = std::io::Error::from_raw_os_error(errno).to_string();
-            // The standard library ends its text with "(os error 1)", which the name already says.
+            // The standard library appends "(os error 1)", which repeats the name.
             let text = text.split(" (os error").next().unwrap_or(&text);
             format!("{name} ({text})")
         }
@@ -210,7 +210,7 @@ pub fn errno_text(errno: i32) -> String {
     }
 }
 
-/// `8 MiB`, `64 KiB`, `1000 bytes`: the largest unit that stays exact.
+/// `8 MiB`, `64 KiB`, `1000 bytes`: the largest unit that is exact.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (size, unit) in UNITS {
@@ -224,8 +224,8 @@ pub fn bytes_text(bytes: u64) -> String {
 const RAISE_MEMLOCK: &str =
     "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
 
-/// What `errno` means as the answer to asking for `feature`, and the fix. Pure: all knowledge of
-/// the machine is in `limits`.
+/// The meaning of `errno` as the result of requesting `feature`, and the fix. Pure: `limits` holds
+/// all facts about the machine.
 fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     use Feature::*;
     let text = |meaning: &str, fix: &str| (meaning.to_owned(), fix.to_owned());
@@ -259,7 +259,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
 
         (libc::ENOSYS, Threads) => text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox"),
-        // The ring was made, so what is missing is this part of it alone.
+        // The ring exists, so only this part of it is missing.
         (libc::ENOSYS, _)
             if limits.seccomp != Some(2) && feature != Uring && feature.is_uring() && !feature.is_setup_flag() =>
         {
@@ -369,11 +369,11 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     }
 }
 
-/// EPERM from `io_uring_setup` because of a sysctl, which kernel 6.6 and newer have.
+/// EPERM from `io_uring_setup` because of a sysctl (kernel 6.6 and newer).
 fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
     match limits.io_uring_disabled? {
-        // With 1 the members of one group and CAP_SYS_ADMIN may still use it; a process that has
-        // the capability was refused by something else.
+        // With 1, members of one group and CAP_SYS_ADMIN may use io_uring; a process with the
+        // capability was refused for another reason.
         1 if limits.has(Capability::SysAdmin) == Some(true) => None,
         1 => Some(match limits.io_uring_group {
             Some(group) if group >= 0 => (
@@ -393,7 +393,7 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
     }
 }
 
-/// Something that this kernel is too old for.
+/// A feature that this kernel is too old for.
 fn explain_unknown(feature: Feature) -> (String, String) {
     let fix = match feature.since() {
         Some((major, minor)) => {
@@ -406,7 +406,7 @@ fn explain_unknown(feature: Feature) -> (String, String) {
     (format!("this kernel does not know {feature}"), fix)
 }
 
-/// The system calls that a profile must allow for a feature.
+/// The system calls that a seccomp profile must allow for a feature.
 fn system_calls(feature: Feature) -> &'static str {
     if feature.is_kaio() {
         "io_setup, io_submit, io_getevents and io_destroy"
@@ -417,7 +417,7 @@ fn system_calls(feature: Feature) -> &'static str {
     }
 }
 
-/// EPERM or EACCES that no sysctl accounts for.
+/// EPERM or EACCES that no sysctl explains.
 fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
     if limits.seccomp == Some(2) {
         (
@@ -432,7 +432,7 @@ fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
     }
 }
 
-/// ENOSYS: no such system call, or a seccomp filter that says so.
+/// ENOSYS: the system call does not exist, or a seccomp filter pretends so.
 fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
     let (built, option) = if feature.is_kaio() {
         ("KAIO", "CONFIG_AIO=y")
@@ -459,7 +459,7 @@ fn allow_in_seccomp(feature: Feature) -> String {
     )
 }
 
-/// ENOMEM for memory that is charged to `RLIMIT_MEMLOCK`.
+/// ENOMEM for memory that counts against `RLIMIT_MEMLOCK`.
 fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, String) {
     match limits.memlock.soft {
         Some(soft) if limits.has(Capability::IpcLock) != Some(true) => (
@@ -477,7 +477,7 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
     }
 }
 
-/// EAGAIN from `io_setup`: the machine-wide budget of KAIO requests is spent.
+/// EAGAIN from `io_setup`: the machine-wide limit of KAIO requests is reached.
 fn explain_aio_full(limits: &Limits) -> (String, String) {
     match limits.aio_max_nr {
         Some(max) => {
@@ -505,7 +505,7 @@ mod tests {
     use super::limits::Limit;
     use super::*;
 
-    /// An ordinary user of a machine that refuses nothing.
+    /// An ordinary user of a machine without restrictions.
     fn ordinary() -> Limits {
         Limits {
             memlock: Limit { soft: Some(8 << 20), hard: Some(8 << 20) },
@@ -541,7 +541,7 @@ mod tests {
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("run it in group 27"));
         let limits = Limits { io_uring_group: Some(-1), ..limits };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("set kernel.io_uring_group"));
-        // CAP_SYS_ADMIN passes the sysctl, so the cause is another one.
+        // CAP_SYS_ADMIN overrides the sysctl, so there is another cause.
         let limits = Limits { capabilities: Some(Capability::SysAdmin.bit()), ..limits };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("security module"));
     }

@@ -119,7 +119,7 @@ async fn stream(file: File, work: Work) {
 
 async fn batches(file: File, work: Work) {
     for batch in work.ranges.chunks(64) {
-        file.read_ranges_each(batch, &Coalesce::never())
+        file.read_ranges_each(batch, Coalesce::never())
             .await
             .unwrap()
             .into_iter()

@@ -2,14 +2,12 @@
 
 use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 
-/// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`,
-/// [`AlignedBuffer`](crate::AlignedBuffer), and with the feature `bytes` also `BytesMut` and (to
-/// write from) `Bytes`.
+/// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`, [`AlignedBuffer`], and with the
+/// feature `bytes` also `BytesMut` and (to write from) `Bytes`.
 ///
 /// [`Buffer`] itself is one too: use it to read into a part of a buffer. For memory of your own,
-/// implement [`CustomBuffer`](crate::CustomBuffer) and pass `Box<dyn CustomBuffer>` or
-/// [`Buffer::custom`]. The trait is sealed, so that an operation can always return the type that it
-/// was given.
+/// implement [`CustomBuffer`] and pass `Box<dyn CustomBuffer>` or [`Buffer::custom`]. The trait is
+/// sealed, so that an operation can always return the type that it was given.
 ///
 /// Operations use the whole length of a buffer: `vec![0; 4096]`, not `Vec::with_capacity(4096)`. To
 /// read into spare capacity, use [`SpareBuffer`].
@@ -17,7 +15,33 @@ use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 /// If a process forks while an operation is in flight, the parent keeps the buffer. In the child
 /// the operation fails with ECHILD and returns an empty buffer.
 ///
-/// ```compile_fail
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use ringway::{AlignedBuffer, Buffer, fs::File};
+/// let file = File::open("/etc/passwd").await?;
+/// let (result, page) = file.read_at(AlignedBuffer::new(4096, 4096), 0).await;
+/// println!("{} bytes at {:p}", result?, page.as_ptr());
+/// // Reads into the second half.
+/// let half = Buffer::from(vec![0; 1024]).slice(512..);
+/// let (result, half) = file.read_at(half, 0).await;
+/// assert!(result? <= 512 && half.len() == 512);
+/// # Ok(()) }
+/// ```
+pub trait IoBuffer: sealed::Returned<Buffer> {}
+
+/// A buffer whose spare capacity a read may fill
+/// ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, and with the feature `bytes`
+/// also `BytesMut`.
+///
+/// [`SpareCapacity`] itself is one too: use it to read into a part of the capacity. The trait is
+/// sealed. In a child that was forked while a read was in flight, an empty buffer is returned, as
+/// for [`IoBuffer`].
+pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
+
+/// An operation could not return this type, so it is not a buffer:
+///
+/// ```compile_fail,E0277
 /// use ringway::{Buffer, IoBuffer};
 /// struct Page(Vec<u8>);
 /// impl From<Page> for Buffer {
@@ -34,21 +58,6 @@ use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 /// fn is_buffer<B: IoBuffer>() {}
 /// is_buffer::<Page>();
 /// ```
-pub trait IoBuffer: sealed::Returned<Buffer> {}
-
-impl<B: sealed::Returned<Buffer>> IoBuffer for B {}
-
-/// A buffer whose spare capacity a read may fill
-/// ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, and with the feature `bytes`
-/// also `BytesMut`.
-///
-/// [`SpareCapacity`] itself is one too: use it to read into a part of the capacity. The trait is
-/// sealed. In a child that was forked while a read was in flight, an empty buffer is returned, as
-/// for [`IoBuffer`].
-pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
-
-impl<B: sealed::Returned<SpareCapacity>> SpareBuffer for B {}
-
 mod sealed {
     /// A type that converts to what an operation owns, and back.
     pub trait Returned<Owned>: Into<Owned> + Send + 'static {
@@ -58,8 +67,11 @@ mod sealed {
     }
 }
 
-macro_rules! returned {
-    ($type:ty, $owned:ty, $empty:expr) => {
+/// Implements a trait for a type, with the value that a forked child gets.
+macro_rules! implement {
+    ($name:ident<$owned:ty> for $type:ty, $empty:expr) => {
+        impl $name for $type {}
+
         impl sealed::Returned<$owned> for $type {
             fn returned(owned: $owned) -> Self {
                 Self::try_from(owned).unwrap_or_else(|_| $empty)
@@ -68,23 +80,27 @@ macro_rules! returned {
     };
 }
 
-returned!(Vec<u8>, Buffer, Vec::new());
-returned!(Box<[u8]>, Buffer, Box::default());
-returned!(AlignedBuffer, Buffer, AlignedBuffer::new(0, 1));
+implement!(IoBuffer<Buffer> for Vec<u8>, Vec::new());
+implement!(IoBuffer<Buffer> for Box<[u8]>, Box::default());
+implement!(IoBuffer<Buffer> for AlignedBuffer, Self::new(0, 1));
 #[cfg(feature = "bytes")]
-returned!(bytes::BytesMut, Buffer, bytes::BytesMut::new());
+implement!(IoBuffer<Buffer> for bytes::BytesMut, Self::new());
 #[cfg(feature = "bytes")]
-returned!(bytes::Bytes, Buffer, bytes::Bytes::new());
-returned!(Box<dyn CustomBuffer>, Buffer, Self::default());
-returned!(Vec<u8>, SpareCapacity, Vec::new());
+implement!(IoBuffer<Buffer> for bytes::Bytes, Self::new());
+implement!(IoBuffer<Buffer> for Box<dyn CustomBuffer>, Self::default());
+implement!(SpareBuffer<SpareCapacity> for Vec<u8>, Vec::new());
 #[cfg(feature = "bytes")]
-returned!(bytes::BytesMut, SpareCapacity, bytes::BytesMut::new());
+implement!(SpareBuffer<SpareCapacity> for bytes::BytesMut, Self::new());
+
+impl IoBuffer for Buffer {}
 
 impl sealed::Returned<Buffer> for Buffer {
     fn returned(owned: Buffer) -> Self {
         owned
     }
 }
+
+impl SpareBuffer for SpareCapacity {}
 
 impl sealed::Returned<SpareCapacity> for SpareCapacity {
     fn returned(owned: SpareCapacity) -> Self {

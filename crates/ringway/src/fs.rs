@@ -5,8 +5,8 @@
 //! [`Engine::fs`](crate::Engine::fs) runs them on another one.
 //!
 //! Most of them are kernel operations, which are cancelled when their future is dropped. Where
-//! neither io_uring nor Linux AIO has an operation ([`read_dir`], [`remove_dir_all`],
-//! [`read_link`], [`canonicalize`], [`set_permissions`], the data of [`copy`], the rename of
+//! neither io_uring nor Linux AIO has an operation ([`read_dir()`], [`remove_dir_all`],
+//! [`read_link`], [`canonicalize`], [`set_permissions`], the data of [`copy()`], the rename of
 //! [`write_atomic`], and [`File`]'s permissions, times and locks), they are blocking calls on the
 //! engine's threads: at most 16 for each shard, apart from the threads that transfer data. If the
 //! future is dropped before such a call has started, the call is not made; otherwise it runs to its

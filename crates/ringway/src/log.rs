@@ -199,8 +199,7 @@ impl LogWriter {
     /// offset of the record in the file.
     ///
     /// Any number of appends may wait at once. The record gets its place when the future is first
-    /// polled. It may be any type of buffer (see [`IoBuffer`](crate::IoBuffer)), and is not
-    /// returned.
+    /// polled. It may be any type that converts into a [`Buffer`], and is not returned.
     ///
     /// Errors: those of `write(2)` and `fdatasync(2)` for the group of the record; if the log has
     /// failed before, an error of kind Other that contains the first error. In both cases the log

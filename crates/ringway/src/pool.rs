@@ -299,7 +299,7 @@ mod tests {
         let block = pool.into_block(buffer, 100);
         let part = block.slice(50..60);
         drop(block);
-        assert_eq!((part.len(), pool.kept()), (10, 0), "a slice is still there");
+        assert_eq!((part.len(), pool.kept()), (10, 0), "a slice still exists");
         drop(part);
         assert_eq!(pool.kept(), 8192);
         assert_eq!(pool.get(8192, false).unwrap().as_slice().as_ptr(), first);
@@ -470,7 +470,7 @@ mod tests {
         /// Any sizes, put back in any order to any local pool: no buffer is handed out twice, each
         /// is long enough, and the count of kept bytes is right and within the limit.
         #[test]
-        fn the_count_of_kept_bytes_is_right(
+        fn kept_bytes_are_counted_right(
             cap in 0usize..40 * PAGE,
             count in 1usize..4,
             steps in proptest::collection::vec((0usize..6 * PAGE, any::<bool>()), 0..100),

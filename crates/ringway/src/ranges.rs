@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn near_ranges_are_read_together() {
+    fn near_ranges_share_a_read() {
         assert_eq!(reads(&[20..30, 0..10], &small(), 1), [(0, 30)]);
         assert_eq!(
             reads(&[0..10, 21..31], &small(), 1),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_ranges_share_a_read_where_it_may_be_as_large() {
+    fn overlapping_ranges_share_a_read_up_to_the_limit() {
         assert_eq!(reads(&[5..15, 0..10, 5..15, 6..6], &small(), 1), [(0, 15)]);
         assert_eq!(reads(&[0..60, 50..110, 60..70], &small(), 1), [(0, 60), (50, 110)]);
         assert_eq!(
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_read_shortens_what_lies_behind_its_end() {
+    fn a_short_read_shortens_the_ranges_after_its_end() {
         let part = RangePart { read: 0, skip: 10, len: 10 };
         assert_eq!(
             [30, 20, 15, 10, 0].map(|got| part.within(got)),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_cannot_be_is_named() {
+    fn an_invalid_range_is_named() {
         let backwards = Range { start: 9, end: 3 };
         let error = Plan::new(&[0..1, backwards], &Coalesce::default(), 1).unwrap_err();
         assert_eq!(error.to_string(), "range 1: 9..3 ends before it begins");

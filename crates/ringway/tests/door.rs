@@ -50,7 +50,7 @@ async fn direct_reads_may_be_anywhere() -> io::Result<()> {
     }
     let ranges: Vec<_> = (0..300).map(|at| at * 100..at * 100 + 7).collect();
     for (part, range) in
-        file.read_ranges_each(&ranges, &Coalesce::never()).await?.into_iter().zip(&ranges)
+        file.read_ranges_each(&ranges, Coalesce::never()).await?.into_iter().zip(&ranges)
     {
         assert_eq!(part?[..], content[range.start as usize..range.end as usize]);
     }

@@ -163,7 +163,7 @@ mod tests {
             10_000
         );
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(poll_proceed(&mut cx, 0).is_pending(), "it was counted");
+        assert!(poll_proceed(&mut cx, 0).is_pending(), "the work was charged");
         assert!(poll_proceed(&mut cx, 0).is_ready());
     }
 
@@ -177,7 +177,7 @@ mod tests {
             });
             while tokio::task::coop::has_budget_remaining() {
                 assert!(poll_proceed_in_memory(cx, 1).is_ready());
-                assert!(poll_proceed(cx, 0).is_ready(), "there was budget left");
+                assert!(poll_proceed(cx, 0).is_ready(), "there is budget left");
             }
             let ready = (poll_proceed(cx, 0).is_ready(), poll_proceed_in_memory(cx, 0).is_ready());
             Poll::Ready(ready)

@@ -90,7 +90,7 @@ impl Task {
     /// Drops the future.
     fn drop(self, shard: &Shard) -> Arc<()> {
         if !self.has_result {
-            shard.give_up(&self.group);
+            shard.abandon(&self.group);
         }
         self.owned
     }

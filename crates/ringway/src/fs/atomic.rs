@@ -75,7 +75,7 @@ impl Fs<'_> {
 /// guarantees hold: at any moment, and after a power failure, the path has the old content or the
 /// new, and no other file is left. Other programs do not see the new file before the commit.
 ///
-/// It writes as a [`Writer`](crate::Writer) does: bytes are collected into chunks, which are
+/// It writes as a [`Writer`] does: bytes are collected into chunks, which are
 /// written behind. It implements tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`) and those
 /// of `futures-io` (feature `futures`); their `shutdown` and `close` flush but do not commit.
 ///

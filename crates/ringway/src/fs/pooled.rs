@@ -92,7 +92,7 @@ impl File {
     /// Errors: the first error of any range. [`read_ranges_each`](Self::read_ranges_each) returns
     /// the result of each range.
     pub async fn read_ranges(&self, ranges: &[Range<u64>]) -> io::Result<Vec<Block>> {
-        self.read_ranges_each(ranges, &Coalesce::default()).await?.into_iter().collect()
+        self.read_ranges_each(ranges, Coalesce::default()).await?.into_iter().collect()
     }
 
     /// As [`read_ranges`](Self::read_ranges), with a policy for coalescing, and a result for each
@@ -103,9 +103,9 @@ impl File {
     pub async fn read_ranges_each(
         &self,
         ranges: &[Range<u64>],
-        coalesce: &Coalesce,
+        coalesce: Coalesce,
     ) -> io::Result<Vec<io::Result<Block>>> {
-        let plan = Plan::new(ranges, coalesce, self.granularity())?;
+        let plan = Plan::new(ranges, &coalesce, self.granularity())?;
         let blocks = self.read_planned(&plan).await?;
         let part = |part: &Option<crate::ranges::RangePart>| match part {
             // The range is empty.
@@ -150,7 +150,7 @@ impl File {
         }
         let mut results =
             OpFuture::new(&self.engine().inner, self.schedule(), operations).await.into_iter();
-        let mut carried = || {
+        let mut submitted = || {
             let (result, buffer) = transfer(results.next()?);
             Some(match result {
                 Ok(len) => Ok(pool.into_block(buffer, len)),
@@ -164,7 +164,7 @@ impl File {
         let missing = || Err(io::Error::from_raw_os_error(ringway_core::Reason::Forked.errno()));
         Ok(blocks
             .into_iter()
-            .map(|block| block.or_else(&mut carried).unwrap_or_else(missing))
+            .map(|block| block.or_else(&mut submitted).unwrap_or_else(missing))
             .collect())
     }
 

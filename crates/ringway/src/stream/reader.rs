@@ -244,13 +244,13 @@ impl Reader {
         Poll::Ready(Ok(len))
     }
 
-    /// The next bytes to copy, at most `room`; empty at the end.
+    /// The next bytes to copy, at most `limit`; empty at the end.
     pub(super) fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-        room: usize,
+        limit: usize,
     ) -> Poll<io::Result<&[u8]>> {
-        let len = ready!(self.poll_fill(cx))?.len().min(room).min(COPY_STEP);
+        let len = ready!(self.poll_fill(cx))?.len().min(limit).min(COPY_STEP);
         if len > 0 {
             // Not at the end: the next poll would look for it again.
             ready!(poll_proceed_in_memory(cx, len));

@@ -505,9 +505,9 @@ impl Chunk {
     /// Copies as many bytes as fit. Returns their number.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let filled = self.filled;
-        let room = &mut self.bytes()[filled..];
-        let len = bytes.len().min(room.len());
-        room[..len].copy_from_slice(&bytes[..len]);
+        let space = &mut self.bytes()[filled..];
+        let len = bytes.len().min(space.len());
+        space[..len].copy_from_slice(&bytes[..len]);
         self.filled += len;
         len
     }

@@ -318,7 +318,7 @@ fn transfers() -> Vec<Row> {
             blocks.iter().zip(&expected).try_for_each(|(block, expected)| same(block, expected))
         }
         "File::read_ranges_each" o, |w| {
-            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], &Coalesce::never()).await?;
+            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], Coalesce::never()).await?;
             let expected = [pattern(5, 45), pattern(20_000, 1)];
             check(blocks.len() == 2, "not a result for each")?;
             blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))

@@ -63,7 +63,7 @@ fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions, log: &Lo
     is_send(options.open("path"));
     is_send(file.read(0..1));
     is_send(file.read_ranges(&[0..1, 2..3]));
-    is_send(file.read_ranges_each(&[0..1, 2..3], &Coalesce::default()));
+    is_send(file.read_ranges_each(&[0..1, 2..3], Coalesce::default()));
     is_send(file.read_exact(0..1));
     is_send(file.read_ranges_stream([0..1, 2..3]).next());
     is_send(file.read_buf_at(Vec::new(), 0));

@@ -51,7 +51,7 @@ const CASES: &[Case] = cases! {
     seven_a_future_may_move_to_another_task,
     seven_a_backend_that_fails_at_once on |builder| builder.faults(FaultPlan::new(0).enters(0)),
     seven_a_backend_that_fails_later on |builder| builder.shards(1).faults(FaultPlan::new(0).enters(5)),
-    eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).waiting(2),
+    eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).in_flight_pipes(2),
     eight_more_than_there_is_room_for on |builder| builder.in_flight(4),
     nine_the_engine_explains_itself,
     ten_descriptors_are_closed_on_exec,
@@ -332,7 +332,7 @@ async fn three_dropping_at_any_poll(world: World) {
         let work = async {
             let other = world.engine.open(world.path("any")).await?;
             let ranges: Vec<_> = (0..20).map(|at| at * 9000..at * 9000 + 100).collect();
-            let parts = file.read_ranges_each(&ranges, &Coalesce::never()).await?;
+            let parts = file.read_ranges_each(&ranges, Coalesce::never()).await?;
             for (part, range) in parts.into_iter().zip(&ranges) {
                 assert_eq!(part?[..], pattern(range.start, 100));
             }
@@ -550,7 +550,7 @@ async fn six_short_transfers_are_continued(world: World) {
         }
         assert_eq!(file.read(0..len as u64).await.unwrap()[..], content[..len]);
         let parts =
-            file.read_ranges_each(&[7..50_000, 60_000..200_001], &Coalesce::never()).await.unwrap();
+            file.read_ranges_each(&[7..50_000, 60_000..200_001], Coalesce::never()).await.unwrap();
         assert!(parts[0].as_ref().unwrap()[..] == content[7..50_000]);
         assert!(parts[1].as_ref().unwrap()[..] == content[60_000..200_001]);
     }

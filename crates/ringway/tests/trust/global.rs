@@ -150,7 +150,7 @@ fn the_environment_decides_on_the_pool() {
             resident().saturating_sub(before)
         };
         // The other way round, what the first engine keeps would be the second one's.
-        assert!(kept(threads().pool(0)) < LEN / 2, "the program has chosen to keep nothing");
+        assert!(kept(threads().pool_bytes(0)) < LEN / 2, "the program has chosen to keep nothing");
         assert!(kept(threads()) > LEN / 2, "1 GiB is room for it");
     });
 }
@@ -175,9 +175,9 @@ fn values_that_cannot_be_are_refused() {
         refused(threads().build(), "RINGWAY_IN_FLIGHT", "many");
         refused(threads().in_flight(9).build(), "RINGWAY_POOL", "64 MB");
         assert_eq!(kind(Engine::global()), io::ErrorKind::InvalidInput);
-        threads().in_flight(9).pool(0).build().unwrap();
+        threads().in_flight(9).pool_bytes(0).build().unwrap();
         // The next try is another one.
-        threads().in_flight(9).pool(0).install_global().unwrap();
+        threads().in_flight(9).pool_bytes(0).install_global().unwrap();
     });
 }
 

@@ -145,7 +145,7 @@ fn a_child_forked_in_the_middle_of_things() {
                                 let ranges: Vec<_> =
                                     (0..16).map(|page| page * 4096..page * 4096 + 5).collect();
                                 block_on(
-                                    file.read_ranges_each(&ranges, &ringway::Coalesce::never()),
+                                    file.read_ranges_each(&ranges, ringway::Coalesce::never()),
                                 )
                                 .unwrap();
                                 engine.stats();
