@@ -12,6 +12,7 @@
 
 #include <ringway.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -229,6 +230,19 @@ static inline int check_descriptors(void)
 
 	for (fd = 0; fd < 4096; fd++)
 		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* Counts the threads of this process. */
+static inline int check_threads(void)
+{
+	DIR *directory = opendir("/proc/self/task");
+	int count = -2; /* without "." and ".." */
+
+	NEED(directory != NULL);
+	while (readdir(directory) != NULL)
+		count++;
+	closedir(directory);
 	return count;
 }
 
