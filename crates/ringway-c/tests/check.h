@@ -304,6 +304,21 @@ static inline void check_drain(struct ringway_queue *queue)
 	}
 }
 
+/* A range to read, with a result that no read has. */
+static inline struct ringway_range check_range(int fd, uint64_t offset, uint64_t length,
+                                               void *buffer)
+{
+	struct ringway_range range;
+
+	memset(&range, 0, sizeof range);
+	range.fd = fd;
+	range.offset = offset;
+	range.length = length;
+	range.buf = buffer;
+	range.result = INT64_MIN;
+	return range;
+}
+
 /* The result that check_answer() stores. */
 struct answer {
 	int64_t result;
