@@ -28,6 +28,11 @@ if "${CROSS_COMPILE:-}nm" "$static" |
     cat "$scratch/testing" >&2
     failed=1
 fi
+# The linker of a Rust program would discard a group that the program has too; see static.sh.
+if "${CROSS_COMPILE:-}objdump" -h "$static" | grep -q LINK_ONCE; then
+    echo "the static library has section groups, so a Rust program cannot link it" >&2
+    failed=1
+fi
 found=$("${CROSS_COMPILE:-}objdump" -p "$shared" | awk '$1 == "SONAME" { print $2 }')
 if [ "$found" != "$soname" ]; then
     echo "the soname is ${found:-missing}, not $soname" >&2

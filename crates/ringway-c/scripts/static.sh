@@ -13,9 +13,11 @@ scratch=$(mktemp -d "$to.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
 "$(dirname "$0")/functions.sh" "$header" | sed -n 's/^extern //p' >"$scratch/names"
+# Section groups are dissolved: a Rust program has groups of the same names, so its linker would
+# discard ours, to which our local symbols refer.
 # shellcheck disable=SC2046 # one word for each name
-"${CROSS_COMPILE:-}ld" -r --gc-sections $(sed 's/^/--undefined=/' "$scratch/names") \
-    -o "$scratch/all.o" "$from"
+"${CROSS_COMPILE:-}ld" -r --gc-sections --force-group-allocation \
+    $(sed 's/^/--undefined=/' "$scratch/names") -o "$scratch/all.o" "$from"
 "${CROSS_COMPILE:-}objcopy" --strip-debug --keep-global-symbols="$scratch/names" \
     --remove-section=.llvmbc --remove-section=.llvmcmd "$scratch/all.o" "$scratch/ringway.o"
 rm -f "$to"

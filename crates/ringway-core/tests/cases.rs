@@ -1283,10 +1283,7 @@ fn skip(why: &str) {
 /// `conformance/errors.rs`.
 const OTHERWISE: [(&str, &str); 2] = [
     ("too many buffers", "as in std, more than 1024 buffers are a short transfer"),
-    (
-        "too many direct buffers",
-        "as in std, more than 1024 buffers are a short transfer",
-    ),
+    ("too many direct buffers", "as in std, more than 1024 buffers are a short transfer"),
 ];
 
 /// One test, since cases change the working directory and limits of the process.

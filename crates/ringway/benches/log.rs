@@ -1,7 +1,8 @@
-//! Durable records of many tasks to the end of one file, in turn: by group commit; by a write and a
-//! sync for each in a blocking closure; by `write_durable_at` for each. Prints the medians of the
-//! rounds: records a second, and CPU (user and system, all threads) of each. Then, one after the
-//! other, a group's bytes with a sync linked behind the write, and with `O_DSYNC`.
+//! Durable records of many tasks, appended to one file in three ways in turn: by group commit, by a
+//! write and a sync for each in a blocking closure, and by `write_durable_at` for each. Prints the
+//! medians of the rounds: records per second, and CPU time (user and system, all threads) per
+//! record. Then, one after the other, the bytes of a group with a sync linked to the write, and
+//! with `O_DSYNC`.
 //!
 //! `cargo bench -p ringway --bench log -- [tasks] [bytes] [records] [rounds]`
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Who writes a record.
+/// How a record is written.
 #[derive(Clone)]
 enum Way {
     Group(LogWriter),
@@ -57,7 +58,7 @@ fn main() {
         for (name, figures) in &mut rows {
             let path = dir.path().join(format!("{name} {round}"));
             let std = std::fs::File::create(&path).unwrap();
-            let file = File::with_engine(std.try_clone().unwrap().into(), &engine);
+            let file = File::from_fd(std.try_clone().unwrap().into(), &engine);
             std.sync_all().unwrap();
             let end = Arc::new(AtomicU64::new(0));
             let (begun, before, cpu) = (Instant::now(), engine.stats().counts.pushed, cpu());

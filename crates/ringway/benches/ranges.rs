@@ -1,6 +1,6 @@
 //! Many ranges of one file, read in four ways in turn: as a stream, in batches, one by one by
-//! tasks, and by threads with `pread(2)`. Prints the medians of the rounds: operations a second,
-//! and CPU (user and system, all threads) of each.
+//! tasks, and by threads with `pread(2)`. Prints the medians of the rounds: operations per second,
+//! and CPU time (user and system, all threads) per operation.
 //!
 //! `cargo bench -p ringway --features futures --bench ranges -- [direct|cached|null] [bytes]
 //! [depth] [ranges] [rounds]`
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What is read.
+/// What to read.
 #[derive(Clone)]
 struct Work {
     direct: bool,
@@ -119,7 +119,7 @@ async fn stream(file: File, work: Work) {
 
 async fn batches(file: File, work: Work) {
     for batch in work.ranges.chunks(64) {
-        file.read_ranges_each(batch, &Coalesce::never())
+        file.read_ranges_each(batch, Coalesce::never())
             .await
             .unwrap()
             .into_iter()

@@ -1,13 +1,13 @@
-//! A program with a loop of its own: no runtime, and no thread but this one. It adds up the bytes
-//! of files, all at once.
+//! A program with its own event loop: no runtime, and no other thread. It sums the bytes of files,
+//! all of them concurrently.
 //!
 //! ```sh
 //! cargo run --example own_loop src/*.rs
 //! ```
 //!
-//! The loop waits in `poll(2)` for the engine's descriptor, beside whatever else it has to wait
-//! for. When that is readable, `reap` submits what waits, picks up what has completed, and wakes
-//! the futures concerned.
+//! The loop waits in `poll(2)` for the engine's descriptor, together with whatever else it waits
+//! for. When the descriptor is readable, `reap` submits pending operations, picks up completions,
+//! and wakes their futures.
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use ringway::{Engine, Reaping};
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::path::PathBuf;
 use std::task::{Context, Poll, Waker};
 
-/// The sum of a file's bytes.
+/// Sums a file's bytes.
 async fn sum(engine: &Engine, path: PathBuf) -> std::io::Result<(PathBuf, u64)> {
     let file = engine.open(&path).await?;
     let (mut sum, mut at) = (0, 0);
@@ -33,7 +33,7 @@ fn main() -> std::io::Result<()> {
     let engine = Engine::builder().reaping(Reaping::Manual).build()?;
     let paths = std::env::args_os().skip(1).map(PathBuf::from);
     let mut sums: FuturesUnordered<_> = paths.map(|path| sum(&engine, path)).collect();
-    // It polls all that were woken itself after each `reap`, so nobody has to wake it.
+    // The loop polls all woken futures after each `reap`, so its waker does nothing.
     let mut cx = Context::from_waker(Waker::noop());
     loop {
         match sums.poll_next_unpin(&mut cx) {
@@ -43,9 +43,9 @@ fn main() -> std::io::Result<()> {
             }
             Poll::Ready(None) => return Ok(()),
             Poll::Pending => {
-                // A loop that has more to wait for lists it here. The time limit is for futures
-                // that are woken by something else than the engine; those of this program give way
-                // now and then, and are woken at once.
+                // A loop that waits for more lists it here. The timeout is for futures that
+                // something other than the engine wakes: here, futures that yield now and then and
+                // wake themselves at once.
                 let mut fds = [PollFd::from_borrowed_fd(engine.readable()?, PollFlags::IN)];
                 let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
                 poll(&mut fds, Some(&limit))?;

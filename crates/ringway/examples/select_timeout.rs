@@ -1,13 +1,12 @@
-//! Reads lines of whatever comes, a FIFO or a terminal say, and says so when nothing came for a
-//! while.
+//! Reads lines from a FIFO or a terminal, and reports when nothing arrives for a while.
 //!
 //! ```sh
 //! mkfifo /tmp/news && cargo run --example select_timeout /tmp/news & echo hello > /tmp/news
 //! ```
 //!
-//! `select!` drops the read that loses. That cancels it, so it takes nothing that comes later (what
-//! came in that very moment may be lost with it); its buffer is freed when the kernel has let go of
-//! it. Nothing else has to be done.
+//! `select!` drops the read that loses. That cancels the read, so it does not consume later data
+//! (data that arrives at that very moment may be lost with it). Its buffer is freed once the kernel
+//! no longer uses it. Nothing else is needed.
 
 use ringway::Position;
 use ringway::fs::File;

@@ -1,48 +1,48 @@
-//! What direct I/O asks of offsets, lengths and addresses, as pure arithmetic.
+//! The alignment rules of direct I/O, as pure arithmetic.
 //!
-//! A direct read may be widened to whole blocks and trimmed afterwards; a direct write cannot be,
-//! for the rest of its blocks would have to be read first. So reads are enclosed here, and writes
-//! are checked.
+//! A direct read can be widened to whole blocks and trimmed afterwards. A direct write cannot,
+//! because the rest of its blocks would have to be read first. So this module encloses reads and
+//! checks writes.
 
 use ringway_core::device::DirectIo;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 
-/// The largest offset that a file can have: offsets are signed to the kernel.
+/// The largest offset of a file: the kernel's offsets are signed.
 pub(crate) const LARGEST_OFFSET: u64 = i64::MAX as u64;
 
 /// A range of bytes, widened to whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Enclosed {
-    /// Where the first block begins.
+    /// The beginning of the first block.
     pub start: u64,
-    /// Where the last block ends.
+    /// The end of the last block.
     pub end: u64,
-    /// Bytes to trim at the front.
-    pub front: u64,
-    /// Bytes to trim at the back.
-    pub back: u64,
+    /// Bytes to trim before the range.
+    pub leading: u64,
+    /// Bytes to trim after the range.
+    pub trailing: u64,
 }
 
-/// What came of `len` bytes behind `skip` others, when `got` bytes came in all: fewer, or none,
-/// when the file ended.
+/// The part of a read that belongs to a range: `len` bytes after `skip` others, if `got` bytes were
+/// read in total. It is shorter, or empty, if the file ended.
 pub(crate) fn part(skip: usize, len: usize, got: usize) -> Range<usize> {
     skip.min(got)..skip.saturating_add(len).min(got)
 }
 
-/// A count of bytes in memory. `usize::MAX` stands for all that is too much: no memory can be had
-/// for that.
+/// Converts a number of bytes to `usize`. A number that does not fit becomes `usize::MAX`, which no
+/// allocation can satisfy.
 pub(crate) fn in_memory(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The smallest range of whole blocks of `align` bytes that holds `range`. Blocks of 0 bytes are
-/// taken for bytes. An empty range touches no block: it gives an empty one.
+/// The smallest range of whole blocks of `align` bytes that contains `range`. An `align` of 0
+/// counts as 1. An empty range gives an empty range.
 ///
 /// # Errors
 ///
-/// When the range ends before it begins, or it or its last block ends beyond the largest offset.
+/// If the range ends before it begins, or if it or its last block ends beyond the largest offset.
 pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, InvalidRange> {
     let Range { start, end } = *range;
     let align = align.max(1);
@@ -52,13 +52,18 @@ pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, Invali
     if end > LARGEST_OFFSET {
         return Err(InvalidRange::TooFar { start, end });
     }
-    let front = start % align;
+    let leading = start % align;
     if start == end {
-        return Ok(Enclosed { start: start - front, end: start - front, front: 0, back: 0 });
+        return Ok(Enclosed {
+            start: start - leading,
+            end: start - leading,
+            leading: 0,
+            trailing: 0,
+        });
     }
     let last = end.checked_next_multiple_of(align).filter(|last| *last <= LARGEST_OFFSET);
     let last = last.ok_or(InvalidRange::LastBlock { start, end, align })?;
-    Ok(Enclosed { start: start - front, end: last, front, back: last - end })
+    Ok(Enclosed { start: start - leading, end: last, leading, trailing: last - end })
 }
 
 /// Why a range of bytes cannot be read.
@@ -68,7 +73,7 @@ pub(crate) enum InvalidRange {
     Backwards { start: u64, end: u64 },
     /// It ends beyond the largest offset.
     TooFar { start: u64, end: u64 },
-    /// It does not, but the block of `align` bytes that it ends in does.
+    /// The block of `align` bytes that it ends in ends beyond the largest offset.
     LastBlock { start: u64, end: u64, align: u64 },
 }
 
@@ -84,8 +89,8 @@ impl fmt::Display for InvalidRange {
             }
             Self::LastBlock { start, end, align } => write!(
                 f,
-                "{start}..{end} cannot be read directly: the block of {align} bytes that it ends in ends beyond \
-                 {LARGEST_OFFSET}, the largest offset of a file"
+                "{start}..{end} cannot be read directly: the block of {align} bytes that it ends \
+                 in ends beyond {LARGEST_OFFSET}, the largest offset of a file"
             ),
         }
     }
@@ -99,12 +104,12 @@ impl From<InvalidRange> for io::Error {
     }
 }
 
-/// Whether `bytes` can be written to `offset` with direct I/O as they are.
+/// Checks that `bytes` can be written at `offset` with direct I/O.
 ///
 /// # Errors
 ///
-/// When offset, length or address is not a multiple of what the file asks for; the text names each
-/// that is not.
+/// If offset, length or address is not a multiple of the file's alignment. The text names each of
+/// them.
 pub(crate) fn check_write(direct: &DirectIo, offset: u64, bytes: &[u8]) -> Result<(), Misaligned> {
     check_memory(direct, offset, bytes.len() as u64, bytes.as_ptr().addr() as u64)
 }
@@ -117,7 +122,7 @@ pub(crate) fn check_memory(
     address: u64,
 ) -> Result<(), Misaligned> {
     let (block, memory) = (u64::from(direct.offset_align), u64::from(direct.memory_align));
-    // A multiple of nothing is nothing that a file asks for.
+    // An alignment of 0 means that there is no requirement.
     let wrong = |given: u64, align: u64| {
         (align > 0 && !given.is_multiple_of(align)).then_some((given, align))
     };
@@ -129,7 +134,7 @@ pub(crate) fn check_memory(
     if found == Misaligned::default() { Ok(()) } else { Err(found) }
 }
 
-/// A direct write that the kernel would refuse: what was given, and what it is not a multiple of.
+/// A direct write that the kernel would refuse: each wrong value with its required alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Misaligned {
     offset: Option<(u64, u64)>,
@@ -175,22 +180,22 @@ mod tests {
     fn a_range_is_widened_to_blocks() {
         assert_eq!(
             enclose(&(7..513), 512),
-            Ok(Enclosed { start: 0, end: 1024, front: 7, back: 511 })
+            Ok(Enclosed { start: 0, end: 1024, leading: 7, trailing: 511 })
         );
         assert_eq!(
             enclose(&(512..1024), 512),
-            Ok(Enclosed { start: 512, end: 1024, front: 0, back: 0 })
+            Ok(Enclosed { start: 512, end: 1024, leading: 0, trailing: 0 })
         );
-        assert_eq!(enclose(&(7..9), 1), Ok(Enclosed { start: 7, end: 9, front: 0, back: 0 }));
+        assert_eq!(enclose(&(7..9), 1), Ok(Enclosed { start: 7, end: 9, leading: 0, trailing: 0 }));
         assert_eq!(enclose(&(7..9), 0), enclose(&(7..9), 1));
         assert_eq!(
             enclose(&(700..700), 512),
-            Ok(Enclosed { start: 512, end: 512, front: 0, back: 0 })
+            Ok(Enclosed { start: 512, end: 512, leading: 0, trailing: 0 })
         );
     }
 
     #[test]
-    fn the_end_of_all_offsets_is_an_error_only_behind_it() {
+    fn ranges_may_end_at_the_largest_offset() {
         let last = LARGEST_OFFSET;
         assert!(enclose(&(last - 1..last), 1).is_ok());
         assert!(enclose(&(last..last), 4096).is_ok());
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misaligned_write_is_told_what_is_wrong_with_it() {
+    fn a_misaligned_write_names_what_is_wrong() {
         assert_eq!(check_memory(&DIRECT, 1024, 512, 0x1004), Ok(()));
         assert_eq!(
             check_memory(&DIRECT, 7, 512, 0x1004).unwrap_err().to_string(),
@@ -223,10 +228,10 @@ mod tests {
     }
 
     proptest! {
-        /// Any two numbers and any block: an error or the tightest whole blocks, and never an
+        /// For any range and any block size: an error or the tightest whole blocks, and never an
         /// overflow.
         #[test]
-        fn blocks_enclose_tightly(
+        fn enclosing_is_tight(
             start in ends(),
             end in ends(),
             align in prop_oneof![Just(1u64), 1u64..70_000, any::<u64>()],
@@ -236,11 +241,12 @@ mod tests {
                     let align = align.max(1);
                     prop_assert!(blocks.start % align == 0 && blocks.end % align == 0);
                     prop_assert!(blocks.end <= LARGEST_OFFSET);
-                    prop_assert!(blocks.front < align && blocks.back < align);
+                    prop_assert!(blocks.leading < align && blocks.trailing < align);
                     if start == end {
                         prop_assert_eq!(blocks.start, blocks.end);
                     } else {
-                        prop_assert_eq!((blocks.start + blocks.front, blocks.end - blocks.back), (start, end));
+                        prop_assert_eq!(blocks.start + blocks.leading, start);
+                        prop_assert_eq!(blocks.end - blocks.trailing, end);
                     }
                 }
                 Err(InvalidRange::Backwards { .. }) => prop_assert!(start > end),
@@ -255,7 +261,7 @@ mod tests {
             zeros in prop_oneof![Just((0, 0, 0)), (0u32..14, 0u32..14, 0u32..4)],
             shift in 0u32..14,
         ) {
-            // Any three numbers are hardly ever multiples of anything.
+            // Random numbers are hardly ever multiples, so add trailing zeroes.
             let (offset, len, address) = (offset << zeros.0, len << zeros.1, address << zeros.2);
             let direct = DirectIo::new(4, 1 << shift);
             let whole = |number: u64, align: u32| number.is_multiple_of(u64::from(align));
@@ -264,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Offsets near each other, near the largest, and anywhere.
+    /// Offsets that are near each other, near the largest one, or anywhere.
     fn ends() -> impl Strategy<Value = u64> {
         prop_oneof![0u64..200_000, LARGEST_OFFSET - 100_000..=LARGEST_OFFSET + 10, any::<u64>()]
     }

@@ -1,4 +1,4 @@
-//! Bytes that ringway lends: the result of a read, shared without a copy.
+//! [`Block`]: the bytes of a pooled read, shared without a copy.
 
 use crate::pool::PooledBuffer;
 use ringway_core::Buffer;
@@ -6,17 +6,17 @@ use std::fmt;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 
-/// Bytes that were read, in memory that ringway lends. A slice of bytes in every respect.
+/// The bytes of a pooled read. It dereferences to a slice of bytes.
 ///
 /// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is
-/// dropped, the memory is used for another read. So a small slice keeps all of its read's memory:
-/// what is to be kept for long is better copied (`to_vec()`).
+/// dropped, the memory returns to the pool. So a small slice keeps the memory of the whole read:
+/// copy what you keep for long (`to_vec()`).
 ///
-/// The memory is at most an eighth larger than the read that it was taken for, which may be a
-/// larger one that served several ranges; for direct I/O it is whole pages. What a read of a large
-/// range does not fill takes no memory.
+/// The memory is at most an eighth larger than the read that it belongs to, and one read may serve
+/// several coalesced ranges. With direct I/O it is whole pages. The part of a large buffer that the
+/// read does not fill uses no physical memory.
 ///
-/// A block may outlive the engine that read it. With the feature `bytes`, it becomes a
+/// A block may outlive the engine that read it. With the feature `bytes`, it converts to a
 /// `bytes::Bytes` without a copy.
 ///
 /// ```
@@ -29,14 +29,14 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Default)]
 pub struct Block {
-    /// `None` where there are no bytes, so that an empty block keeps no memory.
+    /// `None` in an empty block, which keeps no memory.
     memory: Option<Arc<PooledBuffer>>,
     start: usize,
     len: usize,
 }
 
 impl Block {
-    /// The first `len` bytes of what was memory, or all where there are fewer.
+    /// The first `len` bytes of `memory`, or all of them if there are fewer.
     pub(crate) fn new(memory: PooledBuffer, len: usize) -> Self {
         let len = len.min(memory.len());
         if len == 0 {
@@ -45,7 +45,7 @@ impl Block {
         Self { memory: Some(Arc::new(memory)), start: 0, len }
     }
 
-    /// A part of it that shares its memory; positions are those of this block.
+    /// Returns a part of the block that shares its memory.
     ///
     /// ```
     /// # use ringway::Block;
@@ -55,7 +55,7 @@ impl Block {
     ///
     /// # Panics
     ///
-    /// When the range does not lie within the block, as slicing does.
+    /// If the range does not lie within the block.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         let start = match range.0 {
@@ -88,7 +88,7 @@ impl AsRef<[u8]> for Block {
     }
 }
 
-/// Bytes of the caller's own, as if they had been read.
+/// Wraps bytes of the caller.
 impl From<Vec<u8>> for Block {
     fn from(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
@@ -96,7 +96,7 @@ impl From<Vec<u8>> for Block {
     }
 }
 
-/// Without a copy: the memory comes back when the last of the `Bytes` is dropped.
+/// Converts without a copy. The memory returns to the pool with the last of the `Bytes`.
 #[cfg(feature = "bytes")]
 impl From<Block> for bytes::Bytes {
     fn from(block: Block) -> Self {
@@ -142,7 +142,7 @@ impl PartialEq<Vec<u8>> for Block {
     }
 }
 
-/// How many bytes there are, and the first of them.
+/// Shows the length and the first bytes.
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 32;
@@ -162,13 +162,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_block_may_go_anywhere() {
+    fn a_block_is_send_and_sync() {
         fn anywhere<T: Send + Sync + Unpin + 'static>() {}
         anywhere::<Block>();
     }
 
     #[test]
-    fn it_shows_how_it_begins() {
+    fn debug_shows_the_first_bytes() {
         assert_eq!(format!("{:?}", Block::from(b"a\n".to_vec())), r#"Block(2 bytes: "a\n")"#);
         let long = format!("{:?}", Block::from(vec![b'x'; 33]));
         assert_eq!(long, format!("Block(33 bytes: \"{}\"...)", "x".repeat(32)));
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "out of range")]
-    fn a_range_outside_is_refused() {
-        // The memory has the byte, but this block does not.
+    fn a_slice_outside_the_block_panics() {
+        // The memory has this byte, but the block does not.
         Block::from(vec![0; 4]).slice(..2).slice(1..3);
     }
 
     #[cfg(feature = "bytes")]
     #[test]
-    fn bytes_are_the_same_memory() {
+    fn bytes_share_the_memory() {
         let block = Block::from(vec![1, 2, 3, 4]).slice(1..3);
         let first = block.as_ptr();
         let bytes = bytes::Bytes::from(block);
@@ -191,15 +191,15 @@ mod tests {
     }
 
     proptest! {
-        /// Slices of slices are what they are of a plain slice, in the same memory.
+        /// Slices of slices equal those of a plain slice, and share the memory.
         #[test]
         fn slices_of_slices(
             bytes in proptest::collection::vec(any::<u8>(), 0..100),
-            cuts in proptest::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..5),
+            cuts in proptest::collection::vec(any::<[prop::sample::Index; 2]>(), 0..5),
         ) {
             let mut block = Block::from(bytes.clone());
             let mut plain = &bytes[..];
-            for (one, other) in cuts {
+            for [one, other] in cuts {
                 let (one, other) = (one.index(plain.len() + 1), other.index(plain.len() + 1));
                 let range = one.min(other)..one.max(other);
                 let first = block.as_ptr();

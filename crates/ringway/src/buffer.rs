@@ -1,81 +1,142 @@
-//! Buffers that are given to an operation and come back with its result.
+//! The buffer types that operations accept and return: [`IoBuffer`] and [`SpareBuffer`].
 
-use ringway_core::{AlignedBuffer, Buffer, SpareCapacity};
+use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 
-/// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`,
-/// [`AlignedBuffer`](crate::AlignedBuffer), with the feature `bytes` also `BytesMut` and (to write
-/// from) `Bytes`; and [`Buffer`] itself, of which a part can be used, and which takes a
-/// [`CustomBuffer`](crate::CustomBuffer).
+/// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`, [`AlignedBuffer`], and with the
+/// feature `bytes` also `BytesMut` and (to write from) `Bytes`.
 ///
-/// All of its length is read into or written from: `vec![0; 4096]`, not `Vec::with_capacity(4096)`.
-/// For that there is [`SpareBuffer`].
+/// [`Buffer`] itself is one too: use it to read into a part of a buffer. For memory of your own,
+/// implement [`CustomBuffer`] and pass `Box<dyn CustomBuffer>` or [`Buffer::custom`]. The trait is
+/// sealed, so that an operation can always return the type that it was given.
 ///
-/// In a child that was forked while an operation was in flight, the buffer is out of reach: the
-/// operation fails there with ECHILD, and an empty buffer of the same kind is returned (for a type
-/// of the program's own it panics).
-pub trait IoBuffer: Into<Buffer> + TryFrom<Buffer> + Send + 'static {}
-
-impl<B: Into<Buffer> + TryFrom<Buffer> + Send + 'static> IoBuffer for B {}
-
-/// A buffer whose spare capacity may be read into
-/// ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, with the feature `bytes` also
-/// `BytesMut`; and [`SpareCapacity`] itself, of which a part can be used.
+/// Operations use the whole length of a buffer: `vec![0; 4096]`, not `Vec::with_capacity(4096)`. To
+/// read into spare capacity, use [`SpareBuffer`].
 ///
-/// In a child that was forked while a read was in flight, an empty buffer is returned, as for
-/// [`IoBuffer`].
-pub trait SpareBuffer: Into<SpareCapacity> + TryFrom<SpareCapacity> + Send + 'static {}
+/// If a process forks while an operation is in flight, the parent keeps the buffer. In the child
+/// the operation fails with ECHILD and returns an empty buffer.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// use ringway::{AlignedBuffer, Buffer, fs::File};
+/// let file = File::open("/etc/passwd").await?;
+/// let (result, page) = file.read_at(AlignedBuffer::new(4096, 4096), 0).await;
+/// println!("{} bytes at {:p}", result?, page.as_ptr());
+/// // Reads into the second half.
+/// let half = Buffer::from(vec![0; 1024]).slice(512..);
+/// let (result, half) = file.read_at(half, 0).await;
+/// assert!(result? <= 512 && half.len() == 512);
+/// # Ok(()) }
+/// ```
+pub trait IoBuffer: sealed::Returned<Buffer> {}
 
-impl<B: Into<SpareCapacity> + TryFrom<SpareCapacity> + Send + 'static> SpareBuffer for B {}
+/// A buffer whose spare capacity a read may fill
+/// ([`File::read_buf_at`](crate::fs::File::read_buf_at)): `Vec<u8>`, and with the feature `bytes`
+/// also `BytesMut`.
+///
+/// [`SpareCapacity`] itself is one too: use it to read into a part of the capacity. The trait is
+/// sealed. In a child that was forked while a read was in flight, an empty buffer is returned, as
+/// for [`IoBuffer`].
+pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
 
-/// The way back to what it was.
-pub(crate) fn spare_given_back<B: SpareBuffer>(spare: SpareCapacity) -> B {
-    // Only a forked child gets another kind back: its parent has the buffer.
-    let given_back = B::try_from(spare).or_else(|_| B::try_from(empty_spare()));
-    given_back.unwrap_or_else(|_| panic!("a forked child has no buffer of this kind to return"))
+/// An operation could not return this type, so it is not a buffer:
+///
+/// ```compile_fail,E0277
+/// use ringway::{Buffer, IoBuffer};
+/// struct Page(Vec<u8>);
+/// impl From<Page> for Buffer {
+///     fn from(page: Page) -> Self {
+///         page.0.into()
+///     }
+/// }
+/// impl TryFrom<Buffer> for Page {
+///     type Error = Buffer;
+///     fn try_from(buffer: Buffer) -> Result<Self, Buffer> {
+///         Err(buffer) // an operation could not return this page
+///     }
+/// }
+/// fn is_buffer<B: IoBuffer>() {}
+/// is_buffer::<Page>();
+/// ```
+mod sealed {
+    /// A type that converts to what an operation owns, and back.
+    pub trait Returned<Owned>: Into<Owned> + Send + 'static {
+        /// Converts back after the operation. Only a forked child gets a buffer of another type,
+        /// because the parent has the original; this then returns an empty buffer.
+        fn returned(owned: Owned) -> Self;
+    }
 }
 
-/// An empty buffer of a kind that is not `Vec`'s.
-#[cold]
-fn empty_spare() -> SpareCapacity {
-    #[cfg(feature = "bytes")]
-    return bytes::BytesMut::new().into();
-    #[cfg(not(feature = "bytes"))]
-    Vec::new().into()
+/// Implements a trait for a type, with the value that a forked child gets.
+macro_rules! implement {
+    ($name:ident<$owned:ty> for $type:ty, $empty:expr) => {
+        impl $name for $type {}
+
+        impl sealed::Returned<$owned> for $type {
+            fn returned(owned: $owned) -> Self {
+                Self::try_from(owned).unwrap_or_else(|_| $empty)
+            }
+        }
+    };
 }
 
-/// The way back to what it was.
-pub(crate) fn given_back<B: IoBuffer>(buffer: Buffer) -> B {
-    // What `B` was made into is of `B`'s kind, and nothing changes a buffer's kind.
-    B::try_from(buffer).unwrap_or_else(|_| empty())
+implement!(IoBuffer<Buffer> for Vec<u8>, Vec::new());
+implement!(IoBuffer<Buffer> for Box<[u8]>, Box::default());
+implement!(IoBuffer<Buffer> for AlignedBuffer, Self::new(0, 1));
+#[cfg(feature = "bytes")]
+implement!(IoBuffer<Buffer> for bytes::BytesMut, Self::new());
+#[cfg(feature = "bytes")]
+implement!(IoBuffer<Buffer> for bytes::Bytes, Self::new());
+implement!(IoBuffer<Buffer> for Box<dyn CustomBuffer>, Self::default());
+implement!(SpareBuffer<SpareCapacity> for Vec<u8>, Vec::new());
+#[cfg(feature = "bytes")]
+implement!(SpareBuffer<SpareCapacity> for bytes::BytesMut, Self::new());
+
+impl IoBuffer for Buffer {}
+
+impl sealed::Returned<Buffer> for Buffer {
+    fn returned(owned: Buffer) -> Self {
+        owned
+    }
 }
 
-/// An empty buffer of `B`'s kind, for a forked child, whose parent has the buffer.
-#[cold]
-fn empty<B: IoBuffer>() -> B {
-    let kinds: [fn() -> Buffer; _] = [
-        || Vec::new().into(),
-        || Box::<[u8]>::default().into(),
-        || AlignedBuffer::new(0, 1).into(),
-        #[cfg(feature = "bytes")]
-        || bytes::BytesMut::new().into(),
-        #[cfg(feature = "bytes")]
-        || bytes::Bytes::new().into(),
-    ];
-    let found = kinds.into_iter().find_map(|make| B::try_from(make()).ok());
-    found.unwrap_or_else(|| panic!("a forked child has no buffer of this kind to return"))
+impl SpareBuffer for SpareCapacity {}
+
+impl sealed::Returned<SpareCapacity> for SpareCapacity {
+    fn returned(owned: SpareCapacity) -> Self {
+        owned
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::sealed::Returned;
     use super::*;
 
+    /// What a forked child gets instead of a buffer of type `B`.
+    fn in_forked_child<B: Returned<Buffer> + AsRef<[u8]>>() -> usize {
+        let other = match std::any::type_name::<B>() == std::any::type_name::<Vec<u8>>() {
+            true => Buffer::from(vec![7u8; 3].into_boxed_slice()),
+            false => Buffer::from(vec![7u8; 3]),
+        };
+        B::returned(other).as_ref().len()
+    }
+
     #[test]
-    fn each_kind_has_an_empty_buffer() {
-        assert!(empty::<Vec<u8>>().is_empty());
-        assert!(empty::<Box<[u8]>>().is_empty());
-        assert!(empty::<AlignedBuffer>().is_empty());
-        assert_eq!(empty::<Buffer>().len(), 0);
+    fn a_forked_child_gets_an_empty_buffer_of_each_type() {
+        assert_eq!(in_forked_child::<Vec<u8>>(), 0);
+        assert_eq!(in_forked_child::<Box<[u8]>>(), 0);
+        assert!(AlignedBuffer::returned(Buffer::from(vec![7; 3])).is_empty());
+        assert!(Box::<dyn CustomBuffer>::returned(Buffer::from(vec![7; 3])).is_empty());
+        assert_eq!(Buffer::returned(Buffer::from(vec![7; 3])).len(), 3);
         #[cfg(feature = "bytes")]
-        assert!(empty::<bytes::BytesMut>().is_empty() && empty::<bytes::Bytes>().is_empty());
+        {
+            assert_eq!(in_forked_child::<bytes::BytesMut>(), 0);
+            assert_eq!(in_forked_child::<bytes::Bytes>(), 0);
+            let spare = SpareCapacity::from(vec![7; 3]);
+            assert!(<bytes::BytesMut as Returned<SpareCapacity>>::returned(spare).is_empty());
+            let spare = SpareCapacity::from(bytes::BytesMut::zeroed(3));
+            assert!(<Vec<u8> as Returned<SpareCapacity>>::returned(spare).is_empty());
+        }
     }
 }

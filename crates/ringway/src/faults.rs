@@ -1,6 +1,6 @@
-//! The rows of the matrix (`tests/matrix`) on a faulty backend: calls on files with a fault at each
-//! of their steps in turn, those that take paths with faults by chance on one engine, which is the
-//! global one meanwhile.
+//! The calls of `tests/matrix/rows.rs` with injected faults. Calls on files get a fault at each of
+//! their steps in turn. Calls that take paths get random faults on one engine, which stands in for
+//! the global one.
 
 #[path = "../tests/matrix/rows.rs"]
 mod rows;
@@ -15,36 +15,36 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// After this a call hangs. Nothing here takes a hundredth of it.
+/// A call that takes longer hangs. Normal calls take less than a hundredth of this.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// More than any call has.
+/// More steps than any call has.
 const STEPS: u64 = 40;
-/// How often a call is made with faults by chance.
+/// How often each call is made with random faults.
 const TIMES: u32 = 4;
 
 thread_local! {
     static GLOBAL: Cell<Option<&'static Engine>> = const { Cell::new(None) };
 }
 
-/// What this thread takes for the global engine.
+/// The engine that stands in for the global one on this thread.
 pub(crate) fn global() -> Option<&'static Engine> {
     GLOBAL.get()
 }
 
-/// What goes wrong with a step of a call.
+/// What goes wrong at a step of a call.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It fails, and so must the call.
+    /// The step fails, and so must the call.
     Error,
-    /// It is to be tried again, which nobody sees.
+    /// The step is retried, which the caller does not see.
     Retry(i32),
     /// A transfer is cut short.
-    Cut,
-    /// It is answered after everything else.
+    Short,
+    /// The step completes after everything else.
     Last,
-    /// It is answered when it is cancelled, and the future is dropped.
+    /// The step completes only when it is cancelled, and the future is dropped.
     Never,
-    /// The backend cannot be entered any more.
+    /// The backend refuses all further submissions.
     Dead,
 }
 
@@ -54,28 +54,28 @@ impl Fault {
         match self {
             Self::Error => plan.fail(at, libc::EIO),
             Self::Retry(errno) => plan.fail(at, errno),
-            Self::Cut => plan.cut(at),
+            Self::Short => plan.cut(at),
             Self::Last => plan.late(at, Late::Last),
             Self::Never => plan.late(at, Late::Forever),
             Self::Dead => plan.enters(step as u32),
         }
     }
 
-    fn by_chance(self) -> FaultPlan {
+    fn random(self) -> FaultPlan {
         let plan = FaultPlan::new(7);
         match self {
             Self::Error => plan.errors(200).sync_errors(200),
             Self::Retry(_) => plan.retryable(300),
-            Self::Cut => plan.short(500),
+            Self::Short => plan.short(500),
             Self::Last | Self::Never => plan.starve(200),
             Self::Dead => plan.enters(10),
         }
     }
 
-    /// Whether a call may be answered so. `hit` tells whether it has met the fault, if that is
-    /// known.
-    fn allows(self, answer: &io::Result<()>, hit: Option<bool>) -> bool {
-        let errno = answer.as_ref().map_or_else(io::Error::raw_os_error, |()| Some(0));
+    /// Whether the result of a call is acceptable. `hit`: whether the call met the fault, if that
+    /// is known.
+    fn allows(self, result: &io::Result<()>, hit: Option<bool>) -> bool {
+        let errno = result.as_ref().map_or_else(io::Error::raw_os_error, |()| Some(0));
         match self {
             Self::Error if hit == Some(true) => errno == Some(libc::EIO),
             Self::Error if hit.is_none() => matches!(errno, Some(0 | libc::EIO | libc::ENOSPC)),
@@ -85,17 +85,17 @@ impl Fault {
     }
 }
 
-/// The calls with one fault.
+/// The calls with one kind of fault.
 struct Table {
     fault: Fault,
-    cells: usize,
+    cases: usize,
     faults: usize,
     wrong: Vec<String>,
 }
 
 impl Table {
-    /// Makes a call on this engine, whose fault is at this step of it.
-    fn cell(
+    /// Makes a call on this engine, whose fault is at this step of the call.
+    fn run_case(
         &mut self,
         row: &Row,
         kind: BackendKind,
@@ -105,8 +105,8 @@ impl Table {
     ) {
         let dir = scratch();
         let mut call = (row.call)(World::new(engine, kind, dir.path(), direct));
-        let answer = match self.fault {
-            Fault::Never => at_once(call.as_mut()),
+        let result = match self.fault {
+            Fault::Never => poll_for_a_while(call.as_mut()),
             _ => Some(block_on(call.as_mut())),
         };
         drop(call);
@@ -114,28 +114,28 @@ impl Table {
         let stats = engine.stats();
         let hit = match step {
             Some(step) if stats.counts.pushed <= step => Some(false),
-            // What the backend has left to threads is not among its jobs, and nobody is told of a
-            // read ahead that is not used.
+            // The fault plan does not count operations that fell back to threads, and the error of
+            // an unused read-ahead is not reported.
             Some(_) if stats.to_threads == 0 && !row.name.starts_with("Reader::") => Some(true),
             _ => None,
         };
         self.faults += usize::from(hit == Some(true));
-        let text = match &answer {
-            Some(answer) => answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned()),
+        let text = match &result {
+            Some(result) => result.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned()),
             None => "dropped".to_owned(),
         };
-        let place = step.map_or("by chance".to_owned(), |step| format!("at step {step}"));
-        let fault = format!("{:?} {place}", self.fault);
+        let at = step.map_or("random".to_owned(), |step| format!("at step {step}"));
+        let fault = format!("{:?} {at}", self.fault);
         let line = format!("{:46} {fault:28} {:8} {text}", row.name, kind.to_string());
         println!("{line}");
-        self.cells += 1;
-        let allowed = answer.is_none_or(|answer| self.fault.allows(&answer, hit));
+        self.cases += 1;
+        let allowed = result.is_none_or(|result| self.fault.allows(&result, hit));
         let entries = std::fs::read_dir(dir.path()).unwrap();
-        let litter = entries
+        let leftover = entries
             .map(|entry| entry.unwrap().file_name())
             .find(|name| name.as_encoded_bytes().ends_with(b".tmp"));
-        if !allowed || litter.is_some() {
-            self.wrong.push(format!("{line}, hit: {hit:?}, left: {litter:?}"));
+        if !allowed || leftover.is_some() {
+            self.wrong.push(format!("{line}, hit: {hit:?}, left: {leftover:?}"));
         }
     }
 
@@ -144,9 +144,9 @@ impl Table {
             for row in rows::files().iter().filter(|row| row.does.has(Does::OPERATION)) {
                 for step in 0..STEPS {
                     let engine = engine(kind, self.fault.at(step));
-                    self.cell(row, kind, direct, &engine, Some(step));
+                    self.run_case(row, kind, direct, &engine, Some(step));
                     if engine.stats().counts.pushed <= step {
-                        break; // It has fewer steps.
+                        break; // The call has fewer steps.
                     }
                 }
             }
@@ -154,11 +154,11 @@ impl Table {
     }
 
     fn on_paths(&mut self, kind: BackendKind) {
-        let engine: &'static Engine = Box::leak(Box::new(engine(kind, self.fault.by_chance())));
+        let engine: &'static Engine = Box::leak(Box::new(engine(kind, self.fault.random())));
         GLOBAL.set(Some(engine));
         for row in rows::paths().iter().filter(|row| row.does.has(Does::OPERATION)) {
             for _ in 0..TIMES {
-                self.cell(row, kind, false, engine, None);
+                self.run_case(row, kind, false, engine, None);
             }
         }
         GLOBAL.set(None);
@@ -170,18 +170,20 @@ fn engine(kind: BackendKind, plan: FaultPlan) -> Engine {
     builder.close_wait(Duration::from_millis(200)).build().unwrap()
 }
 
-/// A directory on the disk that this program is on.
+/// A directory on the file system of this program.
 fn scratch() -> tempfile::TempDir {
     let program = std::env::current_exe().unwrap();
     tempfile::tempdir_in(program.parent().unwrap()).unwrap()
 }
 
-/// A future's result, unless it waits for something for long.
-fn at_once(mut call: Pin<&mut dyn Future<Output = io::Result<()>>>) -> Option<io::Result<()>> {
+/// Polls a future for 10 ms. Returns its result if it completes.
+fn poll_for_a_while(
+    mut call: Pin<&mut dyn Future<Output = io::Result<()>>>,
+) -> Option<io::Result<()>> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(10) {
-        if let Poll::Ready(answer) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return Some(answer);
+        if let Poll::Ready(result) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(result);
         }
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -192,13 +194,13 @@ fn at_once(mut call: Pin<&mut dyn Future<Output = io::Result<()>>>) -> Option<io
 fn settle(engine: &Engine, name: &str) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "{name}: something is in flight for ever");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{name}: operations are still in flight");
         std::thread::sleep(Duration::from_micros(200));
     }
 }
 
 fn matrix(fault: Fault) {
-    let mut table = Table { fault, cells: 0, faults: 0, wrong: Vec::new() };
+    let mut table = Table { fault, cases: 0, faults: 0, wrong: Vec::new() };
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         match Engine::builder().backend(kind).shards(1).build() {
             Ok(_) => {
@@ -208,38 +210,38 @@ fn matrix(fault: Fault) {
             Err(error) => println!("skipped: {kind}: {error}"),
         }
     }
-    println!("{fault:?}: {} cells, {} faults at known steps", table.cells, table.faults);
+    println!("{fault:?}: {} cases, {} faults at known steps", table.cases, table.faults);
     assert!(table.wrong.is_empty(), "{fault:?}:\n{}", table.wrong.join("\n"));
 }
 
 #[test]
-fn steps_that_fail() {
+fn failing_steps_fail_the_call() {
     matrix(Fault::Error);
 }
 
 #[test]
-fn steps_to_be_tried_again() {
+fn retryable_steps_are_retried() {
     for errno in [libc::EINTR, libc::EAGAIN, libc::ECANCELED] {
         matrix(Fault::Retry(errno));
     }
 }
 
 #[test]
-fn steps_that_are_cut_short() {
-    matrix(Fault::Cut);
+fn short_steps_are_continued() {
+    matrix(Fault::Short);
 }
 
 #[test]
-fn steps_that_come_last() {
+fn late_steps_are_waited_for() {
     matrix(Fault::Last);
 }
 
 #[test]
-fn steps_that_never_come() {
+fn hanging_steps_are_cancelled() {
     matrix(Fault::Never);
 }
 
 #[test]
-fn a_backend_that_dies() {
+fn a_failing_backend_ends_all_calls() {
     matrix(Fault::Dead);
 }

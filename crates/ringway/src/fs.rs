@@ -1,17 +1,18 @@
-//! Files and paths: what [`std::fs`] has, without blocking.
+//! Files and paths: the functions of [`std::fs`], without blocking.
 //!
-//! [`File`] has everything that is done with an open file; the functions here take paths, and
-//! answer as those of [`std::fs`] with the same names do. They use the global engine;
-//! [`Engine::fs`](crate::Engine::fs) has them on another one.
+//! [`File`] has the operations on an open file. The functions here take paths and behave as those
+//! of [`std::fs`] with the same names. They use the global engine;
+//! [`Engine::fs`](crate::Engine::fs) runs them on another one.
 //!
-//! Most of this is operations of the kernel's, which are cancelled when their future is dropped.
-//! What neither io_uring nor Linux AIO has an operation for ([`read_dir`], [`remove_dir_all`],
-//! [`read_link`], [`canonicalize`], [`set_permissions`], the data of [`copy`], the rename of
-//! [`write_atomic`], [`File`]'s permissions, times and locks) is a blocking call on one of the
-//! engine's threads: 16 for each shard, apart from those that transfer data. Dropped before it has
-//! begun, such a call is not made; once begun it runs to its end, and its result is dropped.
+//! Most of them are kernel operations, which are cancelled when their future is dropped. Where
+//! neither io_uring nor Linux AIO has an operation ([`read_dir()`], [`remove_dir_all`],
+//! [`read_link`], [`canonicalize`], [`set_permissions`], the data of [`copy()`], the rename of
+//! [`write_atomic`], and [`File`]'s permissions, times and locks), they are blocking calls on the
+//! engine's threads: at most 16 for each shard, apart from the threads that transfer data. If the
+//! future is dropped before such a call has started, the call is not made; otherwise it runs to its
+//! end, and its result is dropped.
 //!
-//! A new name is durable when its directory is synced:
+//! A new name is durable once its directory is synced:
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,9 +26,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Not here: `soft_link`, which is deprecated ([`symlink`]), and [`std::fs::File::lock`] and
-//! `lock_shared`, which wait for another program for as long as it likes
-//! ([`try_lock`](File::try_lock)).
+//! Two things are missing on purpose: `soft_link`, which is deprecated (use [`symlink`]), and
+//! [`std::fs::File::lock`] with `lock_shared`, which may wait indefinitely for another program (use
+//! [`try_lock`](File::try_lock)).
 
 mod atomic;
 mod copy;
@@ -53,6 +54,9 @@ pub use path::{
     remove_file, rename, set_permissions, symlink, symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
-pub use ringway_core::op::{FileType, Metadata};
+pub use ringway_core::device::{AlignmentSource, DirectIo};
+#[doc(no_inline)]
+pub use ringway_core::op::Position;
+pub use ringway_core::op::{Advice, FileType, Metadata};
 #[doc(no_inline)]
 pub use std::fs::{Permissions, TryLockError};

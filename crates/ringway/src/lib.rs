@@ -3,19 +3,17 @@
 //! Reading a file blocks, so every runtime hides it behind a pool of threads. ringway replaces that
 //! pool: one engine over io_uring, Linux AIO or its own threads, whichever the kernel and the
 //! container allow, under the runtime that the program already uses. The futures are `Send` and run
-//! on plain tokio and on any other executor. There is nothing to start. 12=//! let (result, buf) =
-//! file.read_at(vec![0; 4096], 0).await;      // your buffer, returned 14=//! let block =
-//! file.read(0..4096).await?;                         // a pooled buffer
+//! on plain tokio and on any other executor. There is nothing to start.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
 //! let file = ringway::fs::File::open("/etc/passwd").await?;
-//! let (result, buf) = file.read_at(vec![0; 4096], 0).await;      // a buffer given, and handed back
+//! let (result, buf) = file.read_at(vec![0; 4096], 0).await;   // your buffer, returned
 //! println!("{} bytes: {:?}", result?, buf.first());
-//! let block = file.read(0..4096).await?;                         // a buffer lent by ringway
+//! let block = file.read(0..4096).await?;                      // a pooled buffer
 //! println!("{} bytes", block.len());
-//! let parts = file.read_ranges(&[0..10, 100..200]).await?;       // one future, one submission
+//! let parts = file.read_ranges(&[0..10, 100..200]).await?;    // one future, one submission
 //! println!("{} parts", parts.len());
 //! # Ok(()) }
 //! ```
@@ -55,21 +53,16 @@
 //! range that started later and has returned. Where that matters, do not drop the write: spawn it
 //! as a task and wait for the task. Or call [`into_std`](fs::File::into_std), which waits until no
 //! operation on the file is left, and take the file back with [`from_std`](fs::File::from_std).
-//! 53=//! | all data written to a file | [`sync_data`](fs::File::sync_data),
-//! [`sync_all`](fs::File::sync_all) | 54=//! | records that many tasks append to a log |
-//! [`LogWriter`]: one write and one sync for all waiting tasks | 55=//! | a whole file, replaced
-//! atomically | [`fs::write_atomic`], [`fs::AtomicFile`] | 56=//! | a name: a file created, renamed
-//! or removed | [`fs::sync_dir`] of its directory |
 //!
 //! ## Durable data
 //!
 //! | to make durable | use |
 //! |---|---|
 //! | a range of a file | [`write_durable_at`](fs::File::write_durable_at) |
-//! | all that was written to a file | [`sync_data`](fs::File::sync_data), [`sync_all`](fs::File::sync_all) |
-//! | records that many tasks append to a log | [`LogWriter`]: one write and one sync for all that wait |
-//! | a whole file, replaced at once | [`fs::write_atomic`], [`fs::AtomicFile`] |
-//! | a name: a file made, renamed or removed | [`fs::sync_dir`] of its directory |
+//! | all data written to a file | [`sync_data`](fs::File::sync_data), [`sync_all`](fs::File::sync_all) |
+//! | records that many tasks append to a log | [`LogWriter`]: one write and one sync for all waiting tasks |
+//! | a whole file, replaced atomically | [`fs::write_atomic`], [`fs::AtomicFile`] |
+//! | a name: a file created, renamed or removed | [`fs::sync_dir`] of its directory |
 //!
 //! After a sync fails, the state of the device is unknown, and ringway never retries a sync. Read
 //! the file back and rewrite what is missing.
@@ -83,9 +76,7 @@
 //!
 //! In tests with tokio's paused clock (`start_paused`), the clock jumps to the next timer while
 //! every task waits for a file, as it does while they wait for a socket. So a `timeout` around an
-//! operation may fire at once. `tokio::fs` differs: it stops the clock meanwhile. 79=//! |
-//! `tracing` | no | a span for each operation | //! | `testing` | no | the null backend and fault
-//! injection, for tests and benchmarks |
+//! operation may fire at once. `tokio::fs` differs: it stops the clock meanwhile.
 //!
 //! ## Features
 //!
@@ -95,6 +86,7 @@
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
 //! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
 //! | `tracing` | no | a span for each operation |
+//! | `testing` | no | the null backend and fault injection, for tests and benchmarks |
 //!
 //! A program without tokio disables the default features:
 //!
@@ -130,7 +122,7 @@ pub use log::LogWriter;
 pub use ranges::Coalesce;
 #[cfg(feature = "testing")]
 pub use ringway_core::FaultPlan;
-pub use ringway_core::op::{Advice, Metadata, Position};
+pub use ringway_core::op::Position;
 pub use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, Counts, CustomBuffer, Explanation, Refusal, SpareCapacity,
     SqPoll,

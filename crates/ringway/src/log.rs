@@ -1,8 +1,8 @@
-//! Group commit for append-only logs: the records of many tasks, written together and synced once.
+//! Group commit for append-only logs: the records of many tasks are written together and synced
+//! once.
 //!
-//! Nothing runs in the background. Records gather in a queue while a group is being written;
-//! whichever task is polled first after that moves the log on: it ends the group, and begins the
-//! next.
+//! There is no background task. Records collect in a queue while a group is written. The task that
+//! is polled first after that completes the group and starts the next one.
 
 use crate::fs::File;
 use crate::fs::pooled::clone_error;
@@ -15,35 +15,35 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Bytes of a group where nothing is said.
+/// The default limit of bytes in a group.
 const GROUP: usize = 1 << 20;
-/// The most records of a group: as many buffers as one system call writes (`IOV_MAX`).
+/// The most records in a group: as many buffers as one system call writes (`IOV_MAX`).
 const RECORDS: usize = 1024;
 
-/// The end of an append-only log that many tasks write to, with group commit.
+/// An append-only log with group commit, for any number of tasks.
 ///
-/// [`append`](Self::append) is ready when its record is on the device. While one group of records
-/// is written and synced, the next one gathers: one write and one `fdatasync(2)` serve as many
-/// tasks as wait. Clones append to the same log.
+/// [`append`](Self::append) completes when its record is on the device. While one group of records
+/// is written and synced, the next group collects: one write and one `fdatasync(2)` serve all tasks
+/// that wait. Clones append to the same log.
 ///
-/// - **Order.** Records stand in the file without gaps, in the order in which their futures were
-///   first polled, and become durable in that order: a record that is durable has all before it
-///   durable too.
-/// - **Errors** end the log. When a write or a sync fails, each record of its group has that error,
-///   and records behind it and later ones are refused: after a failed sync nobody knows what is on
-///   the device, and another one that succeeds proves nothing. Close the file, read back what it
-///   has, and begin anew behind the last good record.
-/// - **What a crash or an error leaves.** WriteBehind the last record that was acknowledged the file may
-///   have any part of those that were not, also a whole record behind a torn one. So records need a
-///   length and a checksum of their own, and whoever reads the log back stops at the first bad
-///   record and cuts the file there before it appends again. Without the cut, an old record may
-///   later stand right behind a new one, and be taken for one of the log's.
-/// - **Memory.** The log keeps no records but those of the futures that wait. It is these futures
-///   that hold a producer back.
+/// - **Order.** Records are stored without gaps, in the order in which their futures were first
+///   polled, and become durable in that order: if a record is durable, so are all records before
+///   it.
+/// - **Errors** end the log. If a write or a sync fails, each record of its group fails with that
+///   error, and all later records are refused. After a failed sync the state of the device is
+///   unknown, and another sync that succeeds proves nothing. Close the file, read it back, and
+///   start a new log after the last good record.
+/// - **After a crash or an error**, the file may have any part of the unacknowledged records after
+///   the last acknowledged one, even an intact record after a torn one. So each record needs a
+///   length and a checksum. When reading the log back, stop at the first bad record, and truncate
+///   the file there before appending. Without the truncation, an old record may later follow a new
+///   one directly and pass for part of the log.
+/// - **Memory.** The log holds only the records of futures that wait. Those futures provide the
+///   backpressure.
 ///
-/// Files opened for direct I/O are refused: a group seldom ends at the end of a block, and what
-/// follows would have to write that block again. So are files opened with `O_APPEND`, whose writes
-/// go elsewhere than they are told to.
+/// Files opened for direct I/O are refused: a group rarely ends at the end of a block, so the next
+/// group would have to rewrite that block. Files opened with `O_APPEND` are refused because their
+/// writes ignore offsets.
 ///
 /// ```
 /// # #[tokio::main]
@@ -55,7 +55,8 @@ const RECORDS: usize = 1024;
 /// let tasks: Vec<_> = (0..100)
 ///     .map(|number| {
 ///         let log = log.clone();
-///         tokio::spawn(async move { log.append(format!("record {number:2}\n").into_bytes()).await })
+///         let record = format!("record {number:2}\n").into_bytes();
+///         tokio::spawn(async move { log.append(record).await })
 ///     })
 ///     .collect();
 /// for task in tasks {
@@ -66,7 +67,7 @@ const RECORDS: usize = 1024;
 /// # Ok(()) }
 /// ```
 ///
-/// To begin anew, after a crash say, with records of 10 bytes that end with a newline:
+/// To continue a log, for example after a crash, with records of 10 bytes that end with a newline:
 ///
 /// ```
 /// # #[tokio::main]
@@ -80,9 +81,10 @@ const RECORDS: usize = 1024;
 /// let len = file.metadata().await?.len() as usize;
 /// let (read, content) = file.read_buf_at(Vec::with_capacity(len), 0).await;
 /// read?;
-/// let good = content.chunks(10).take_while(|record| record.len() == 10 && record[9] == b'\n').count() as u64;
+/// let is_good = |record: &&[u8]| record.len() == 10 && record[9] == b'\n';
+/// let good = content.chunks(10).take_while(is_good).count() as u64;
 /// file.set_len(good * 10).await?;
-/// file.sync_all().await?; // the records that were read, and the cut
+/// file.sync_all().await?; // the records that were read, and the truncation
 /// let log = LogWriter::new(file, good * 10)?;
 /// assert_eq!(log.append(b"record  2\n".to_vec()).await?, 20);
 /// # assert_eq!(std::fs::read(dir.join("log"))?, b"record  0\nrecord  1\nrecord  2\n");
@@ -95,48 +97,49 @@ pub struct LogWriter {
 
 struct Shared {
     file: File,
-    /// Apart from the file: the engine has the state while it wakes, and the log may be dropped
-    /// meanwhile.
+    /// Separate from the file: the engine refers to the state while it wakes tasks, and the log may
+    /// be dropped meanwhile.
     state: Arc<Mutex<State>>,
-    /// Wakes all that wait, when the group that is being written has to be looked at.
+    /// Wakes all waiting appends when the group's write must be polled.
     waker: Waker,
 }
 
 struct State {
-    /// Appends that wait, by key; the free keys.
+    /// Waiting appends, by key.
     appends: Vec<Option<PendingAppend>>,
+    /// Unused keys.
     free: Vec<usize>,
-    /// Keys of those whose records have not begun, in order.
+    /// Keys of the appends whose records are not being written yet, in order.
     queue: VecDeque<usize>,
-    /// Keys of those whose records are being written.
+    /// Keys of the appends whose records are being written.
     group: Vec<usize>,
     commit: Commit,
-    /// The write has to be looked at.
+    /// The write must be polled.
     is_signalled: bool,
-    /// A group has just ended, so that more records are about to come.
+    /// A group has just ended, so more records are about to come.
     is_gathering: bool,
-    /// Where the next record goes.
+    /// The offset of the next record.
     end: u64,
     max_group: usize,
-    /// Why nothing more is written.
+    /// The error that ended the log.
     failed: Option<io::Error>,
 }
 
 /// One append.
 struct PendingAppend {
     stage: AppendStage,
-    /// To be woken, once.
+    /// Called once.
     waker: Option<Waker>,
-    /// It has let others append before it begins a group.
+    /// It has let others append before it starts a group.
     has_deferred: bool,
 }
 
 enum AppendStage {
     Queued(Buffer),
-    /// It is being written at this offset.
+    /// Being written at this offset.
     Begun(u64),
     Done(io::Result<u64>),
-    /// It is being written, and its future has been dropped.
+    /// Being written, and its future was dropped.
     Dropped,
 }
 
@@ -144,26 +147,26 @@ enum AppendStage {
 enum Commit {
     None,
     InFlight(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>),
-    /// Somebody is polling it, who looks for what happens meanwhile.
+    /// A task is polling it and will look for new signals.
     Polled,
 }
 
 impl LogWriter {
-    /// Appends to this file from the offset `end` on: its length. What the file has behind is
-    /// overwritten. The file must have no other writer, and no write on its way of a future that
-    /// was dropped ([`File::into_std`] waits for those). Its name should be durable
+    /// Appends to this file from the offset `end` on, which is its length. Data after `end` is
+    /// overwritten. The file must have no other writer, and no write in flight whose future was
+    /// dropped ([`File::into_std`] waits for those). Make its name durable first
     /// ([`sync_dir`](crate::fs::sync_dir)).
     ///
-    /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for what cannot be
-    /// synced (pipes, sockets), and for an offset beyond `i64::MAX`; those of `fcntl(2)`.
+    /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for a file that
+    /// cannot be synced (pipes, sockets), and for an offset above `i64::MAX`; those of `fcntl(2)`.
     pub fn new(file: File, end: u64) -> io::Result<Self> {
         let refused = match () {
-            () if !file.is_storage() => Some("a log needs a file that can be synced"),
-            () if file.is_direct() => Some("a log's file must not be open for direct I/O"),
+            () if !file.is_storage() => Some("LogWriter::new: the file cannot be synced"),
+            () if file.is_direct() => Some("LogWriter::new: open the file without direct I/O"),
             () if rustix::fs::fcntl_getfl(&file)?.contains(rustix::fs::OFlags::APPEND) => Some(
-                "a log's file must not be open with O_APPEND: the log says itself where it writes",
+                "LogWriter::new: open the file without O_APPEND, which ignores the log's offsets",
             ),
-            () if i64::try_from(end).is_err() => Some("an offset over i64::MAX"),
+            () if i64::try_from(end).is_err() => Some("LogWriter::new: offset above i64::MAX"),
             () => None,
         };
         if let Some(text) = refused {
@@ -185,33 +188,33 @@ impl LogWriter {
         Ok(Self { shared: Arc::new(Shared { file, state, waker }) })
     }
 
-    /// The most bytes of a group, 1 MiB by default; a longer record is a group of its own. Larger
-    /// groups make fewer syncs, and each takes longer.
+    /// Sets the most bytes in a group, 1 MiB by default. A longer record is a group of its own.
+    /// Larger groups need fewer syncs, and each takes longer.
     pub fn max_group(self, bytes: usize) -> Self {
         self.shared.lock().max_group = bytes;
         self
     }
 
-    /// Appends a record and waits until it is durable, and so are all before it. Where it begins in
-    /// the file.
+    /// Appends a record and waits until it and all records before it are durable. Returns the
+    /// offset of the record in the file.
     ///
-    /// Any number of these may wait at once. The record is in its place when the future is first
-    /// polled. It may be anything that is a buffer (see [`IoBuffer`](crate::IoBuffer)), and is not
-    /// returned.
+    /// Any number of appends may wait at once. The record gets its place when the future is first
+    /// polled. It may be any type that converts into a [`Buffer`], and is not returned.
     ///
-    /// Errors: those of `write(2)` and of `fdatasync(2)`, of the group that the record was in; an
-    /// error of kind Other that names the first one, for a log that has failed before. Either way
-    /// the log has ended, and whether the record is in the file is unknown.
+    /// Errors: those of `write(2)` and `fdatasync(2)` for the group of the record; if the log has
+    /// failed before, an error of kind Other that contains the first error. In both cases the log
+    /// has ended, and it is unknown whether the record is in the file.
     ///
-    /// Dropped before its record has begun to be written, it is taken out. After that the record
-    /// stays: it may be in the file, durable or not, and records behind it follow it.
+    /// If the future is dropped before its record is being written, the record is removed from the
+    /// queue. After that the record keeps its place: it may be in the file, durable or not, and
+    /// later records follow it.
     pub async fn append<B: Into<Buffer> + Send>(&self, record: B) -> io::Result<u64> {
         Append { shared: &self.shared, record: Some(record.into()), key: None }.await
     }
 
-    /// The file. Clones of the log hold it. When the last of them is dropped, [`File::into_std`]
-    /// and [`File::close`] of a clone taken before get it; a group that is being written, of
-    /// futures that were dropped, is cancelled then.
+    /// Returns the file, which all clones of the log hold. After the last clone of the log is
+    /// dropped, [`File::into_std`] and [`File::close`] work on a clone of the file taken before. A
+    /// group in flight, whose futures were dropped, is cancelled then.
     pub fn file(&self) -> &File {
         &self.shared.file
     }
@@ -225,9 +228,9 @@ impl fmt::Debug for LogWriter {
 
 struct Append<'a> {
     shared: &'a Arc<Shared>,
-    /// Until it is in the queue.
+    /// `None` once it is in the queue.
     record: Option<Buffer>,
-    /// While it waits.
+    /// Set while it waits.
     key: Option<usize>,
 }
 
@@ -235,7 +238,7 @@ impl Future for Append<'_> {
     type Output = io::Result<u64>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        // In a forked child the lock may be taken for ever.
+        // In a forked child, the lock may be held forever.
         if !self.shared.is_current() {
             return Poll::Ready(Err(io::Error::from_raw_os_error(Reason::Forked.errno())));
         }
@@ -248,7 +251,7 @@ impl Future for Append<'_> {
             }
             self.key = Some(state.insert(record, cx.waker()));
         }
-        let Some(key) = self.key else { panic!("a future was polled after it was ready") };
+        let Some(key) = self.key else { panic!("a future was polled after it completed") };
         if !state.is_done(key) {
             let old = state.wait(key, cx.waker());
             drop(state);
@@ -262,7 +265,7 @@ impl Future for Append<'_> {
         self.key = None;
         let over = state.remove(key);
         drop(state);
-        let AppendStage::Done(result) = over.stage else { unreachable!("it is over") };
+        let AppendStage::Done(result) = over.stage else { unreachable!("the append is done") };
         Poll::Ready(result)
     }
 }
@@ -283,7 +286,7 @@ impl Drop for Append<'_> {
     }
 }
 
-/// Tells those that wait that the write of their group has to be looked at.
+/// Wakes the waiting appends when the write of their group must be polled.
 struct CommitWaker(Weak<Mutex<State>>);
 
 impl Wake for CommitWaker {
@@ -296,7 +299,7 @@ impl Wake for CommitWaker {
         let mut state = lock(&state);
         state.is_signalled = true;
         if matches!(state.commit, Commit::Polled) {
-            return; // Whoever polls it looks again.
+            return; // The task that polls it looks again.
         }
         let wakers = state.take_wakers();
         drop(state);
@@ -304,7 +307,7 @@ impl Wake for CommitWaker {
     }
 }
 
-/// Wakes all of them; one that panics keeps no other from that.
+/// Wakes all of them, even if one panics.
 fn wake(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
@@ -312,7 +315,7 @@ fn wake(wakers: impl IntoIterator<Item = Waker>) {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Nothing of the program's own runs under the lock: wakers and records are dropped behind it.
+    // No code of the program runs under the lock: wakers and records are dropped after it.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -325,8 +328,8 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Ends the group that has been written, and begins the next, as far as that can be done now.
-    /// `own` is the key of the caller, who looks at its own result.
+    /// Completes the group that has been written and starts the next, as far as possible now. `own`
+    /// is the key of the caller, which looks at its own result afterwards.
     fn advance(&self, own: usize) {
         let mut state = self.lock();
         loop {
@@ -338,7 +341,7 @@ impl Shared {
                 }
                 Commit::None => {
                     state.commit = Commit::None;
-                    // The caller has just deferred, unless it has its result. The others that wait
+                    // The caller has just deferred, unless it has its result. The other appends
                     // were woken when the last group ended.
                     let waiting = state.waiting(own);
                     let waker = if let AppendStage::Queued(_) = waiting.stage {
@@ -356,7 +359,7 @@ impl Shared {
             };
             state.is_signalled = false;
             drop(state);
-            // A record may panic when it is dropped. What became of the group is unknown then.
+            // A record may panic when it is dropped. Then the result of the group is unknown.
             let mut cx = Context::from_waker(&self.waker);
             let polled = catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut cx)));
             let (polled, panic) = match polled {
@@ -371,8 +374,8 @@ impl Shared {
                 Poll::Pending => {
                     state.commit = Commit::InFlight(commit);
                     if state.is_signalled {
-                        // Perhaps by itself, to give way to other tasks: it is polled again when
-                        // they have run.
+                        // It may have signalled itself in order to yield; poll it again after other
+                        // tasks.
                         let wakers = state.take_wakers();
                         drop(state);
                         return wake(wakers);
@@ -399,8 +402,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // A group that is being written holds the file. In a forked child the lock may be taken for
-        // ever.
+        // A group in flight holds the file. In a forked child, the lock may be held forever.
         if self.is_current() {
             let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
             drop(commit);
@@ -430,14 +432,14 @@ impl State {
     }
 
     fn waiting(&mut self, key: usize) -> &mut PendingAppend {
-        self.appends[key].as_mut().expect("an append has its key until it is removed")
+        self.appends[key].as_mut().expect("an append keeps its key until it is removed")
     }
 
     fn is_done(&mut self, key: usize) -> bool {
         matches!(self.waiting(key).stage, AppendStage::Done(_))
     }
 
-    /// Keeps the waker, and gives the one that it replaces.
+    /// Keeps the waker and returns the one that it replaces.
     fn wait(&mut self, key: usize, waker: &Waker) -> Option<Waker> {
         let kept = &mut self.waiting(key).waker;
         match kept {
@@ -451,16 +453,17 @@ impl State {
         self.appends[key].take().expect("an append is removed once")
     }
 
-    /// Those of all that wait, the group's first. Any of them moves the log on, and each may be one
-    /// that is dropped, or not polled for a while: so when there is something to do, all are woken.
+    /// Takes the wakers of all waiting appends, the group's first. Any of them can advance the log,
+    /// but each may be dropped or not polled for a while. So all are woken when there is something
+    /// to do.
     fn take_wakers(&mut self) -> Vec<Waker> {
         let keys = self.group.iter().chain(&self.queue);
         keys.filter_map(|key| self.appends[*key].as_mut()?.waker.take()).collect()
     }
 
-    /// Whether the caller leaves it to a later poll to begin the next group; it is to be woken
-    /// again. Those whose records have just been written are about to append the next ones. They
-    /// were woken before, so they come first.
+    /// Whether the caller leaves starting the next group to a later poll; it must then be woken
+    /// again. The tasks whose records were just written were woken earlier and are about to append,
+    /// so they go first.
     fn defers(&mut self, own: usize) -> bool {
         if !self.is_gathering {
             return false;
@@ -470,7 +473,7 @@ impl State {
             || !std::mem::replace(&mut waiting.has_deferred, true)
     }
 
-    /// The write of the first records of the queue; there must be one.
+    /// Starts writing the first records of the queue, which must not be empty.
     fn begin_group(&mut self, file: &File) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
         let (begin, mut records) = (self.end, Vec::new());
         self.is_gathering = false;
@@ -481,7 +484,7 @@ impl State {
             let stage = &mut self.waiting(key).stage;
             let AppendStage::Queued(record) = std::mem::replace(stage, AppendStage::Begun(offset))
             else {
-                unreachable!("what is in the queue has not begun")
+                unreachable!("a queued record is not being written")
             };
             let end = offset + record.len() as u64;
             if !records.is_empty() && end - begin > self.max_group as u64 {
@@ -496,8 +499,8 @@ impl State {
         Box::pin(file.clone().write_records(records, begin))
     }
 
-    /// Notes the result of each record of the group, and of those behind it if it has failed. The
-    /// wakers of all that wait, and the records that will not be written.
+    /// Stores the result of each record of the group, and fails the queued records if it has
+    /// failed. Returns the wakers of all waiting appends, and the records that will not be written.
     fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<AppendStage>) {
         let wakers = self.take_wakers();
         self.is_gathering = self.group.len() + self.queue.len() > 1;
@@ -526,7 +529,7 @@ impl State {
     }
 }
 
-/// What is told of a log that has failed before.
+/// The error for appends to a log that has failed before.
 fn refused(error: &io::Error) -> io::Error {
-    io::Error::other(format!("the log has failed before, and takes no more records: {error}"))
+    io::Error::other(format!("the log failed earlier and accepts no more records: {error}"))
 }

@@ -1,23 +1,22 @@
-//! Memory for reads that ringway lends: taken for a read, borrowed_buffers out with what came, and kept for the
-//! next one.
+//! The buffer pool: memory for pooled reads, kept for the next read when a block is dropped.
 //!
-//! To fault the pages of a fresh buffer in costs more than a cached read into it does. So buffers
-//! are made in sizes that many reads share, and those that come back are kept, up to a cap of
-//! bytes. The sizes are whole pages, eight to each doubling: a buffer is at most an eighth larger
-//! than what was asked for. What would waste more (all that is less than some pages and not nearly
-//! a whole number of them) is allocated as it is and kept by nobody; so is what is larger than 4
-//! MiB. For direct I/O every buffer is page aligned, and at least a page.
+//! Faulting in the pages of a fresh buffer costs more than a cached read into it. So the pool
+//! allocates buffers in size classes that many reads share, and keeps returned buffers up to a
+//! limit of bytes. The classes are whole pages, eight to each doubling, so a buffer is at most an
+//! eighth larger than requested. A buffer that would waste more (a few pages or less, and not
+//! nearly a whole number of pages) is allocated with its exact size and not kept; neither is one
+//! above 4 MiB. Buffers for direct I/O are always page aligned and at least a page long.
 //!
-//! Nothing here writes to a large buffer: the kernel zeroes its pages when the read first touches
-//! them.
+//! The pool does not write to large buffers: the kernel zeroes their pages when the read first
+//! touches them.
 //!
-//! They are kept on locals, one for each processor, and a thread uses one of its own, so that
-//! threads seldom share a cache line. A thread whose local has nothing for it looks at the others
-//! before it asks for fresh memory. Half of the cap is shared out among the locals, so that nobody
-//! can take all of it; the other half is for whoever needs more.
+//! Buffers are kept in local pools, one for each processor. A thread uses its own local pool, so
+//! threads seldom share a cache line. If that has no suitable buffer, the thread tries the other
+//! local pools before it allocates. Half of the limit is divided among the local pools as their
+//! shares, so that none can use all of it; the other half is for whichever needs more.
 //!
-//! Nobody waits for a local: one that is in use is passed over, and what would go back to it is
-//! freed. So neither does a forked child wait for a thread that it does not have.
+//! No thread waits for a local pool: one that is locked is skipped, and a buffer that would go
+//! there is freed. So a forked child never waits for a thread that it does not have.
 
 use crate::block::Block;
 use crate::thread;
@@ -27,22 +26,22 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-/// What buffers are aligned to: a multiple of every block size in use.
+/// The alignment of buffers: a multiple of every block size in use.
 const PAGE: usize = 4096;
 
-/// Sizes of which buffers are kept: 1 to 8 pages, then eight sizes to each doubling, up to 4 MiB.
+/// The number of size classes: 1 to 8 pages, then eight sizes per doubling, up to 4 MiB.
 const CLASSES: usize = 64;
-/// Of what was asked for, this part may be wasted.
+/// At most this fraction of the requested size may be wasted.
 const WASTE: usize = 8;
 
-/// Lends memory for reads. What is borrowed_buffers may outlive it, and is freed then rather than kept.
+/// A pool of buffers. Buffers may outlive it, and are then freed.
 pub(crate) struct Pool {
     locals: Box<[Arc<LocalPool>]>,
     arena: Option<Arena>,
 }
 
 impl Pool {
-    /// A pool that keeps at most `cap` bytes of what is not in use. 0: it keeps nothing.
+    /// Creates a pool that keeps at most `cap` bytes of free buffers; 0 keeps none.
     pub fn new(cap: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self::with_locals(cap, processors)
@@ -56,22 +55,22 @@ impl Pool {
         Self { locals: (0..count).map(|_| Arc::new(local())).collect(), arena: None }
     }
 
-    /// Asks this arena first, for whatever fits into a block of it. One whose blocks are not page
-    /// aligned is not asked.
+    /// Uses this arena first for what fits into its buffers. An arena whose buffers are not page
+    /// aligned is not used.
     pub fn with_arena(self, arena: Arena) -> Self {
         let aligned = arena.block_size().is_multiple_of(PAGE);
         Self { arena: aligned.then_some(arena), ..self }
     }
 
-    /// A buffer of `len` bytes, with whatever was in it before; page aligned if it is for direct
-    /// I/O.
+    /// Returns a buffer of `len` bytes with unspecified content. It is page aligned if it is for
+    /// direct I/O.
     ///
-    /// It is for [`lend`](Self::lend) or [`put`](Self::put) in the end; one that is dropped is
-    /// freed.
+    /// Pass it to [`into_block`](Self::into_block) or [`put`](Self::put) in the end; if it is
+    /// dropped, it is freed.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` for what cannot be had.
+    /// `OutOfMemory` if it cannot be allocated.
     pub fn get(&self, len: usize, direct: bool) -> io::Result<Buffer> {
         let of_arena =
             self.arena.as_ref().filter(|arena| len <= arena.block_size()).and_then(Arena::take);
@@ -96,31 +95,32 @@ impl Pool {
         Ok(Buffer::from(buffer).slice(..len))
     }
 
-    /// The first `len` bytes of a buffer that was taken and read into, or all where there are
-    /// fewer. The memory comes back with the last clone and slice of them.
+    /// Makes a block of the first `len` bytes of a buffer from [`get`](Self::get), or of all of
+    /// them if there are fewer. The buffer returns to the pool with the last clone or slice of the
+    /// block.
     pub fn into_block(&self, buffer: Buffer, len: usize) -> Block {
         Block::new(PooledBuffer { buffer, local: Arc::downgrade(self.local()) }, len)
     }
 
-    /// Takes back a buffer that is not needed after all.
+    /// Puts back a buffer that is not needed.
     pub fn put(&self, buffer: Buffer) {
         self.local().put(buffer);
     }
 
-    /// The local of the thread that calls.
+    /// The local pool of the calling thread.
     fn local(&self) -> &Arc<LocalPool> {
         &self.locals[thread::number() % self.locals.len()]
     }
 }
 
-/// A buffer in a reader's hands. Dropping it puts it back, if its pool is still there.
+/// A buffer in use. Dropping it puts it back, if its pool still exists.
 pub(crate) struct PooledBuffer {
     buffer: Buffer,
     local: Weak<LocalPool>,
 }
 
 impl PooledBuffer {
-    /// A buffer that no pool waits for.
+    /// A buffer that belongs to no pool.
     pub fn unpooled(buffer: Buffer) -> Self {
         Self { buffer, local: Weak::new() }
     }
@@ -142,25 +142,25 @@ impl Drop for PooledBuffer {
     }
 }
 
-/// What some threads keep.
+/// A local pool: the free buffers that some threads keep.
 #[repr(align(128))] // Two cache lines, which processors fetch together.
 struct LocalPool {
     lists: Mutex<FreeLists>,
-    /// Bytes that may be kept here whatever other locals keep.
+    /// Bytes that may be kept here regardless of other local pools.
     share: usize,
-    /// Bytes that locals may still keep beyond their shares, all of them together.
+    /// Bytes that all local pools together may still keep beyond their shares.
     shared_left: Arc<AtomicUsize>,
 }
 
 struct FreeLists {
-    /// Free buffers by class, the one used last on top: it is likely to be in the processor's
-    /// cache.
+    /// Free buffers by class, the most recently used one last: it is likely to be in the
+    /// processor's cache.
     free: [Vec<AlignedBuffer>; CLASSES],
-    /// Bytes of all of them.
+    /// Bytes in all free buffers.
     bytes: usize,
-    /// Those of `bytes` that exceed the share, and count towards the shared_left part of the cap.
+    /// The part of `bytes` that exceeds the share, taken from the shared half of the limit.
     borrowed: usize,
-    /// When each class was last taken from or added to, as a number of `clock`.
+    /// When each class was last used, as a value of `clock`.
     last_used: [u64; CLASSES],
     clock: u64,
 }
@@ -173,29 +173,29 @@ impl Default for FreeLists {
 }
 
 impl LocalPool {
-    /// A buffer of this class, if there is one and nobody else is at the local.
+    /// Takes a buffer of this class, if there is one and the local pool is not locked.
     fn take(&self, class: usize) -> Option<AlignedBuffer> {
         let mut lists = self.lists()?;
         lists.touch(class);
         self.pop(&mut lists, class)
     }
 
-    /// Keeps a buffer, if it is of a size to be kept. When the cap is reached, buffers of the class
-    /// that has not been used for longest make room; when there are none, it is freed.
+    /// Keeps a buffer, if its size is that of a class. If the limit is reached, buffers of the
+    /// least recently used class are freed for it; if there are none, the buffer is freed.
     fn put(&self, buffer: Buffer) {
-        // Dropping is how a block of an arena goes back to its arena.
+        // Dropping an arena's buffer returns it to its arena.
         let Ok(buffer) = AlignedBuffer::try_from(buffer) else { return };
         let size = buffer.len();
         let class =
             class_for(size).filter(|class| size_of_class(*class) == size && buffer.align() >= PAGE);
         let Some(class) = class else { return };
-        // Freed at the end, when the local is unlocked.
+        // Freed at the end, after the local pool is unlocked.
         let mut evicted = Vec::new();
         let Some(mut lists) = self.lists() else { return };
         lists.touch(class);
         let others = lists.bytes - lists.free[class].len() * size;
         if size > self.capacity_left(&lists) + others {
-            return; // They would make room in vain.
+            return; // Freeing the others would not be enough.
         }
         while !self.charge(&mut lists, size) {
             let Some(other) = lists.least_recently_used_except(class) else { return };
@@ -204,13 +204,13 @@ impl LocalPool {
         lists.free[class].push(buffer);
     }
 
-    /// Bytes that could be kept besides those that are.
+    /// Bytes that could be kept in addition.
     fn capacity_left(&self, lists: &FreeLists) -> usize {
         self.share - (lists.bytes - lists.borrowed) + self.shared_left.load(Ordering::Relaxed)
     }
 
-    /// Counts `size` bytes more: what exceeds the share is borrowed. False, and nothing done, when
-    /// the cap is reached.
+    /// Adds `size` bytes to the count, borrowing what exceeds the share. Returns false, and changes
+    /// nothing, if the limit is reached.
     fn charge(&self, lists: &mut FreeLists, size: usize) -> bool {
         let excess = (lists.bytes - lists.borrowed + size).saturating_sub(self.share);
         if excess > 0 {
@@ -224,7 +224,7 @@ impl LocalPool {
         true
     }
 
-    /// A buffer off the local; what is borrowed is given back first.
+    /// Takes a free buffer out of its class. Borrowed bytes are returned first.
     fn pop(&self, lists: &mut FreeLists, class: usize) -> Option<AlignedBuffer> {
         let buffer = lists.free[class].pop()?;
         lists.bytes -= buffer.len();
@@ -236,12 +236,11 @@ impl LocalPool {
         Some(buffer)
     }
 
-    /// What is here; `None` while somebody else is at it.
+    /// Locks the free lists; `None` if they are locked.
     fn lists(&self) -> Option<MutexGuard<'_, FreeLists>> {
         match self.lists.try_lock() {
             Ok(lists) => Some(lists),
-            // The lists is right at every moment: a panic elsewhere cannot have left it half
-            // changed.
+            // The lists are consistent at every moment, so a panic elsewhere did no damage.
             Err(TryLockError::Poisoned(lists)) => Some(lists.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -249,8 +248,7 @@ impl LocalPool {
 }
 
 impl FreeLists {
-    /// The class that has not been used for longest, other than this one, of those that there is
-    /// something of.
+    /// The least recently used class that has a buffer, other than this one.
     fn least_recently_used_except(&self, class: usize) -> Option<usize> {
         let others = (0..CLASSES).filter(|other| *other != class && !self.free[*other].is_empty());
         others.min_by_key(|other| self.last_used[*other])
@@ -262,7 +260,7 @@ impl FreeLists {
     }
 }
 
-/// The class of the smallest buffers that hold `len` bytes; `None` for more than the largest hold.
+/// The class of the smallest buffers that hold `len` bytes; `None` if even the largest do not.
 fn class_for(len: usize) -> Option<usize> {
     let pages = len.div_ceil(PAGE).max(1);
     let class = match pages.next_power_of_two().trailing_zeros() as usize {
@@ -286,14 +284,14 @@ mod tests {
     use proptest::prelude::*;
 
     impl Pool {
-        /// Bytes that are kept now.
+        /// Bytes kept now.
         fn kept(&self) -> usize {
             self.locals.iter().map(|local| local.lists.lock().unwrap().bytes).sum()
         }
     }
 
     #[test]
-    fn what_came_back_is_lent_again() {
+    fn a_returned_buffer_is_used_again() {
         let pool = Pool::new(1 << 20);
         let buffer = pool.get(5000, true).unwrap();
         assert_eq!((buffer.len(), buffer.as_slice().as_ptr().addr() % PAGE), (5000, 0));
@@ -301,7 +299,7 @@ mod tests {
         let block = pool.into_block(buffer, 100);
         let part = block.slice(50..60);
         drop(block);
-        assert_eq!((part.len(), pool.kept()), (10, 0), "a slice is still there");
+        assert_eq!((part.len(), pool.kept()), (10, 0), "a slice still exists");
         drop(part);
         assert_eq!(pool.kept(), 8192);
         assert_eq!(pool.get(8192, false).unwrap().as_slice().as_ptr(), first);
@@ -309,20 +307,20 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_cap_is_for_whoever_needs_it() {
+    fn half_of_the_limit_is_shared() {
         let pool = Pool::with_locals(8 * PAGE, 2);
         let fill = |local: usize| {
             (0..10)
                 .for_each(|_| pool.locals[local].put(Buffer::from(AlignedBuffer::new(PAGE, PAGE))));
             pool.locals[local].lists().unwrap().bytes / PAGE
         };
-        assert_eq!((fill(0), fill(1)), (6, 2), "its share is left to the second");
+        assert_eq!((fill(0), fill(1)), (6, 2), "the second keeps its share");
         assert!(pool.locals[0].take(0).is_some());
-        assert_eq!((fill(1), fill(0)), (3, 5), "what the first does not need, the second may have");
+        assert_eq!((fill(1), fill(0)), (3, 5), "the second may use what the first does not");
     }
 
     #[test]
-    fn a_size_that_is_used_no_more_makes_room() {
+    fn an_unused_size_is_evicted() {
         let pool = Pool::with_locals(8 * PAGE, 1);
         let put = |pages: usize| pool.put(Buffer::from(AlignedBuffer::new(pages * PAGE, PAGE)));
         (0..4).for_each(|_| put(1));
@@ -332,29 +330,29 @@ mod tests {
         assert_eq!([1, 2, 4].map(|pages| lists.free[pages - 1].len()), [0, 2, 1]);
         drop(lists);
         put(16);
-        assert_eq!(pool.kept(), 8 * PAGE, "nothing makes room for what is larger than the cap");
+        assert_eq!(pool.kept(), 8 * PAGE, "nothing is freed for a buffer above the limit");
     }
 
     #[test]
-    fn another_threads_shelf_helps_out() {
+    fn buffers_of_other_threads_are_used() {
         let pool = Pool::with_locals(1 << 20, 3);
         pool.put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)));
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 scope.spawn(|| pool.put(pool.get(1, true).unwrap())).join().unwrap()
             });
-            assert_eq!(pool.kept(), PAGE, "it was never made anew");
+            assert_eq!(pool.kept(), PAGE, "it was never allocated again");
         }
     }
 
     #[test]
-    fn nobody_waits_for_a_shelf() {
+    fn a_locked_local_pool_is_skipped() {
         let pool = Pool::with_locals(1 << 20, 1);
         pool.put(pool.get(1, true).unwrap());
         let lists = pool.locals[0].lists().unwrap();
         let buffer = pool.get(1, true).unwrap();
         drop(pool.into_block(buffer, 1));
-        assert_eq!(lists.bytes, PAGE, "another was borrowed_buffers, and freed");
+        assert_eq!(lists.bytes, PAGE, "a second buffer was allocated and freed");
     }
 
     #[test]
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arena_is_asked_first() {
+    fn an_arena_is_used_first() {
         let arena = Arena::new(8192, 1);
         let pool = Pool::new(1 << 20).with_arena(arena.clone());
         let block = pool.into_block(pool.get(5000, true).unwrap(), 5000);
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
+    fn impossible_sizes_are_out_of_memory() {
         let pool = Pool::new(1 << 20);
         for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
             assert_eq!(pool.get(len, false).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_what_is_kept() {
+    fn threads_share_kept_buffers() {
         let pool = Pool::new(64 * PAGE);
         std::thread::scope(|scope| {
             for mark in 0..4u8 {
@@ -423,7 +421,7 @@ mod tests {
         });
     }
 
-    /// Bytes of the whole buffer of which a part was taken.
+    /// The capacity of the whole buffer that a part belongs to.
     fn capacity_of(buffer: Buffer) -> usize {
         match AlignedBuffer::try_from(buffer) {
             Ok(aligned) => aligned.len(),
@@ -444,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_by_readers_is_not_much_larger_than_they_asked() {
+    fn buffers_are_not_much_larger_than_requested() {
         let pool = Pool::new(0);
         for (count, len) in
             [(2000, 300 << 10), (20_000, 100), (1000, 4096), (1000, 5000), (10, 5 << 20)]
@@ -469,30 +467,32 @@ mod tests {
             }
         }
 
-        /// Any sizes, given back in any order to any local: none is borrowed_buffers twice at a time, what is
-        /// borrowed_buffers is long enough, and what is kept is counted right and within the cap.
+        /// Any sizes, put back in any order to any local pool: no buffer is handed out twice, each
+        /// is long enough, and the count of kept bytes is right and within the limit.
         #[test]
-        fn the_count_is_right(
+        fn kept_bytes_are_counted_right(
             cap in 0usize..40 * PAGE,
             count in 1usize..4,
             steps in proptest::collection::vec((0usize..6 * PAGE, any::<bool>()), 0..100),
         ) {
             let pool = Pool::with_locals(cap, count);
-            let mut borrowed_buffers: Vec<Buffer> = Vec::new();
+            let mut in_use: Vec<Buffer> = Vec::new();
             for (len, take) in steps {
                 if take {
                     let buffer = pool.get(len, len % 2 == 0).unwrap();
                     prop_assert_eq!(buffer.len(), len);
                     let first = buffer.as_slice().as_ptr();
-                    prop_assert!(len == 0 || borrowed_buffers.iter().all(|other| other.as_slice().as_ptr() != first));
-                    borrowed_buffers.push(buffer);
-                } else if !borrowed_buffers.is_empty() {
-                    pool.locals[len % count].put(borrowed_buffers.swap_remove(len % borrowed_buffers.len()));
+                    let is_new = in_use.iter().all(|other| other.as_slice().as_ptr() != first);
+                    prop_assert!(len == 0 || is_new);
+                    in_use.push(buffer);
+                } else if !in_use.is_empty() {
+                    pool.locals[len % count].put(in_use.swap_remove(len % in_use.len()));
                 }
                 let mut borrowed = 0;
                 for local in &pool.locals {
                     let lists = local.lists().unwrap();
-                    prop_assert_eq!(lists.bytes, lists.free.iter().flatten().map(|buffer| buffer.len()).sum::<usize>());
+                    let bytes: usize = lists.free.iter().flatten().map(|buffer| buffer.len()).sum();
+                    prop_assert_eq!(lists.bytes, bytes);
                     prop_assert!(lists.bytes - lists.borrowed <= local.share);
                     borrowed += lists.borrowed;
                 }

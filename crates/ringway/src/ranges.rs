@@ -1,9 +1,8 @@
-//! Which reads to make for many ranges of one file, as pure data.
+//! Plans the reads for many ranges of one file, as pure data.
 //!
-//! Another read costs as much as some kilobytes more in a read that is made anyway. So ranges that
-//! overlap or lie near each other are read together, within the limits of a [`Coalesce`], and each
-//! is cut out of what came. Where the file is read directly, everything is counted in whole blocks,
-//! since less than a block cannot be read.
+//! An additional read costs as much as some kilobytes more in an existing read. So ranges that
+//! overlap or are near each other are coalesced into one read, within the limits of a [`Coalesce`],
+//! and each range is cut out of the result. With direct I/O, reads consist of whole blocks.
 
 use crate::align::{InvalidRange, enclose, in_memory, part};
 use smallvec::SmallVec;
@@ -12,83 +11,81 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-/// When ranges that lie near each other are read together.
+/// When nearby ranges are coalesced into one read.
 ///
-/// Ranges that overlap always are, up to the [`largest`](Self::largest) read; others if all three
-/// limits allow it. They share an error too, if their read meets one.
+/// Ranges that overlap are always coalesced, up to [`max_read`](Self::max_read). Other ranges are
+/// if all three limits allow it. Ranges that share a read also share its error.
 ///
-/// The default is a gap of 16 KiB, 1 MiB for the largest read and an amplification of 2.0, which
-/// suits local disks and cached files. A device that is slow to begin (a network disk) wants a
-/// wider gap and a higher amplification:
+/// The default is a gap of 16 KiB, reads of 1 MiB and an amplification of 2.0, which suits local
+/// disks and cached files. A device with high latency (a network disk) needs a larger gap and
+/// amplification:
 ///
 /// ```
 /// use ringway::Coalesce;
-/// let coalesce = Coalesce::default().gap(256 << 10).largest(4 << 20).amplification(8.0);
-/// # let _ = merge;
+/// let coalesce = Coalesce::default().max_gap(256 << 10).max_read(4 << 20).max_amplification(8.0);
+/// # let _ = coalesce;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coalesce {
-    gap: u64,
-    largest: u64,
-    amplification: f64,
+    max_gap: u64,
+    max_read: u64,
+    max_amplification: f64,
 }
 
 impl Default for Coalesce {
-    /// A gap of 16 KiB, 1 MiB, and an amplification of 2.0.
+    /// A gap of 16 KiB, reads of 1 MiB, and an amplification of 2.0.
     fn default() -> Self {
-        // On a virtio disk with 32 reads in flight, one of 24 KiB takes as long as two of 4 KiB
-        // (`ringway bench --bs 4k,16k,32k --depth 32`); out of the page cache it is much the same.
-        Self { gap: 16 << 10, largest: 1 << 20, amplification: 2.0 }
+        // On a virtio disk with 32 reads in flight, one read of 24 KiB takes as long as two of 4
+        // KiB (`ringway bench --bs 4k,16k,32k --depth 32`). Reads from the page cache are similar.
+        Self { max_gap: 16 << 10, max_read: 1 << 20, max_amplification: 2.0 }
     }
 }
 
 impl Coalesce {
-    /// Every range is a read of its own, except one that lies within another range: that comes with
-    /// it.
+    /// Reads every range separately, except one that lies within another range.
     pub fn never() -> Self {
-        // A range within another does not make the read any larger, so it does not ask for a limit.
-        Self { gap: 0, largest: 0, amplification: 1.0 }
+        // A range within another one does not enlarge the read, so no limit applies to it.
+        Self { max_gap: 0, max_read: 0, max_amplification: 1.0 }
     }
 
-    /// The most bytes between two ranges that are read together. They are read too, and thrown
-    /// away. 0: only ranges that touch or overlap.
-    pub fn gap(self, bytes: u64) -> Self {
-        Self { gap: bytes, ..self }
+    /// The most bytes between two ranges of one read. They are read and discarded. 0 coalesces only
+    /// ranges that touch or overlap.
+    pub fn max_gap(self, bytes: u64) -> Self {
+        Self { max_gap: bytes, ..self }
     }
 
-    /// The most bytes of a read of several ranges. A range that is longer is a read of its own.
-    pub fn largest(self, bytes: u64) -> Self {
-        Self { largest: bytes, ..self }
+    /// The largest read for several ranges, in bytes. A longer range gets a read of its own.
+    pub fn max_read(self, bytes: u64) -> Self {
+        Self { max_read: bytes, ..self }
     }
 
-    /// The most bytes that are read for each byte that was asked for, in any one read. 1.0, or
-    /// anything less or not a number: no gap is read. With direct I/O, all of a block that is
-    /// needed counts as asked for.
-    pub fn amplification(self, ratio: f64) -> Self {
-        Self { amplification: ratio, ..self }
+    /// The most bytes to read for each requested byte, within one read. With 1.0, less, or NaN, no
+    /// gap is read. With direct I/O, all bytes of a needed block count as requested.
+    pub fn max_amplification(self, ratio: f64) -> Self {
+        Self { max_amplification: ratio, ..self }
     }
 }
 
-/// The reads to make, and where each range lies in them.
+/// The reads to make, and the place of each range in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     reads: Vec<PlannedRead>,
     parts: Vec<Option<RangePart>>,
 }
 
-/// One read to make; its ends are multiples of the alignment.
+/// One read. Its ends are multiples of the alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedRead {
     pub start: u64,
     pub end: u64,
-    /// Bytes of it that some range needs.
+    /// Bytes that some range needs.
     needed: u64,
 }
 
-/// Where one range lies in a read.
+/// The place of one range in a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RangePart {
-    /// The read's number.
+    /// The index of the read.
     pub read: usize,
     /// Bytes of the read before the range.
     pub skip: usize,
@@ -97,13 +94,13 @@ pub(crate) struct RangePart {
 }
 
 impl Plan {
-    /// The plan for these ranges: unsorted, overlapping, equal or empty as they may be. `align` is
-    /// what offsets and lengths must be multiples of; 1 for buffered reads. Takes O(n log n), and
-    /// O(n) when they are sorted.
+    /// Plans the reads for these ranges, which may be unsorted, overlapping, equal or empty.
+    /// Offsets and lengths of reads are multiples of `align`, which is 1 for buffered reads. Takes
+    /// O(n log n), and O(n) if the ranges are sorted.
     ///
     /// # Errors
     ///
-    /// When a range ends before it begins, or it or its last block ends beyond `i64::MAX`.
+    /// If a range ends before it begins, or if it or its last block ends beyond `i64::MAX`.
     pub fn new(
         ranges: &[Range<u64>],
         coalesce: &Coalesce,
@@ -121,7 +118,7 @@ impl Plan {
         let mut reads: Vec<PlannedRead> = Vec::new();
         let mut parts = vec![None; ranges.len()];
         for (start, Reverse(end), index) in wanted {
-            // The last read ends behind all others, so a range that does not fit into it lies in
+            // The last read ends after all others, so a range that does not fit into it lies in
             // none.
             if !reads.last_mut().is_some_and(|read| read.join(start, end, coalesce)) {
                 reads.push(PlannedRead { start, end, needed: end - start });
@@ -134,38 +131,37 @@ impl Plan {
         Ok(Self { reads, parts })
     }
 
-    /// The reads, by offset. They overlap only where one read of both would be larger than the
-    /// largest allowed.
+    /// The reads, by offset. They overlap only where a single read would exceed the limit.
     pub fn reads(&self) -> &[PlannedRead] {
         &self.reads
     }
 
-    /// Where each range lies, in the order in which they were asked for; `None` for an empty one,
-    /// which needs no read.
+    /// The place of each range, in the order requested; `None` for an empty range, which needs no
+    /// read.
     pub fn parts(&self) -> &[Option<RangePart>] {
         &self.parts
     }
 }
 
 impl PlannedRead {
-    /// Bytes to read: at least one.
+    /// The length of the read: at least one byte.
     pub fn len(&self) -> usize {
         in_memory(self.end - self.start)
     }
 
-    /// Grows to hold `start..end`, which does not begin before it, if that is within the limits.
+    /// Extends the read to `end` if the limits allow it. `start` is not before the read.
     fn join(&mut self, start: u64, end: u64, coalesce: &Coalesce) -> bool {
         if end <= self.end {
             return true;
         }
         let len = end - self.start;
-        // In an overlap the new bytes are all needed, so it never makes the ratio worse.
+        // Overlapping ranges add only needed bytes, so they never worsen the ratio.
         let fresh = end - start.max(self.end);
         let needed = self.needed + fresh;
         let near = start <= self.end
-            || (start - self.end <= coalesce.gap
-                && len as f64 <= coalesce.amplification * needed as f64);
-        if !near || len > coalesce.largest {
+            || (start - self.end <= coalesce.max_gap
+                && len as f64 <= coalesce.max_amplification * needed as f64);
+        if !near || len > coalesce.max_read {
             return false;
         }
         (self.end, self.needed) = (end, needed);
@@ -174,24 +170,24 @@ impl PlannedRead {
 }
 
 impl RangePart {
-    /// The range's part of the `got` bytes that came of its read. A read that ended early (with the
-    /// file, as a rule) makes it shorter; it is empty when nothing of the range came.
+    /// The part of the `got` bytes that belongs to the range. It is shorter, or empty, if the read
+    /// ended early (usually at the end of the file).
     pub fn within(&self, got: usize) -> Range<usize> {
         part(self.skip, self.len, got)
     }
 }
 
-/// Ranges that are planned together, read by read.
+/// Ranges that are planned together, and their reads one by one.
 pub(crate) struct PlanWindow {
     ranges: Vec<IndexedRange>,
     plan: Plan,
-    /// Positions in `ranges` of those that need a read, by the number of their read.
+    /// Indices in `ranges`, in the order of their reads.
     order: Vec<usize>,
-    /// How many of `order` have been taken.
+    /// How many entries of `order` have been used.
     taken: usize,
 }
 
-/// A range with its number among all ranges of a stream.
+/// A range with its index among all ranges of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexedRange {
     pub index: usize,
@@ -238,7 +234,7 @@ impl PlanWindow {
     }
 }
 
-/// A range among many that cannot be read.
+/// A range that cannot be read, with its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidRangeAt {
     index: usize,
@@ -275,41 +271,41 @@ mod tests {
             .collect()
     }
 
-    /// Gaps and sizes that are easy to see.
+    /// Small limits, for readable tests.
     fn small() -> Coalesce {
-        Coalesce { gap: 10, largest: 100, amplification: 2.0 }
+        Coalesce { max_gap: 10, max_read: 100, max_amplification: 2.0 }
     }
 
     #[test]
-    fn near_ranges_are_read_together() {
+    fn near_ranges_share_a_read() {
         assert_eq!(reads(&[20..30, 0..10], &small(), 1), [(0, 30)]);
         assert_eq!(
             reads(&[0..10, 21..31], &small(), 1),
             [(0, 10), (21, 31)],
-            "the gap is too wide"
+            "the gap is too large"
         );
         assert_eq!(
             reads(&[0..2, 10..12], &small(), 1),
             [(0, 2), (10, 12)],
-            "12 bytes for 4 are too many"
+            "12 bytes for 4 exceed the amplification"
         );
         assert_eq!(
             reads(&[0..50, 50..101], &small(), 1),
             [(0, 50), (50, 101)],
-            "too large together"
+            "too large for one read"
         );
         assert_eq!(reads(&[0..10, 10..20], &Coalesce::never(), 1), [(0, 10), (10, 20)]);
-        assert_eq!(reads(&[0..10, 10..20], &small().amplification(f64::NAN), 1), [(0, 20)]);
+        assert_eq!(reads(&[0..10, 10..20], &small().max_amplification(f64::NAN), 1), [(0, 20)]);
     }
 
     #[test]
-    fn overlapping_ranges_share_a_read_where_it_may_be_as_large() {
+    fn overlapping_ranges_share_a_read_up_to_the_limit() {
         assert_eq!(reads(&[5..15, 0..10, 5..15, 6..6], &small(), 1), [(0, 15)]);
         assert_eq!(reads(&[0..60, 50..110, 60..70], &small(), 1), [(0, 60), (50, 110)]);
         assert_eq!(
             reads(&[0..1000, 10..20, 0..5], &small(), 1),
             [(0, 1000)],
-            "larger than the largest, and alone"
+            "larger than max_read, and alone"
         );
         assert_eq!(reads(&[0..10, 2..4, 0..10], &Coalesce::never(), 1), [(0, 10)]);
     }
@@ -326,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_read_shortens_what_lies_behind_its_end() {
+    fn a_short_read_shortens_the_ranges_after_its_end() {
         let part = RangePart { read: 0, skip: 10, len: 10 };
         assert_eq!(
             [30, 20, 15, 10, 0].map(|got| part.within(got)),
@@ -335,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_cannot_be_is_named() {
+    fn an_invalid_range_is_named() {
         let backwards = Range { start: 9, end: 3 };
         let error = Plan::new(&[0..1, backwards], &Coalesce::default(), 1).unwrap_err();
         assert_eq!(error.to_string(), "range 1: 9..3 ends before it begins");
@@ -343,13 +339,13 @@ mod tests {
         assert!(Plan::new(&[0..LARGEST_OFFSET + 1, 0..0], &Coalesce::default(), 1).is_err());
     }
 
-    fn merges() -> impl Strategy<Value = Coalesce> {
+    fn policies() -> impl Strategy<Value = Coalesce> {
         let ratio = prop_oneof![Just(f64::INFINITY), Just(f64::NAN), Just(0.0), 1.0..8.0];
         let coalesce = (0u64..300, 0u64..3_000, ratio);
         prop_oneof![
             Just(Coalesce::never()),
-            coalesce.prop_map(|(gap, largest, ratio)| {
-                Coalesce::default().gap(gap).largest(largest).amplification(ratio)
+            coalesce.prop_map(|(max_gap, max_read, ratio)| {
+                Coalesce::default().max_gap(max_gap).max_read(max_read).max_amplification(ratio)
             })
         ]
     }
@@ -360,12 +356,11 @@ mod tests {
     }
 
     proptest! {
-        /// A file of any length, read as planned: every range has the bytes that it would have had
-        /// alone.
+        /// With a file of any length, every range gets the bytes that a separate read would return.
         #[test]
         fn every_range_gets_its_bytes(
             ranges in ranges(),
-            coalesce in merges(),
+            coalesce in policies(),
             shift in 0u32..9,
             file_len in 0u64..9_000,
         ) {
@@ -375,21 +370,31 @@ mod tests {
                 let end = range.end.min(file_len) as usize;
                 &file[(range.start as usize).min(end)..end]
             };
-            let came: Vec<&[u8]> = plan.reads().iter().map(|read| of_file(read.start..read.end)).collect();
+            let of_read = |read: &PlannedRead| of_file(read.start..read.end);
+            let results: Vec<&[u8]> = plan.reads().iter().map(of_read).collect();
             prop_assert_eq!(plan.parts().len(), ranges.len());
             for (range, part) in ranges.iter().zip(plan.parts()) {
-                let bytes = part.map_or(&[][..], |part| &came[part.read][part.within(came[part.read].len())]);
+                let bytes = part.map_or(&[][..], |part| {
+                    let result = results[part.read];
+                    &result[part.within(result.len())]
+                });
                 prop_assert_eq!(bytes, of_file(range.clone()));
             }
         }
 
-        /// A window's reads are its plan's in order, and serve each range that is not empty once.
+        /// The reads of a window are those of its plan, in order, and serve each non-empty range
+        /// once.
         #[test]
-        fn a_window_serves_each_range_once(ranges in ranges(), coalesce in merges(), shift in 0u32..9) {
+        fn a_window_serves_each_range_once(
+            ranges in ranges(),
+            coalesce in policies(),
+            shift in 0u32..9,
+        ) {
             let align = 1 << shift;
             let plan = Plan::new(&ranges, &coalesce, align).unwrap();
-            let numbered = ranges.iter().enumerate().map(|(at, range)| IndexedRange { index: at + 100, range: range.clone() });
-            let mut window = PlanWindow::new(numbered.collect(), &coalesce, align).unwrap();
+            let indexed = ranges.iter().cloned().enumerate();
+            let indexed = indexed.map(|(at, range)| IndexedRange { index: at + 100, range });
+            let mut window = PlanWindow::new(indexed.collect(), &coalesce, align).unwrap();
             let mut served = vec![None; ranges.len()];
             for (number, read) in plan.reads().iter().enumerate() {
                 let shared = window.next_read().unwrap();
@@ -404,9 +409,10 @@ mod tests {
             prop_assert_eq!(&served[..], plan.parts());
         }
 
-        /// Every read keeps to the limits, is needed at both ends, and is as few as they allow.
+        /// Every read keeps to the limits and is needed at both ends, and there are as few as
+        /// possible.
         #[test]
-        fn reads_keep_to_the_limits(ranges in ranges(), coalesce in merges(), shift in 0u32..9) {
+        fn reads_keep_to_the_limits(ranges in ranges(), coalesce in policies(), shift in 0u32..9) {
             let align = 1 << shift;
             let plan = Plan::new(&ranges, &coalesce, align).unwrap();
             let mut within = vec![Vec::new(); plan.reads().len()];
@@ -418,27 +424,32 @@ mod tests {
                 }
             }
             for (read, mut ranges) in plan.reads().iter().zip(within.iter().cloned()) {
-                prop_assert!(read.start % align == 0 && read.end % align == 0 && read.start < read.end);
+                prop_assert!(read.start % align == 0 && read.end % align == 0);
+                prop_assert!(read.start < read.end);
                 ranges.sort_by_key(|range| (range.start, range.end));
-                // A naive union of the ranges in this read.
+                // The plain union of the ranges in this read.
                 let (mut end, mut needed) = (read.start, 0);
                 for range in &ranges {
                     if range.start > end {
-                        prop_assert!(range.start - end <= coalesce.gap);
+                        prop_assert!(range.start - end <= coalesce.max_gap);
                     }
                     needed += range.end.saturating_sub(range.start.max(end));
                     end = end.max(range.end);
                 }
-                prop_assert_eq!((ranges[0].start, end, needed), (read.start, read.end, read.needed));
+                prop_assert_eq!(ranges[0].start..end, read.start..read.end);
+                prop_assert_eq!(needed, read.needed);
                 let single = ranges.contains(&(read.start..read.end));
-                prop_assert!(single || read.end - read.start <= coalesce.largest);
-                prop_assert!(read.len() as f64 <= coalesce.amplification.max(1.0) * needed as f64);
+                prop_assert!(single || read.end - read.start <= coalesce.max_read);
+                let most = coalesce.max_amplification.max(1.0) * needed as f64;
+                prop_assert!(read.len() as f64 <= most);
             }
-            for (pair, behind) in plan.reads().windows(2).zip(within.iter().skip(1)) {
+            for (pair, second) in plan.reads().windows(2).zip(within.iter().skip(1)) {
                 prop_assert!(pair[0].start <= pair[1].start && pair[0].end < pair[1].end);
-                let first = behind.iter().min_by_key(|range| (range.start, Reverse(range.end))).unwrap();
+                let first = second.iter().min_by_key(|range| (range.start, Reverse(range.end)));
+                let first = first.unwrap();
                 if first.start <= pair[0].end {
-                    prop_assert!(first.end - pair[0].start > coalesce.largest, "nothing forced these two apart");
+                    let both = first.end - pair[0].start;
+                    prop_assert!(both > coalesce.max_read, "these two could be one read");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A number for each thread: those who share something in parts take parts in turn.
+//! A number for each thread, for sharing things between threads in round-robin order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ thread_local! {
     };
 }
 
-/// The number of the thread that calls: 0 for the first, and so on.
+/// The number of the calling thread: 0 for the first one to ask, and so on.
 pub(crate) fn number() -> usize {
     NUMBER.with(|number| *number)
 }

@@ -50,7 +50,7 @@ async fn direct_reads_may_be_anywhere() -> io::Result<()> {
     }
     let ranges: Vec<_> = (0..300).map(|at| at * 100..at * 100 + 7).collect();
     for (part, range) in
-        file.read_ranges_each(&ranges, &Coalesce::never()).await?.into_iter().zip(&ranges)
+        file.read_ranges_each(&ranges, Coalesce::never()).await?.into_iter().zip(&ranges)
     {
         assert_eq!(part?[..], content[range.start as usize..range.end as usize]);
     }
@@ -146,7 +146,7 @@ fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
                 .read(true)
                 .custom_flags(if direct { libc::O_DIRECT } else { 0 })
                 .open(&path)?;
-            let file = File::with_engine(file.into(), &engine);
+            let file = File::from_fd(file.into(), &engine);
             let ranges: Vec<_> = (0..READS).map(|at| at << 20..(at << 20) + len).collect();
             let mut reads = Box::pin(file.read_ranges(&ranges));
             let mut cx = Context::from_waker(Waker::noop());

@@ -3,8 +3,8 @@
 //! without bounds.
 
 use futures::executor::block_on;
-use ringway::fs::{File, OpenOptions};
-use ringway::{Advice, BackendKind, Coalesce, Engine, EngineBuilder, Position, SqPoll};
+use ringway::fs::{Advice, File, OpenOptions};
+use ringway::{BackendKind, Coalesce, Engine, EngineBuilder, Position, SqPoll};
 use std::io;
 use std::ops::{Bound, Range};
 use std::time::Duration;
@@ -196,15 +196,15 @@ fn offsets_and_lengths() {
                     }
                 }
                 let widest = Coalesce::default()
-                    .gap(u64::MAX)
-                    .largest(u64::MAX)
-                    .amplification(f64::INFINITY);
+                    .max_gap(u64::MAX)
+                    .max_read(u64::MAX)
+                    .max_amplification(f64::INFINITY);
                 let asked = [0..10, range.clone()];
-                if let Ok(parts) = file.read_ranges_each(&asked, &Coalesce::never()).await {
+                if let Ok(parts) = file.read_ranges_each(&asked, Coalesce::never()).await {
                     assert_eq!(parts[0].as_ref().unwrap().len(), 10, "{what}: {range:?}");
                 }
                 // All of it together is more than memory holds, or all that there is.
-                if let Ok(parts) = file.read_ranges_each(&asked, &widest).await
+                if let Ok(parts) = file.read_ranges_each(&asked, widest).await
                     && let Ok(part) = &parts[0]
                 {
                     assert_eq!(part.len(), 10, "{what}: {range:?}");
@@ -285,11 +285,11 @@ fn settings_of_an_engine() {
         ("shards", |builder, number| builder.shards(number)),
         ("entries", |builder, number| builder.entries(number as u32)),
         ("in_flight", |builder, number| builder.in_flight(number as u32)),
-        ("waiting", |builder, number| builder.waiting(number as u32)),
+        ("in_flight_pipes", |builder, number| builder.in_flight_pipes(number as u32)),
         ("threads", |builder, number| builder.threads(number as u32)),
         ("sync_threads", |builder, number| builder.sync_threads(number as u32)),
         ("io_wq_workers", |builder, number| builder.io_wq_workers(number as u32, number as u32)),
-        ("pool", |builder, number| builder.pool(number)),
+        ("pool_bytes", |builder, number| builder.pool_bytes(number)),
         ("fixed_buffers", |builder, number| builder.fixed_buffers(number, 1)),
         ("fixed_buffers, count", |builder, number| builder.fixed_buffers(1, number)),
         ("fixed_buffers, both", |builder, number| builder.fixed_buffers(number, number)),
@@ -307,7 +307,7 @@ fn settings_of_an_engine() {
                 match set(Engine::builder().backend(kind).shards(1), number).build() {
                     Ok(engine) => {
                         let file =
-                            File::with_engine(std::fs::File::open(&path).unwrap().into(), &engine);
+                            File::from_fd(std::fs::File::open(&path).unwrap().into(), &engine);
                         let read = block_on(file.read(0..10)).unwrap();
                         assert_eq!(read, content()[..10], "{kind}: {name} {number}");
                     }

@@ -33,7 +33,7 @@ fn of(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, vec![7; 300 << 10]).unwrap();
-    let file = File::with_engine(std::fs::File::open(&path).unwrap().into(), engine);
+    let file = File::from_fd(std::fs::File::open(&path).unwrap().into(), engine);
     futures::executor::block_on(async {
         let before = resident("VmHWM");
         for len in [4 * MIB, 5 * MIB, 64 * MIB, 4096 * MIB] {
@@ -76,7 +76,7 @@ fn of(engine: &Engine) {
     )
     .unwrap();
     let both = std::fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
-    let pipe = File::with_engine(both.into(), engine);
+    let pipe = File::from_fd(both.into(), engine);
     let mut read = pin!(pipe.read(0..1 << 30));
     assert!(matches!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
     assert!(resident("VmHWM") - before < 32 * MIB, "the memory was touched in a poll");

@@ -205,12 +205,12 @@ fn a_file_becomes_one_of_std() {
         assert_eq!(std.as_raw_fd(), fd, "it is the same descriptor");
         assert_eq!(io::Seek::stream_position(&mut &std)?, 3);
         // And back.
-        let file = File::with_engine(std.into(), engine);
+        let file = File::from_fd(std.into(), engine);
         assert_eq!(file.read(0..4).await?, b"0123");
 
         // A read that waits holds the file when its future is dropped, until it has been cancelled.
         let (reader, mut writer) = io::pipe()?;
-        let pipe = File::with_engine(reader.into(), engine);
+        let pipe = File::from_fd(reader.into(), engine);
         let mut read = Box::pin(pipe.read_at(vec![0; 10], Position::Current));
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(read);
@@ -223,7 +223,7 @@ fn a_file_becomes_one_of_std() {
 
         // Dropped while it waits, it is closed.
         let (reader, writer) = io::pipe()?;
-        let pipe = File::with_engine(reader.into(), engine);
+        let pipe = File::from_fd(reader.into(), engine);
         let mut read = Box::pin(pipe.read_at(vec![0; 10], Position::Current));
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(read);

@@ -155,7 +155,7 @@ async fn what_else_is_done_with_a_file() -> io::Result<()> {
     assert_eq!(exact.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     file.sync_range(0, 0).await?;
     file.sync_all().await?;
-    file.advise(0, 0, ringway::Advice::DontNeed).await?;
+    file.advise(0, 0, ringway::fs::Advice::DontNeed).await?;
     let clone = file.clone();
     assert_eq!(
         clone.close().await.unwrap_err().kind(),

@@ -149,7 +149,7 @@ fn transfers_that_hang_keep_nothing_waiting_that_is_reaped_by_hand() {
     std::fs::write(&path, [7; 4096]).unwrap();
     let direct =
         std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
-    let file = ringway::fs::File::with_engine(direct.into(), &engine);
+    let file = ringway::fs::File::from_fd(direct.into(), &engine);
     let mut cx = Context::from_waker(Waker::noop());
     let mut stuck: Vec<_> = (0..STUCK).map(|_| Box::pin(file.read(0..4096))).collect();
     assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
@@ -206,7 +206,7 @@ fn a_close_that_waits_keeps_no_other_operation_waiting() {
             libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, len)
         };
         assert_eq!(set, 0);
-        let file = File::with_engine(ours.into(), &engine);
+        let file = File::from_fd(ours.into(), &engine);
         let mut read = Box::pin(async move { file.read_at(vec![0; 1], Position::Current).await });
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(engine.stats().counts.in_flight, 1);

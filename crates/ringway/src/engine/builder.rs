@@ -40,9 +40,10 @@ pub enum Reaping {
 ///
 /// The environment supplies settings that the program does not choose, for every engine of the
 /// program including the global one: `RINGWAY_BACKEND`, `RINGWAY_IN_FLIGHT` and `RINGWAY_POOL`
-/// stand for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and [`pool`](Self::pool).
-/// An empty variable counts as not set. An invalid value makes [`build`](Self::build) fail with an
-/// error that names the variable. If the program chooses a setting, its variable is ignored.
+/// stand for [`backend`](Self::backend), [`in_flight`](Self::in_flight) and
+/// [`pool_bytes`](Self::pool_bytes). An empty variable counts as not set. An invalid value makes
+/// [`build`](Self::build) fail with an error that names the variable. If the program chooses a
+/// setting, its variable is ignored.
 ///
 /// ```
 /// use ringway::{BackendKind, Engine};
@@ -61,9 +62,9 @@ pub struct EngineBuilder {
     options: Options,
     shards: Option<usize>,
     in_flight: Option<u32>,
-    waiting: u32,
+    in_flight_pipes: u32,
     fixed_buffers: Option<(usize, usize)>,
-    pool: Option<usize>,
+    pool_bytes: Option<usize>,
     try_cached: bool,
     reaping: Reaping,
     close_wait: Duration,
@@ -87,9 +88,9 @@ impl EngineBuilder {
             options: Options::new().entries(128).io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS),
             shards: None,
             in_flight: None,
-            waiting: 1024,
+            in_flight_pipes: 1024,
             fixed_buffers: None,
-            pool: None,
+            pool_bytes: None,
             try_cached: true,
             reaping: Reaping::Automatic,
             close_wait: Duration::from_secs(5),
@@ -121,8 +122,8 @@ impl EngineBuilder {
     /// The most reads and writes of pipes, sockets and terminals that each shard has in the kernel
     /// at a time; further ones wait in order. Such operations may wait forever, so they have a
     /// limit of their own. Default 1024.
-    pub fn waiting(mut self, operations: u32) -> Self {
-        self.waiting = operations;
+    pub fn in_flight_pipes(mut self, operations: u32) -> Self {
+        self.in_flight_pipes = operations;
         self
     }
 
@@ -170,8 +171,8 @@ impl EngineBuilder {
     /// Bytes of free buffers that the pool keeps for later reads. Default: `RINGWAY_POOL`, or 32
     /// MiB. The variable is a number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or
     /// `g`.
-    pub fn pool(mut self, bytes: usize) -> Self {
-        self.pool = Some(bytes);
+    pub fn pool_bytes(mut self, bytes: usize) -> Self {
+        self.pool_bytes = Some(bytes);
         self
     }
 
@@ -216,7 +217,7 @@ impl EngineBuilder {
     /// ```
     /// use ringway::Engine;
     /// # fn main() -> std::io::Result<()> {
-    /// let engine = Engine::builder().in_flight(64).pool(8 << 20).install_global()?;
+    /// let engine = Engine::builder().in_flight(64).pool_bytes(8 << 20).install_global()?;
     /// println!("{}", engine.explain());
     /// let again = Engine::builder().install_global();
     /// assert_eq!(again.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
@@ -262,18 +263,18 @@ impl EngineBuilder {
             |text| text.parse().ok().filter(|transfers| *transfers > 0),
         )?;
         let pool = chosen(
-            self.pool,
+            self.pool_bytes,
             "RINGWAY_POOL",
             POOL,
             "a number of bytes, such as 1048576, 1024k, 64m or 1g",
             bytes,
         )?;
-        if in_flight == 0 || self.waiting == 0 {
-            return invalid("in_flight and waiting must be at least 1");
+        if in_flight == 0 || self.in_flight_pipes == 0 {
+            return invalid("in_flight and in_flight_pipes must be at least 1");
         }
         let notifier = Notifier::new(self.reaping == Reaping::Manual)?;
         let shards: io::Result<Arc<[Shard]>> = (0..count)
-            .map(|_| Shard::new(&self.options, in_flight, self.waiting, notifier.clone()))
+            .map(|_| Shard::new(&self.options, in_flight, self.in_flight_pipes, notifier.clone()))
             .collect();
         let shards = shards?;
         let mut pool = Pool::new(pool);

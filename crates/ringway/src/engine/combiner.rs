@@ -4,7 +4,7 @@
 //! program.
 
 use super::reactor::Executor;
-use super::shard::{Own, RoundOutput, Shard, State, wake_all};
+use super::shard::{OwnOperation, RoundOutput, Shard, State, wake_all};
 use super::sync::{AtomicBool, AtomicU8, MutexGuard, Ordering};
 
 const UNLOCKED: u8 = 0;
@@ -40,40 +40,40 @@ impl Shard {
         mut guard: CombinerGuard<'a>,
         mut state: Option<MutexGuard<'a, State>>,
         executor: Executor,
-        mut own: Option<Own<'_>>,
+        mut own: Option<OwnOperation<'_>>,
         by_task: bool,
     ) -> usize {
-        let mut round = RoundOutput::default();
+        let mut output = RoundOutput::default();
         let mut woken = 0;
         for number in 1.. {
-            self.round(state.take(), executor, &mut own, by_task, &mut round);
+            self.round(state.take(), executor, &mut own, by_task, &mut output);
             let left = guard.unlock();
-            woken += round.wakers.len();
-            wake_all(&mut round.wakers);
+            woken += output.wakers.len();
+            wake_all(&mut output.wakers);
             let again = match left {
-                Ok(()) if !round.more => break,
+                Ok(()) if !output.more => break,
                 // Completions have freed capacity or filled a batch.
                 Ok(()) => self.combiner.try_lock(),
                 // Another thread has requested a round.
                 Err(guard) => Some(guard),
             };
-            let goes_on =
-                number < MAX_ROUNDS && round.submitted < MAX_OPERATIONS && !round.hand_over;
+            let may_continue =
+                number < MAX_ROUNDS && output.submitted < MAX_OPERATIONS && !output.hand_over;
             match again {
                 None => break,
-                Some(again) if goes_on => guard = again,
+                Some(again) if may_continue => guard = again,
                 Some(again) => {
                     // Unlock first: otherwise a flag set by a thread that runs the delegated round
                     // before the lock is free would be lost.
                     drop(again);
-                    self.delegate(round.hand_over);
+                    self.delegate(output.hand_over);
                     break;
                 }
             }
         }
         // Orphans are dropped last, while other threads may combine: dropping them may free memory,
         // run the program's code or close a file.
-        round.drop_orphans();
+        output.drop_orphans();
         woken
     }
 

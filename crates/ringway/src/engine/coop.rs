@@ -30,8 +30,13 @@ struct Allowance {
 }
 
 thread_local! {
-    static ALLOWANCE: Allowance =
-        const { Allowance { left: Cell::new(COPY_STEP), task: Cell::new(None), only_counts: Cell::new(false) } };
+    static ALLOWANCE: Allowance = const {
+        Allowance {
+            left: Cell::new(COPY_STEP),
+            task: Cell::new(None),
+            only_counts: Cell::new(false),
+        }
+    };
 }
 
 /// Call this before a system call that copies `bytes`, at most [`COPY_STEP`]. Returns pending, and
@@ -158,7 +163,7 @@ mod tests {
             10_000
         );
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(poll_proceed(&mut cx, 0).is_pending(), "it was counted");
+        assert!(poll_proceed(&mut cx, 0).is_pending(), "the work was charged");
         assert!(poll_proceed(&mut cx, 0).is_ready());
     }
 
@@ -172,7 +177,7 @@ mod tests {
             });
             while tokio::task::coop::has_budget_remaining() {
                 assert!(poll_proceed_in_memory(cx, 1).is_ready());
-                assert!(poll_proceed(cx, 0).is_ready(), "there was budget left");
+                assert!(poll_proceed(cx, 0).is_ready(), "there is budget left");
             }
             let ready = (poll_proceed(cx, 0).is_ready(), poll_proceed_in_memory(cx, 0).is_ready());
             Poll::Ready(ready)

@@ -29,13 +29,12 @@ pub(crate) struct Limiter {
     free: Vec<u32>,
     /// When an operation last completed.
     completed: Option<Instant>,
-    /// The latest start of all operations that have completed. 36=/// One operation, or a chain of
-    /// them.
-    /// #[derive(Clone, Copy, Debug)]
+    /// The latest start of all operations that have completed.
     overtaken: Option<Instant>,
     checked_at: Option<Instant>,
 }
 
+/// One operation, or a chain of them.
 #[derive(Clone, Copy, Debug)]
 struct Permit {
     started: Instant,
@@ -218,14 +217,19 @@ mod tests {
     proptest! {
         /// Whatever starts, completes and is excluded, no operation is counted twice or lost.
         #[test]
-       fn capacity_adds_up(steps in proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200)) {
+        fn capacity_adds_up(
+            steps in proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200),
+        ) {
             let mut limiter = Limiter::new(5).exclude_stuck_after(LONG, 2);
             let (mut inside, mut now) = (Vec::new(), Instant::now());
             for (step, which, time) in steps {
                 now += Duration::from_millis(u64::from(time));
                 match step {
                     0 if limiter.available() > 0 => inside.push(limiter.acquire(1, now)),
-                    1 if !inside.is_empty() => limiter.release(inside.swap_remove(which as usize % inside.len()), now),
+                    1 if !inside.is_empty() => {
+                        let permit = inside.swap_remove(which as usize % inside.len());
+                        limiter.release(permit, now);
+                    }
                     _ => {
                         let before = limiter.available();
                         prop_assert_eq!(limiter.exclude_stuck(now), limiter.available() > before);

@@ -1,4 +1,4 @@
-//! The future of one or more operations: it pushes them when first polled and gives them up when
+//! The future of one or more operations: it pushes them when first polled and abandons them when
 //! dropped.
 
 use super::shard::{Group, OpResult, OpResults, Refused};
@@ -121,7 +121,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
                     std::mem::forget(group);
                     L::all(OpResults::new())
                 }
-                Stage::Done => panic!("a future was polled after it was ready"),
+                Stage::Done => panic!("a future was polled after it completed"),
             });
         }
         let is_new = matches!(self.stage, Stage::New(_));
@@ -149,7 +149,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
             }
         }
         let Stage::Pushed { shard, group } = &mut self.stage else {
-            panic!("a future was polled after it was ready");
+            panic!("a future was polled after it completed");
         };
         match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
             Some(results) => {
@@ -178,7 +178,7 @@ impl<L: Operations> Drop for OpFuture<'_, L> {
         if let Stage::Pushed { shard, group } = &self.stage
             && self.engine.is_current()
         {
-            self.engine.shards[*shard].give_up(group);
+            self.engine.shards[*shard].abandon(group);
         }
     }
 }

@@ -103,24 +103,24 @@ mod tests {
 
     /// A pacer, and the permits of the transfers in flight.
     struct Model {
-        pace: Pacer,
+        pacer: Pacer,
         permits: std::ops::Range<u32>,
         now: Instant,
     }
 
     impl Model {
         fn new(cap: usize, submitted: u32) -> Self {
-            let mut pace = Pacer::new(cap, 1024);
+            let mut pacer = Pacer::new(cap, 1024);
             let now = Instant::now();
-            (0..submitted).for_each(|permit| assert_eq!(pace.submitted(now), permit));
-            Self { pace, permits: 0..submitted, now }
+            (0..submitted).for_each(|permit| assert_eq!(pacer.submitted(now), permit));
+            Self { pacer, permits: 0..submitted, now }
         }
 
         fn completed(&mut self, count: usize) {
             self.permits
                 .by_ref()
                 .take(count)
-                .for_each(|permit| self.pace.completed(permit, self.now));
+                .for_each(|permit| self.pacer.completed(permit, self.now));
         }
     }
 
@@ -133,31 +133,31 @@ mod tests {
     #[test]
     fn under_load_an_eighth_is_a_batch() {
         let mut model = Model::new(256, 128);
-        assert!(!model.pace.is_due(15, 0));
-        assert!(model.pace.is_due(16, 0));
+        assert!(!model.pacer.is_due(15, 0));
+        assert!(model.pacer.is_due(16, 0));
         // The reactor has woken the tasks of all completions: what they push is submitted in
         // batches too.
         model.completed(128);
-        assert!(!model.pace.is_due(15, 128));
-        assert!(model.pace.is_due(16, 128));
+        assert!(!model.pacer.is_due(15, 128));
+        assert!(model.pacer.is_due(16, 128));
         // The reactor has returned.
-        assert!(model.pace.is_due(1, 0));
+        assert!(model.pacer.is_due(1, 0));
     }
 
     #[test]
     fn no_more_is_submitted_than_the_limiter_allows() {
         let mut model = Model::new(8, 8);
-        assert!(!model.pace.is_due(1000, 0));
+        assert!(!model.pacer.is_due(1000, 0));
         model.completed(1);
-        assert!(model.pace.is_due(1000, 0));
+        assert!(model.pacer.is_due(1000, 0));
     }
 
     #[test]
     fn stuck_transfers_hold_up_nothing() {
         let mut model = Model::new(256, 128);
-        assert!(!model.pace.is_due(1, 0));
-        assert!(model.pace.limiter.exclude_stuck(model.now + STUCK_AFTER));
-        assert!(model.pace.is_due(1, 0));
+        assert!(!model.pacer.is_due(1, 0));
+        assert!(model.pacer.limiter.exclude_stuck(model.now + STUCK_AFTER));
+        assert!(model.pacer.is_due(1, 0));
     }
 
     #[test]
@@ -176,11 +176,15 @@ mod tests {
         /// Pending operations are submitted at the latest when all operations in flight have
         /// completed.
         #[test]
-       fn nothing_is_held_back_forever(cap in 1u32..300, first in 0u32..300, waiting in 1usize..300) {
+        fn nothing_is_held_back_forever(
+            cap in 1u32..300,
+            first in 0u32..300,
+            waiting in 1usize..300,
+        ) {
             let mut model = Model::new(cap as usize, first.min(cap));
             let mut left = first.min(cap);
-            while !model.pace.is_due(waiting, 0) {
-                prop_assert!(left > 0, "held back with nothing in flight: {:?}", model.pace);
+            while !model.pacer.is_due(waiting, 0) {
+                prop_assert!(left > 0, "held back with nothing in flight: {:?}", model.pacer);
                 model.completed(1);
                 left -= 1;
             }

@@ -29,7 +29,7 @@ pub(crate) struct Reactors {
     pub(crate) runtimes: Vec<(::tokio::runtime::Id, bool)>,
     /// Tasks that notice when their runtime ends; they are woken when the shard closes.
     #[cfg(feature = "tokio")]
-    pub(crate) drivers: Vec<(::tokio::runtime::Id, Waker)>,
+    pub(crate) watchers: Vec<(::tokio::runtime::Id, Waker)>,
     /// The engine's thread picks up completions at once.
     pub(crate) thread: bool,
     /// The engine was dropped, or the backend has failed for good.
@@ -41,7 +41,7 @@ impl Reactors {
     pub(super) fn close(&mut self) -> Vec<Waker> {
         self.closed = true;
         #[cfg(feature = "tokio")]
-        return self.drivers.drain(..).map(|(_, waker)| waker).collect();
+        return self.watchers.drain(..).map(|(_, waker)| waker).collect();
         #[cfg(not(feature = "tokio"))]
         Vec::new()
     }

@@ -90,7 +90,7 @@ pub(crate) type Group = SmallVec<[Result<OpId, Box<Refused>>; 1]>;
 pub(crate) struct Snapshot {
     rounds: u64,
     pickups: u64,
-    looks: u64,
+    settled: u64,
     /// Storage transfers submitted or completed.
     pub(super) moves: u64,
 }
@@ -121,7 +121,7 @@ struct WokenFutures {
     /// How often `forget` was called.
     epoch: u32,
     /// How many futures took their results or were dropped.
-    looks: u64,
+    settled: u64,
 }
 
 impl WokenFutures {
@@ -132,10 +132,10 @@ impl WokenFutures {
     }
 
     /// Records that a future woken in `wake_epoch` took its results or was dropped.
-    fn looked(&mut self, wake_epoch: u32) {
+    fn settle(&mut self, wake_epoch: u32) {
         if wake_epoch == self.epoch + 1 {
             self.count = self.count.saturating_sub(1);
-            self.looks += 1;
+            self.settled += 1;
         }
     }
 
@@ -172,7 +172,7 @@ pub(crate) struct State {
     in_lanes: usize,
     /// Operations to cancel, because their futures were dropped.
     cancels: Vec<OpId>,
-    pace: Pacer,
+    pacer: Pacer,
     /// The next round submits everything that has capacity.
     flush: bool,
     /// The submitting thread copies transfers through the page cache, so one submission takes a
@@ -191,7 +191,7 @@ pub(crate) struct State {
     pickups: u64,
 }
 
-/// The operations of one lane.
+/// The pending operations of one lane, and their limit.
 struct LaneQueue {
     pending: Pending,
     limiter: Limiter,
@@ -222,7 +222,7 @@ pub(super) struct RoundOutput {
 }
 
 /// The single operation of the future that is combining, and where its completion goes.
-pub(super) struct Own<'a> {
+pub(super) struct OwnOperation<'a> {
     pub(super) id: OpId,
     pub(super) completion: &'a mut Option<Completion>,
 }
@@ -289,7 +289,7 @@ impl Shard {
                 lanes: LANES.map(lane),
                 in_lanes: 0,
                 cancels: Vec::new(),
-                pace: Pacer::new(paced as usize, MAX_STUCK as usize),
+                pacer: Pacer::new(paced as usize, MAX_STUCK as usize),
                 flush: false,
                 submitter_copies: backends.backend() == BackendKind::Uring,
                 reactors: Reactors::default(),
@@ -329,7 +329,8 @@ impl Shard {
         let is_due = state.is_due(executor);
         match if is_due { self.combiner.try_lock() } else { None } {
             Some(guard) => {
-                let own = (pushed.group.len() == 1).then_some(Own { id: lead, completion: own });
+                let own =
+                    (pushed.group.len() == 1).then_some(OwnOperation { id: lead, completion: own });
                 self.combine(guard, Some(state), executor, own, true);
                 pushed.may_be_done = true;
             }
@@ -375,17 +376,17 @@ impl Shard {
     }
 
     /// A future was dropped: drops its operations that have not started, and cancels the others.
-    pub(crate) fn give_up(&self, group: &Group) {
-        let mut given_up = SmallVec::<[Abandoned<Waiter>; 1]>::new();
+    pub(crate) fn abandon(&self, group: &Group) {
+        let mut abandoned = SmallVec::<[Abandoned<Waiter>; 1]>::new();
         let mut wakers = Vec::new();
         let cancels = {
             let mut state = self.state();
-            group.iter().flatten().for_each(|id| given_up.extend(state.give_up(*id)));
+            group.iter().flatten().for_each(|id| abandoned.extend(state.abandon(*id)));
             state.wake_if_last(&mut wakers);
             !state.cancels.is_empty()
         };
         wake_all(&mut wakers);
-        for one in given_up {
+        for one in abandoned {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(one)));
         }
         if cancels {
@@ -421,9 +422,9 @@ impl Shard {
         &self,
         state: Option<MutexGuard<'_, State>>,
         executor: Executor,
-        own: &mut Option<Own<'_>>,
+        own: &mut Option<OwnOperation<'_>>,
         by_task: bool,
-        round: &mut RoundOutput,
+        output: &mut RoundOutput,
     ) {
         // Only the combiner holds both locks, in this order.
         let mut ring = lock(&self.ring);
@@ -432,8 +433,8 @@ impl Shard {
         state.rounds += 1;
         let begun = Instant::now();
         let (submitted, copied_enough) = state.submit(&mut ring.backends, executor, begun);
-        round.submitted += submitted;
-        round.hand_over = copied_enough;
+        output.submitted += submitted;
+        output.hand_over = copied_enough;
         ring.recorder.batch(submitted);
         let mut failing = false;
         let mut state = loop {
@@ -460,16 +461,16 @@ impl Shard {
             state.table.submit_pending(&mut ring.backends);
         };
         if self.has_failed() {
-            round.wakers.extend(state.reactors.close());
+            output.wakers.extend(state.reactors.close());
         }
-        state.deliver(&mut ring.recorder, own, begun, round);
+        state.deliver(&mut ring.recorder, own, begun, output);
         if !by_task || state.woken.at(executor) == 0 {
-            state.wake_deferred(&mut round.wakers);
+            state.wake_deferred(&mut output.wakers);
         }
         // After a failure (no memory, for example) the reaper makes the next round.
-        round.hand_over |= failing;
-        round.more =
-            round.hand_over || state.flush || state.is_due(executor) || !state.cancels.is_empty();
+        output.hand_over |= failing;
+        output.more =
+            output.hand_over || state.flush || state.is_due(executor) || !state.cancels.is_empty();
         let holds_back = state.holds_back();
         drop(state);
         if holds_back {
@@ -512,19 +513,19 @@ impl Shard {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let (rounds, pickups) = (state.rounds, state.pickups);
-        Snapshot { looks: state.woken.looks, moves: state.pace.moves(), rounds, pickups }
+        Snapshot { settled: state.woken.settled, moves: state.pacer.moves(), rounds, pickups }
     }
 
     /// What has happened since the snapshot. Excludes stuck operations if others wait for capacity.
     pub(crate) fn progress(&self, before: Snapshot) -> Progress {
         let now = self.snapshot();
-        let (waits_for, has_room) = {
+        let (waits_for, freed) = {
             let mut state = self.state();
             (state.waits_for(), state.exclude_stuck(Instant::now()))
         };
         match waits_for {
-            _ if has_room => Progress::Late,
-            Some(WaitsFor::Woken) if now.looks == before.looks => Progress::Late,
+            _ if freed => Progress::Late,
+            Some(WaitsFor::Woken) if now.settled == before.settled => Progress::Late,
             Some(WaitsFor::Batch) if now.moves == before.moves => Progress::Late,
             Some(WaitsFor::Woken | WaitsFor::Batch) => Progress::Moving,
             // Submitting is not picking up: tasks may submit while completions wait.
@@ -676,7 +677,7 @@ impl State {
             if waiter.remaining > 0 {
                 return (None, self.set_waker(lead, waker));
             }
-            self.woken.looked(waiter.wake_epoch);
+            self.woken.settle(waiter.wake_epoch);
         }
         let table = &mut self.table;
         let taken = group.drain(..).filter_map(|one| match one {
@@ -687,7 +688,7 @@ impl State {
     }
 
     /// A future was dropped. The caller drops the returned value without the lock.
-    fn give_up(&mut self, id: OpId) -> Option<Abandoned<Waiter>> {
+    fn abandon(&mut self, id: OpId) -> Option<Abandoned<Waiter>> {
         if let Some((true, schedule)) =
             self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.schedule))
         {
@@ -699,17 +700,17 @@ impl State {
                 }
             }
         }
-        let given_up = self.table.abandon(id)?;
-        match &given_up {
+        let abandoned = self.table.abandon(id)?;
+        match &abandoned {
             Abandoned::InFlight => self.cancels.push(id),
-            Abandoned::Done(_, waiter) if waiter.released => self.woken.looked(waiter.wake_epoch),
+            Abandoned::Done(_, waiter) if waiter.released => self.woken.settle(waiter.wake_epoch),
             // The combiner has not handled this completion yet.
             Abandoned::Done(_, waiter) => {
-                leave(&mut self.pace, &mut self.lanes, waiter, Instant::now());
+                release_capacity(&mut self.pacer, &mut self.lanes, waiter, Instant::now());
             }
             Abandoned::New(..) => {}
         }
-        Some(given_up)
+        Some(abandoned)
     }
 
     /// Moves the deferred wakers to `wakers`, to be called now.
@@ -733,12 +734,12 @@ impl State {
                     .lanes
                     .iter()
                     .any(|lane| lane.pending.len().min(lane.limiter.available()) > 0)
-            || self.pace.is_due(self.paced.len(), self.woken.at(executor))
+            || self.pacer.is_due(self.paced.len(), self.woken.at(executor))
     }
 
     /// What keeps pending operations or deferred wakers waiting, besides the kernel.
     fn waits_for(&self) -> Option<WaitsFor> {
-        let ready = self.paced.len().min(self.pace.limiter.available());
+        let ready = self.paced.len().min(self.pacer.limiter.available());
         let is_blocked = |pending: &Pending, limiter: &Limiter| {
             pending.len() > 0 && limiter.available() == 0 && limiter.may_exclude()
         };
@@ -747,7 +748,7 @@ impl State {
                 Some(WaitsFor::Woken)
             }
             _ if ready > 0 => Some(WaitsFor::Batch),
-            _ if is_blocked(&self.paced, &self.pace.limiter) => Some(WaitsFor::Capacity),
+            _ if is_blocked(&self.paced, &self.pacer.limiter) => Some(WaitsFor::Capacity),
             _ if self.in_lanes > 0
                 && self.lanes.iter().any(|lane| is_blocked(&lane.pending, &lane.limiter)) =>
             {
@@ -772,13 +773,13 @@ impl State {
     /// Excludes stuck operations of the kinds that have operations waiting. Returns true if that
     /// frees capacity.
     fn exclude_stuck(&mut self, now: Instant) -> bool {
-        let mut has_room = self.paced.len() > 0 && self.pace.limiter.exclude_stuck(now);
+        let mut freed = self.paced.len() > 0 && self.pacer.limiter.exclude_stuck(now);
         for lane in &mut self.lanes {
-            has_room |= lane.pending.len() > 0
+            freed |= lane.pending.len() > 0
                 && lane.limiter.available() == 0
                 && lane.limiter.exclude_stuck(now);
         }
-        has_room
+        freed
     }
 
     /// Gives the backends what is due, and cancellations. Returns the number of operations, and
@@ -796,8 +797,8 @@ impl State {
         // Many operations of one kind must leave capacity for others: the lanes take turns at being
         // first, and transfers get half of a round.
         let most = if self.paced.len() > 0 { MAX_SUBMITTED / 2 } else { MAX_SUBMITTED };
-        let (behind, first) = self.lanes.split_at_mut(self.rounds as usize % LANES.len());
-        for lane in first.iter_mut().chain(behind).filter(|_| self.in_lanes > 0) {
+        let (later, first) = self.lanes.split_at_mut(self.rounds as usize % LANES.len());
+        for lane in first.iter_mut().chain(later).filter(|_| self.in_lanes > 0) {
             while lane.limiter.available() > 0
                 && submitted < most
                 && let Some(id) = lane.pending.pop(&mut self.table)
@@ -808,10 +809,10 @@ impl State {
         self.in_lanes -= submitted;
         if std::mem::take(&mut self.flush)
             || self.reactors.closed
-            || self.pace.is_due(self.paced.len(), self.woken.at(executor))
+            || self.pacer.is_due(self.paced.len(), self.woken.at(executor))
         {
             let mut work = CopyWork::default();
-            while self.pace.limiter.available() > 0 && self.paced.len() > 0 {
+            while self.pacer.limiter.available() > 0 && self.paced.len() > 0 {
                 copied_enough = work.is_enough();
                 if copied_enough || submitted >= MAX_SUBMITTED {
                     self.flush = true;
@@ -824,7 +825,7 @@ impl State {
                 {
                     work.add(bytes);
                 }
-                let permit = self.pace.submitted(now);
+                let permit = self.pacer.submitted(now);
                 self.table.attachment(id).into_iter().for_each(|waiter| waiter.permit = permit);
                 self.table.start(id);
                 submitted += 1;
@@ -838,18 +839,18 @@ impl State {
     fn deliver(
         &mut self,
         recorder: &mut Recorder,
-        own: &mut Option<Own<'_>>,
+        own: &mut Option<OwnOperation<'_>>,
         begun: Instant,
-        round: &mut RoundOutput,
+        output: &mut RoundOutput,
     ) {
-        round.closing.append(self.table.fds_to_close());
+        output.closing.append(self.table.fds_to_close());
         // The orphans of earlier rounds may still be there.
-        let orphans = round.orphans.len();
-        round.orphans.append(self.table.orphans());
-        for orphan in &round.orphans[orphans..] {
-            leave(&mut self.pace, &mut self.lanes, &orphan.attachment, begun);
+        let orphans = output.orphans.len();
+        output.orphans.append(self.table.orphans());
+        for orphan in &output.orphans[orphans..] {
+            release_capacity(&mut self.pacer, &mut self.lanes, &orphan.attachment, begun);
         }
-        let mut any = round.orphans.len() > orphans;
+        let mut any = output.orphans.len() > orphans;
         let mut now = None;
         while let Some(id) = self.table.next_done() {
             any = true;
@@ -859,7 +860,7 @@ impl State {
                     now.get_or_insert_with(Instant::now).saturating_duration_since(pushed),
                 );
             }
-            leave(&mut self.pace, &mut self.lanes, waiter, begun);
+            release_capacity(&mut self.pacer, &mut self.lanes, waiter, begun);
             waiter.released = true;
             let lead = waiter.lead.unwrap_or(id);
             let Some(waiter) = self.table.attachment(lead) else { continue };
@@ -885,8 +886,9 @@ impl Ring {
     /// sleeps briefly.
     fn is_fatal(&mut self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
-        let passes = matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
-        if passes && self.failing.get_or_insert_with(Instant::now).elapsed() < NO_MEMORY {
+        let is_transient =
+            matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
+        if is_transient && self.failing.get_or_insert_with(Instant::now).elapsed() < NO_MEMORY {
             std::thread::sleep(Duration::from_micros(100));
             return false;
         }
@@ -919,9 +921,9 @@ fn start(table: &mut Table<Waiter>, lane: &mut LaneQueue, first: OpId, now: Inst
 }
 
 /// Releases the capacity of an operation that is done.
-fn leave(pace: &mut Pacer, lanes: &mut [LaneQueue], waiter: &Waiter, now: Instant) {
+fn release_capacity(pacer: &mut Pacer, lanes: &mut [LaneQueue], waiter: &Waiter, now: Instant) {
     match waiter.schedule {
-        Schedule::Paced => pace.completed(waiter.permit, now),
+        Schedule::Paced => pacer.completed(waiter.permit, now),
         Schedule::Immediate(lane) => lanes[lane as usize].limiter.release(waiter.permit, now),
     }
 }
@@ -1055,10 +1057,10 @@ mod tests {
             assert!(!woken.0.load(Ordering::SeqCst), "a task leaves waking to the woken futures");
             match looks {
                 true => assert!(shard.take(&mut first, Executor::Manual, Waker::noop()).is_some()),
-                false => shard.give_up(&first),
+                false => shard.abandon(&first),
             }
             assert!(woken.0.load(Ordering::SeqCst));
-            shard.give_up(&second);
+            shard.abandon(&second);
         }
         Ok(())
     }
@@ -1120,7 +1122,7 @@ mod tests {
         let mut state = shard.state();
         state.submit(&mut lock(&shard.ring).backends, Executor::Manual, Instant::now());
         let id = *group[0].as_ref().expect("the slot is free");
-        assert!(matches!(state.give_up(id), Some(Abandoned::InFlight)));
+        assert!(matches!(state.abandon(id), Some(Abandoned::InFlight)));
         drop(guard);
         let combines = {
             let shard = shard.clone();

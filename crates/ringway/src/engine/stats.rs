@@ -1,13 +1,12 @@
-//! The statistics of an engine: the public types, and the recorder that each shard keeps. 7=///
-//! Statistics of an engine. From [`Engine::stats`](crate::Engine::stats). 8=#[derive(Clone, Debug)]
-//! #[non_exhaustive]
+//! The statistics of an engine: the public types, and the recorder that each shard keeps.
 
 use hdrhistogram::Histogram;
 use ringway_core::Counts;
 use std::time::Duration;
 
-/// What an engine has done so far. From [`Engine::stats`](crate::Engine::stats).
+/// Statistics of an engine. From [`Engine::stats`](crate::Engine::stats).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Stats {
     /// Operations pushed, delivered, orphaned and in flight. At every moment pushed = delivered +
     /// orphaned + in flight.
@@ -37,15 +36,13 @@ pub struct Stats {
     /// the reasons.
     pub refusals: usize,
     /// Time from the first poll of an operation's future until its completion was picked up,
-    /// sampled for every eighth push. Cached reads are not included. 40=/// How often operations
-    /// were submitted, and how many at a time. 41=#[derive(Clone, Copy, Debug, Default, PartialEq,
-    /// Eq)]
-    /// #[non_exhaustive]
+    /// sampled for every eighth push. Cached reads are not included.
     pub latency: Latency,
 }
 
-/// How operations were submitted.
+/// How often operations were submitted, and how many at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Batches {
     /// The number of submissions.
     pub count: u64,

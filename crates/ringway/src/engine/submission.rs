@@ -141,7 +141,9 @@ mod tests {
     proptest! {
         /// Whatever is pushed, popped and removed, against a plain list.
         #[test]
-        fn it_is_a_list(steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 0..100)) {
+        fn it_behaves_as_a_list(
+            steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 0..100),
+        ) {
             let options = Options::new().backend(BackendKind::Null);
             let (mut table, mut backends) = options.build_parts::<Waiter>().unwrap();
             let (mut pending, mut model) = (Pending::default(), Vec::new());

@@ -1,5 +1,4 @@
-//! Replacing a file so that it has the old content or the new, at any moment: all at once
-//! ([`write_atomic`]) or piece by piece ([`AtomicFile`]).
+//! Atomic replacement of a file: all at once ([`write_atomic`]) or streamed ([`AtomicFile`]).
 
 use super::File;
 use super::op_result::invalid;
@@ -18,18 +17,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// Replaces a file's content, or makes the file, so that at any moment, and after a power cut, it
-/// has either the old content or the new: a new file is written and synced, takes the old one's
-/// name, and the directory is synced.
+/// Replaces a file's content, or creates the file, atomically: at any moment, and after a power
+/// failure, the file has either the old content or the new. A new file is written and synced, takes
+/// the name of the old one, and the directory is synced.
 ///
-/// An error and a dropped future leave nothing but the old file. The new one has no name until it
-/// is complete (`O_TMPFILE`), so that a crash leaves nothing either; only one between its last two
-/// steps, or where the file system has no files without a name, leaves `.NAME.RANDOM.tmp`, which is
-/// in nobody's way.
+/// After an error, or if the future is dropped, only the old file is left. The new file has no name
+/// until it is complete (`O_TMPFILE`), so a crash normally leaves nothing either. A crash between
+/// the last two steps, or on a file system without `O_TMPFILE`, may leave a file
+/// `.NAME.RANDOM.tmp`, which never gets in the way of a later write.
 ///
-/// The new file has the old one's permissions for reading, writing and executing, or those that the
-/// umask leaves of 0o666; not its owner, further names, or set-user-ID bits. A symbolic link is
-/// replaced itself.
+/// The new file has the read, write and execute permissions of the old one, or 0o666 less the
+/// umask. It does not keep the owner, other hard links, or set-user-ID bits. A symbolic link itself
+/// is replaced.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -41,10 +40,11 @@ use std::path::Path;
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: InvalidInput for a path that names no file, or something else than one (a device, a
-/// FIFO); IsADirectory; those of `open(2)` (the directory has to be readable, to be synced),
-/// `write(2)`, `fsync(2)`, `rename(2)`. The old content is kept then, unless only the last step,
-/// syncing the directory, failed. Dropped, the old content is kept too, or the new is there.
+/// Errors: InvalidInput for a path without a file name, or that is not a regular file (a device, a
+/// FIFO); IsADirectory; those of `open(2)` (the directory must be readable, so that it can be
+/// synced), `write(2)`, `fsync(2)` and `rename(2)`. The old content is then kept, unless only the
+/// last step, the sync of the directory, failed. If the future is dropped, the file has the old
+/// content or the new.
 pub async fn write_atomic(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
     Engine::global()?.fs().write_atomic(path, content).await
 }
@@ -68,16 +68,16 @@ impl Fs<'_> {
     }
 }
 
-/// A file's new content, written piece by piece, which takes the old one's place when it is
+/// NewFile content for a file, written piece by piece. It replaces the old content when it is
 /// [committed](Self::commit), and never if it is dropped before.
 ///
-/// It is [`write_atomic`] for content that is made while it is written, and everything said there
-/// holds: at any moment, and after a power cut, the path has the old content or the new, and
-/// nothing is left beside it. Others do not see the new file before the commit.
+/// Use it instead of [`write_atomic`] when the content is produced while it is written. The same
+/// guarantees hold: at any moment, and after a power failure, the path has the old content or the
+/// new, and no other file is left. Other programs do not see the new file before the commit.
 ///
-/// It is written as by a [`Writer`](crate::Writer): bytes are collected into chunks, which are
-/// written behind. It is tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`), and those of
-/// `futures-io` (feature `futures`); their `shutdown` and `close` flush, and do not commit.
+/// It writes as a [`Writer`] does: bytes are collected into chunks, which are
+/// written behind. It implements tokio's `AsyncWrite` and `AsyncSeek` (feature `tokio`) and those
+/// of `futures-io` (feature `futures`); their `shutdown` and `close` flush but do not commit.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -96,93 +96,92 @@ impl Fs<'_> {
 /// ```
 #[derive(Debug)]
 pub struct AtomicFile {
-    // Dropped first: its writes are cancelled before the file goes.
+    // Dropped first, so that its writes are cancelled before the file is removed.
     writer: Writer,
     replacement: Replacement,
 }
 
 impl AtomicFile {
-    /// Starts the new content of the file at this path, which need not exist yet. The permissions
-    /// are those that [`write_atomic`] gives; [`file`](Self::file) can be given others.
+    /// Starts new content for the file at this path, which need not exist yet. Permissions are
+    /// those that [`write_atomic`] sets; change them through [`file`](Self::file).
     ///
-    /// Errors: InvalidInput for a path that names no file, or something else than one;
-    /// IsADirectory; those of `open(2)`: the directory has to be readable, to be synced. Dropped,
-    /// nothing is left.
+    /// Errors: InvalidInput for a path without a file name, or that is not a regular file;
+    /// IsADirectory; those of `open(2)`: the directory must be readable, so that it can be synced.
+    /// If the future is dropped, nothing is left.
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         Engine::global()?.fs().create_atomic(path).await
     }
 
-    /// Bytes that are written at a time, as [`Writer::chunk`].
+    /// Sets the bytes per write, as [`Writer::chunk`].
     pub fn chunk(self, bytes: usize) -> Self {
         Self { writer: self.writer.chunk(bytes), ..self }
     }
 
-    /// How many chunks may be on their way while the next is collected, as
+    /// Sets how many chunks may be in flight while the next one is collected, as
     /// [`Writer::write_behind`].
     pub fn write_behind(self, chunks: usize) -> Self {
         Self { writer: self.writer.write_behind(chunks), ..self }
     }
 
-    /// Takes all these bytes in, as [`Writer::write_all`].
+    /// Accepts all these bytes, as [`Writer::write_all`].
     ///
-    /// Errors: those of earlier writes; see [`Writer`]. They may be tried again: the next call
-    /// does.
+    /// Errors: those of earlier writes; see [`Writer`]. The next call retries the writes.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.write_all(bytes).await
     }
 
-    /// Takes in some of these bytes, as [`Writer::write_vectored`].
+    /// Accepts some of these bytes, as [`Writer::write_vectored`].
     pub async fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         self.writer.write_vectored(bytes).await
     }
 
-    /// Goes on at another place of the new content, as [`Writer::seek`]: to fill in a header, for
-    /// example.
+    /// Continues at another offset of the new content, as [`Writer::seek`]; for example, to fill in
+    /// a header.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.writer.seek(to).await
     }
 
-    /// Waits until all that was taken in has been written to the new file. [`commit`](Self::commit)
-    /// does it too; but its errors are final, and those of this can be tried again.
+    /// Waits until all accepted bytes are written to the new file. [`commit`](Self::commit) does
+    /// the same, but its errors are final, while those of `flush` can be retried.
     pub async fn flush(&mut self) -> io::Result<()> {
         self.writer.flush().await
     }
 
-    /// Offset in the new content of the next byte to be taken in.
+    /// Returns the offset in the new content of the next byte to be accepted.
     pub fn position(&self) -> u64 {
         self.writer.position()
     }
 
-    /// The new file, which can only be written: to allocate room for it, or to change its
+    /// Returns the new file, which is write-only: to allocate space for it, or to change its
     /// permissions.
     pub fn file(&self) -> &File {
         &self.replacement.file
     }
 
-    /// Puts the new content in the place of the old: writes what has been taken in, syncs the file,
-    /// gives it its name, and syncs the directory.
+    /// Replaces the old content with the new: writes all accepted bytes, syncs the file, gives it
+    /// its name, and syncs the directory.
     ///
-    /// Errors: those of `write(2)`, `fsync(2)`, `rename(2)`. The old content is kept then, and the
-    /// new one is gone, unless only the last step, syncing the directory, failed. Dropped, the old
-    /// content is kept, or the new is there.
+    /// Errors: those of `write(2)`, `fsync(2)` and `rename(2)`. The old content is then kept and
+    /// the new is discarded, unless only the last step, the sync of the directory, failed. If the
+    /// future is dropped, the file has the old content or the new.
     pub async fn commit(mut self) -> io::Result<()> {
         self.writer.flush().await?;
         drop(self.writer);
         self.replacement.commit().await
     }
 
-    /// What it is written with, for the traits.
+    /// The writer, for the implementations of the traits.
     #[cfg(any(feature = "tokio", feature = "futures"))]
     pub(crate) fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }
 }
 
-/// A new file on its way to the name of another. Dropped, it goes.
+/// A new file that will replace another one. Dropping it removes it.
 #[derive(Debug)]
 struct Replacement {
     file: File,
-    new: New,
+    new: NewFile,
     name: OsString,
     dir: File,
 }
@@ -191,7 +190,7 @@ impl Replacement {
     async fn create(fs: Fs<'_>, path: &Path) -> io::Result<Self> {
         let text = path.as_os_str().as_bytes();
         let name = path.file_name().filter(|_| !text.ends_with(b"/") && !text.ends_with(b"/."));
-        let name = name.ok_or_else(|| invalid("an atomic write: the path names no file"))?;
+        let name = name.ok_or_else(|| invalid("atomic write: the path has no file name"))?;
         let dir = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -199,8 +198,8 @@ impl Replacement {
         let dir = fs.open_dir(dir).await?;
         let mode = permissions(&dir, name).await?;
         let (core, name) = (dir.core().clone(), name.to_owned());
-        let near = name.clone();
-        let new = fs.engine.call(move || New::create(core, &near, mode)).await?;
+        let prefix = name.clone();
+        let new = fs.engine.call(move || NewFile::create(core, &prefix, mode)).await?;
         let file = File::new(new.file.clone(), fs.engine.clone());
         Ok(Self { file, new, name, dir })
     }
@@ -210,113 +209,111 @@ impl Replacement {
         let Self { file, new, name, dir } = self;
         file.sync_all().await?;
         drop(file);
-        // One call, which runs to its end once it has begun: a future that is dropped leaves no
-        // name behind.
+        // One blocking call, which runs to its end once it has started: a dropped future leaves no
+        // temporary name behind.
         dir.engine().call(move || new.take_name(&name)).await?;
         dir.sync_all().await
     }
 }
 
-/// The permissions of what is to be replaced, if it is there.
+/// The permissions of the file to be replaced, if it exists.
 async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
     let look = op::statx_at(dir.core(), name, 0);
     match stat(dir.engine(), look).await {
         Ok(old) if old.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(old) if !old.is_file() => {
-            Err(invalid("an atomic write: there is something else than a file"))
-        }
+        Ok(old) if !old.is_file() => Err(invalid("atomic write: the path is not a regular file")),
         Ok(old) => Ok(Some(old.mode() & 0o777)),
-        // Nothing, or a link that leads nowhere.
+        // There is nothing, or a dangling link.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// A new file that has not the name that it is to have. Dropped, it goes.
+/// A new file without its final name. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct New {
+pub(super) struct NewFile {
     dir: CoreFile,
     file: CoreFile,
     /// A forked child's copy removes nothing.
     home: OwnerProcess,
-    /// A name for the meantime, where the file needs one.
+    /// The temporary name, if the file needs one.
     name: Option<OsString>,
 }
 
-/// Bytes of the right name that are in a name for the meantime.
-const NEAR: usize = 200;
-/// Names that are tried. One is enough unless somebody guesses 64 bits.
-const TRIES: usize = 16;
+/// The most bytes of the final name in a temporary name.
+const MAX_PREFIX: usize = 200;
+/// The most names to try. One is enough unless someone guesses 64 random bits.
+const MAX_TRIES: usize = 16;
 
 const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 
-impl New {
-    fn create(dir: CoreFile, near: &OsStr, mode: Option<u32>) -> io::Result<Self> {
+impl NewFile {
+    fn create(dir: CoreFile, prefix: &OsStr, mode: Option<u32>) -> io::Result<Self> {
         match Self::unnamed(dir.clone(), mode)? {
             Some(new) => Ok(new),
-            None => Self::named(dir, near, mode),
+            None => Self::named(dir, prefix, mode),
         }
     }
 
-    /// A file without a name, where there are such files. The error of one that cannot be made is
-    /// left to the attempt to make one with a name.
+    /// Creates a file without a name, if the file system supports it. If it fails, `named` is tried
+    /// and reports the error.
     pub(super) fn unnamed(dir: CoreFile, mode: Option<u32>) -> io::Result<Option<Self>> {
         let Ok(file) = openat(&dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from)
         else {
             return Ok(None);
         };
-        // Without /proc it could not be given a name.
+        // Without /proc the file could not be given a name.
         if accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_err() {
             return Ok(None);
         }
         Self { dir, file, home: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
     }
 
-    /// A file with a name for the meantime.
-    pub(super) fn named(dir: CoreFile, near: &OsStr, mode: Option<u32>) -> io::Result<Self> {
+    /// Creates a file with a temporary name.
+    pub(super) fn named(dir: CoreFile, prefix: &OsStr, mode: Option<u32>) -> io::Result<Self> {
         let create =
             |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
-        let (name, file) = with_random_name(near, create)?;
+        let (name, file) = with_random_name(prefix, create)?;
         Self { dir, file: file.into(), home: OwnerProcess::current(), name: Some(name) }
             .with_mode(mode)
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
         if mode.is_some() {
-            // The umask may have taken something away.
+            // The umask may have removed permissions.
             fchmod(&self.file, bits(mode))?;
         }
         Ok(self)
     }
 
-    /// Gives the file its name, in the place of whatever has it.
+    /// Gives the file its final name, replacing whatever has that name.
     pub(super) fn take_name(mut self, name: &OsStr) -> io::Result<()> {
-        let meantime = match self.name.take() {
-            Some(meantime) => meantime,
+        let temporary = match self.name.take() {
+            Some(temporary) => temporary,
             None => {
                 let link = |name: &OsStr| {
                     linkat(CWD, path_of(&self.file), &self.dir, name, AtFlags::SYMLINK_FOLLOW)
                 };
                 match link(name) {
-                    // A link cannot replace: that takes a name to rename from.
+                    // A link cannot replace a name, so link a temporary name and rename it.
                     Err(Errno::EXIST) => with_random_name(name, link)?.0,
                     linked => return Ok(linked?),
                 }
             }
         };
-        let meantime = self.name.insert(meantime);
-        renameat(&self.dir, &*meantime, &self.dir, name)?;
+        let temporary = self.name.insert(temporary);
+        renameat(&self.dir, &*temporary, &self.dir, name)?;
         self.name = None;
         Ok(())
     }
 }
 
-impl Drop for New {
+impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name
             && self.home.is_current()
         {
-            // Nobody waits for it any more: removed here and now, or left.
+            // No task waits for the removal, so remove the name here or leave it.
             let _ = unlinkat(&self.dir, &**name, AtFlags::empty());
         }
     }
@@ -326,27 +323,27 @@ fn bits(mode: Option<u32>) -> Mode {
     Mode::from_raw_mode(mode.unwrap_or(0o666))
 }
 
-/// A path to a file that has none.
+/// A path to a file without a name.
 fn path_of(file: &CoreFile) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Makes something under a name that nobody can foresee and nobody has.
+/// Creates something under a name that is unpredictable and unused.
 fn with_random_name<T>(
-    near: &OsStr,
+    prefix: &OsStr,
     make: impl Fn(&OsStr) -> Result<T, Errno>,
 ) -> io::Result<(OsString, T)> {
     // Names have at most 255 bytes.
-    let near = match near.to_str() {
-        Some(text) => &near.as_bytes()[..text.floor_char_boundary(NEAR)],
-        None => &near.as_bytes()[..near.len().min(NEAR)],
+    let prefix = match prefix.to_str() {
+        Some(text) => &prefix.as_bytes()[..text.floor_char_boundary(MAX_PREFIX)],
+        None => &prefix.as_bytes()[..prefix.len().min(MAX_PREFIX)],
     };
-    let mut tries = 0..TRIES;
+    let mut tries = 0..MAX_TRIES;
     loop {
         // Its keys come from getrandom(2).
         let number = RandomState::new().build_hasher().finish();
         let name =
-            OsString::from_vec([b".", near, format!(".{number:016x}.tmp").as_bytes()].concat());
+            OsString::from_vec([b".", prefix, format!(".{number:016x}.tmp").as_bytes()].concat());
         match make(&name) {
             Err(Errno::EXIST) if tries.next().is_some() => {}
             made => return Ok((name, made?)),

@@ -11,18 +11,19 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bytes that the kernel copies in one call. A dropped copy ends with the call that has begun.
+/// Bytes that the kernel copies in one call. A dropped copy stops after the current call.
 const CALL: usize = 8 << 20;
 
-/// Bytes that are read and written at a time where the kernel does not copy.
+/// Bytes per read and write where the kernel does not copy.
 const COPY: u64 = 1 << 20;
 
-/// Copies a file's content and permissions; how many bytes. An existing file is overwritten.
+/// Copies a file's content and permissions. Returns the number of bytes. An existing file is
+/// overwritten.
 ///
-/// The kernel copies (`copy_file_range(2)`, which shares the data where the file system can); where
-/// it does not, what is missing is read and written. The source is read up to its end, wherever
-/// that is by then. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that
-/// the source can be read and that the target is another file.
+/// The kernel copies the data (`copy_file_range(2)`, which shares it where the file system can).
+/// Where the kernel does not, the rest is read and written. The source is read up to its current
+/// end. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the source
+/// can be read and that the target is another file.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -34,9 +35,9 @@ const COPY: u64 = 1 << 20;
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: InvalidInput for a source that is no regular file, and, where std empties the file, for
-/// a target that is the source under the same or another name; those of `open(2)`, `fchmod(2)`,
-/// `read(2)`, `write(2)`, after which a part may have been copied. Dropped, likewise.
+/// Errors: InvalidInput if the source is not a regular file, or if the target is the same file
+/// under any name (std truncates it then); those of `open(2)`, `fchmod(2)`, `read(2)` and
+/// `write(2)`. After an error, or if the future is dropped, a part may have been copied.
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     Engine::global()?.fs().copy(from, to).await
 }
@@ -49,8 +50,9 @@ impl Fs<'_> {
 }
 
 async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
-    let irregular = || invalid("copy: the source is no regular file");
-    // Looked at before it is opened, which would wait at a FIFO and may do something at a device.
+    let irregular = || invalid("copy: the source is not a regular file");
+    // Checked before it is opened: opening a FIFO would wait, and opening a device may have
+    // effects.
     if !stat(engine, op::statx(from)).await?.is_file() {
         return Err(irregular());
     }
@@ -63,10 +65,10 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
     let to = options.write(true).create(true).mode(source.mode()).engine(engine).open(to).await?;
     let target = to.metadata().await?;
     if (target.dev(), target.ino()) == (source.dev(), source.ino()) {
-        return Err(invalid("copy: source and target are one file"));
+        return Err(invalid("copy: source and target are the same file"));
     }
     let mut done = 0;
-    // A device or a pipe has neither content nor permissions that a copy should change.
+    // Do not change the content or permissions of a device or pipe.
     if target.is_file() {
         to.set_permissions(source.permissions()).await?;
         if !target.is_empty() {
@@ -80,7 +82,7 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
     copy_rest(&from, &to, done).await
 }
 
-/// How far the kernel came.
+/// How much the kernel has copied.
 enum Copied {
     All(u64),
     Part(u64),
@@ -95,8 +97,7 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
         let (mut read_at, mut write_at) = (done, done);
         let copied = engine.call(move || {
             match copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), CALL) {
-                // The kernel, or the file system, does not do it: between these two files, or at
-                // all.
+                // The kernel or the file system does not support it, for these two files or at all.
                 Err(
                     Errno::NOSYS
                     | Errno::XDEV
@@ -111,7 +112,7 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
             }
         });
         match copied.await? {
-            // Of a file without a length, such as those of /proc, the kernel copies nothing.
+            // The kernel copies nothing from files without a length, such as those in /proc.
             None => return Ok(Copied::Part(done)),
             Some(0) if done == 0 => return Ok(Copied::Part(0)),
             Some(0) => return Ok(Copied::All(done)),
@@ -120,7 +121,7 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
     }
 }
 
-/// Reads and writes from `done` on, up to where no more comes.
+/// Reads and writes from `done` on, up to the end of the source.
 async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
     let mut buffer = Buffer::from(vec![0; COPY as usize]);
     loop {

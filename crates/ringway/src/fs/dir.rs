@@ -1,4 +1,5 @@
-//! Directories: making them, syncing them, and removing them with all that they hold.
+//! Directories: creating, syncing, and removing them with their content. Listing is in
+//! `read_dir.rs`.
 
 use super::path::Fs;
 use super::{File, OpenOptions};
@@ -12,14 +13,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Makes a directory: `mkdir(2)`, with the permissions that the umask leaves of 0o777.
+/// Creates a directory: `mkdir(2)`, with permissions 0o777 less the umask.
 ///
-/// Errors: those of `mkdir(2)`. Dropped, it may be made all the same.
+/// Errors: those of `mkdir(2)`. If the future is dropped, it may still be created.
 pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().create_dir(path).await
 }
 
-/// Makes a directory, and those above it that are missing. One that is there is no error.
+/// Creates a directory and all missing parents. An existing directory is not an error.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -30,16 +31,17 @@ pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `mkdir(2)`; what was made so far is left, as it is when the future is dropped.
+/// Errors: those of `mkdir(2)`. After an error, or if the future is dropped, directories created so
+/// far remain.
 pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().create_dir_all(path).await
 }
 
-/// Writes a directory's entries to the device: `fsync(2)` of the directory. What was made in it,
-/// renamed or removed before this is so after a power cut too.
+/// Writes a directory's entries to the device: `fsync(2)` of the directory. Names created, renamed
+/// or removed in it before this survive a power failure.
 ///
-/// It is the last step of a durable change of names: the directory of each new, renamed or removed
-/// name is synced; a file's own [`sync_all`](File::sync_all) does not sync its name.
+/// Sync the directory of each new, renamed or removed name to make the change durable; a file's own
+/// [`sync_all`](File::sync_all) does not sync its name.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,8 +54,8 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `open(2)`: the directory has to be readable; NotADirectory; those of
-/// `fsync(2)`, which are told once. Dropped, it may be synced all the same.
+/// Errors: those of `open(2)` (the directory must be readable); NotADirectory; those of `fsync(2)`,
+/// which the kernel reports once. If the future is dropped, it may still be synced.
 pub async fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().sync_dir(path).await
 }
@@ -80,7 +82,7 @@ impl Fs<'_> {
         self.engine.call(move || remove_all(&path)).await
     }
 
-    /// A directory, to list it, to sync it, or to begin paths at.
+    /// Opens a directory, to list it, to sync it, or to begin paths at it.
     pub(super) async fn open_dir(self, path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).engine(self.engine);
@@ -88,7 +90,7 @@ impl Fs<'_> {
     }
 }
 
-/// How a directory is made; as [`std::fs::DirBuilder`].
+/// Options for creating directories; as [`std::fs::DirBuilder`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -112,34 +114,34 @@ impl Default for DirBuilder {
 }
 
 impl DirBuilder {
-    /// One directory, with the permissions 0o777 before the umask.
+    /// Returns options for a single directory with permissions 0o777 less the umask.
     pub fn new() -> Self {
         Self { recursive: false, mode: 0o777, engine: None }
     }
 
-    /// Those above it that are missing are made too, with the same permissions, and one that is
-    /// there is no error.
+    /// Also creates missing parents, with the same permissions. Then an existing directory is not
+    /// an error.
     pub fn recursive(&mut self, yes: bool) -> &mut Self {
         self.recursive = yes;
         self
     }
 
-    /// The permissions before the umask.
+    /// Sets the permissions, before the umask.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = mode;
         self
     }
 
-    /// The engine that makes it; otherwise the global one.
+    /// Sets the engine. Default: the global one.
     pub fn engine(&mut self, engine: &Engine) -> &mut Self {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Makes it.
+    /// Creates the directory.
     ///
-    /// Errors: those of `mkdir(2)`; what was made so far is left, as it is when the future is
-    /// dropped.
+    /// Errors: those of `mkdir(2)`. After an error, or if the future is dropped, directories
+    /// created so far remain.
     pub async fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let engine = match &self.engine {
@@ -153,12 +155,12 @@ impl DirBuilder {
     }
 }
 
-/// As std does it: up to the first directory that can be made or is there, and down again.
+/// As std does it: goes up to the first directory that exists or can be created, and down again.
 async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
     let make = |path: &Path| engine.run(op::mkdir(path, mode));
     let mut missing = Vec::new();
     for above in path.ancestors() {
-        // The root is there, and so is the directory that a relative path begins at.
+        // The root exists, and so does the directory where a relative path begins.
         if above == Path::new("") || above.parent().is_none() {
             break;
         }
@@ -169,7 +171,7 @@ async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // Once each: what others remove meanwhile is an error, and no reason to begin again.
+    // Tried once each: if another program removes one of them meanwhile, that is an error.
     for below in missing.into_iter().rev() {
         if let Err(error) = make(below).await
             && !is_there(engine, &error, below).await
@@ -180,14 +182,14 @@ async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory could not be made because it exists.
+/// Whether a directory could not be created because it exists.
 async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
     error.kind() == io::ErrorKind::AlreadyExists
         && engine.fs().metadata(path).await.is_ok_and(|found| found.is_dir())
 }
 
-/// Removes a directory with everything below it; a symbolic link is removed itself. Links are not
-/// followed, even if somebody puts them in the place of directories meanwhile.
+/// Removes a directory and everything below it. If the path is a symbolic link, the link itself is
+/// removed. Links are never followed, even if someone replaces directories by links meanwhile.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -200,9 +202,9 @@ async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `open(2)`, `getdents64(2)`, `unlinkat(2)`: the first, with the rest left.
-/// EMFILE where directories are nested deeper than there are descriptors. Dropped once it has
-/// begun, it goes on to its end.
+/// Errors: the first error of `open(2)`, `getdents64(2)` or `unlinkat(2)`; the rest then remains.
+/// EMFILE if directories are nested deeper than the limit of descriptors. If the future is dropped
+/// after the removal has started, the removal continues to its end.
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().remove_dir_all(path).await
 }
@@ -221,7 +223,7 @@ impl Level {
     }
 }
 
-/// Not by recursion, since a thread's stack is small and a tree may be deep.
+/// Iterative, because a thread's stack is small and a tree may be deep.
 fn remove_all(path: &Path) -> io::Result<()> {
     let top = CString::new(path.as_os_str().as_bytes())?;
     if std::fs::symlink_metadata(path)?.is_symlink() {
@@ -241,13 +243,14 @@ fn remove_all(path: &Path) -> io::Result<()> {
         }
         let dir = level.entries.fd()?;
         let below = match entry.file_type() {
-            // Some file systems do not say, and to unlink a directory may orphan what it holds.
+            // Some file systems do not report the type, and unlinking a directory may orphan its
+            // content.
             FileType::Directory | FileType::Unknown => Level::open(dir.as_fd(), name),
             _ => Err(Errno::NOTDIR),
         };
         match below {
             Ok(below) => levels.push(below),
-            // (Of a symbolic link, older kernels say ELOOP.)
+            // For a symbolic link, older kernels return ELOOP.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 gone_is_fine(unlinkat(dir, name, AtFlags::empty()))?
             }
@@ -257,7 +260,7 @@ fn remove_all(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What somebody else has removed need not be removed.
+/// If another program has already removed it, that is not an error.
 fn gone_is_fine(result: Result<(), Errno>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::NOENT) => Ok(()),

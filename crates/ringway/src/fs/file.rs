@@ -1,4 +1,5 @@
-//! An open file, and what is done with it besides reading and writing.
+//! An open file: opening, metadata, locks, syncs and closing. Reads and writes are in
+//! `transfer.rs`, `pooled.rs` and `spare.rs`.
 
 use super::op_result::{invalid, metadata, nothing};
 use super::{OpenOptions, op_result};
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// An open file. Clones share it, and any number of operations may be on their way at once, from
-/// any task and any runtime.
+/// An open file. Clones share it, and any number of operations may be in flight at once, from any
+/// task and any runtime.
 ///
-/// An operation on its way holds the file, so the descriptor stays what it is until the last of
-/// them is over; it is closed, with a blocking call that does not wait for the device, when the
-/// last clone and the last operation have gone. [`close`](Self::close) tells of errors.
+/// An operation in flight keeps the file open. The descriptor is closed when the last clone is
+/// dropped and the last operation has ended, with a blocking call that does not wait for the
+/// device. [`close`](Self::close) reports errors.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -42,7 +43,7 @@ pub struct File {
 struct Inner {
     core: CoreFile,
     cache: CacheHint,
-    /// `RWF_DSYNC` was refused.
+    /// The kernel refused `RWF_DSYNC`.
     no_dsync: AtomicBool,
     engine: Engine,
 }
@@ -59,94 +60,94 @@ impl File {
         }
     }
 
-    /// Opens a file for reading, with the global engine. For anything else there is
-    /// [`OpenOptions`].
+    /// Opens a file for reading, with the global engine. Use [`OpenOptions`] for other modes.
     ///
-    /// Errors: those of `open(2)`; those of [`Engine::global`].
+    /// Errors: those of `open(2)` and of [`Engine::global`].
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).open(path).await
     }
 
-    /// Makes a file, or empties one, for writing.
+    /// Creates a file, or truncates an existing one, for writing.
     ///
     /// Errors: as for [`open`](Self::open).
     pub async fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().write(true).create(true).truncate(true).open(path).await
     }
 
-    /// Makes a file for reading and writing; it must not exist before (EEXIST).
+    /// Creates a file for reading and writing. Fails with EEXIST if it already exists.
     ///
-    /// Errors: as for [`open`](Self::open). Dropped, nothing is left open, though the file may have
-    /// been made.
+    /// Errors: as for [`open`](Self::open). If the future is dropped, no descriptor is left open,
+    /// but the file may have been created.
     pub async fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
         OpenOptions::new().read(true).write(true).create_new(true).open(path).await
     }
 
-    /// For other ways to open a file: [`OpenOptions::new`].
+    /// Returns options for other ways to open a file: [`OpenOptions::new`].
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// A file that was opened elsewhere, on the global engine. Its flags (`O_DIRECT`, `O_APPEND`)
-    /// are kept.
+    /// Uses a file that was opened elsewhere with the global engine. Its flags (`O_DIRECT`,
+    /// `O_APPEND`) still apply.
     ///
     /// Errors: those of [`Engine::global`].
     pub fn from_std(file: std::fs::File) -> io::Result<Self> {
-        Ok(Self::with_engine(file.into(), Engine::global()?))
+        Ok(Self::from_fd(file.into(), Engine::global()?))
     }
 
-    /// A descriptor that was opened elsewhere, on an engine of one's own.
-    pub fn with_engine(fd: OwnedFd, engine: &Engine) -> Self {
+    /// Uses a descriptor that was opened elsewhere with this engine. Its flags still apply.
+    pub fn from_fd(fd: OwnedFd, engine: &Engine) -> Self {
         Self::new(fd.into(), engine.clone())
     }
 
-    /// The engine that carries its operations.
+    /// Returns the engine that runs the file's operations.
     pub fn engine(&self) -> &Engine {
         &self.inner.engine
     }
 
-    /// True when it was opened for direct I/O.
+    /// Whether the file was opened for direct I/O.
     pub fn is_direct(&self) -> bool {
         self.inner.core.is_direct()
     }
 
-    /// What a direct write must be aligned to (`statx(2)`, 6.1, or the device's block size). The
-    /// first call may block for a system call.
+    /// Returns the alignment that direct writes need (from `statx(2)` since kernel 6.1, otherwise
+    /// the device's block size). The first call may block for a system call.
     pub fn alignment(&self) -> DirectIo {
         self.inner.core.direct_io()
     }
 
-    /// Writes what was written, and what is needed to find it again, to the device: `fsync(2)`.
+    /// Writes data and metadata of the file to the device: `fsync(2)`.
     ///
-    /// Errors: those of `fsync(2)`. An error is told once, to one of those who ask (that is the
-    /// kernel's rule): after it, what was written before may be lost.
+    /// Errors: those of `fsync(2)`. The kernel reports a writeback error once, to one caller; after
+    /// it, earlier writes may be lost.
     pub async fn sync_all(&self) -> io::Result<()> {
         nothing(self.run_in(Lane::Sync, op::fsync(self.core())).await)
     }
 
-    /// As [`sync_all`](Self::sync_all), without times and the like: `fdatasync(2)`.
+    /// As [`sync_all`](Self::sync_all), without metadata that reading the data does not need
+    /// (times, for example): `fdatasync(2)`.
     pub async fn sync_data(&self) -> io::Result<()> {
         nothing(self.run_in(Lane::Sync, op::fdatasync(self.core())).await)
     }
 
-    /// Writes a range of what was written to the device and waits for it: `sync_file_range(2)`. It
-    /// promises nothing for a power cut: neither what finds the data nor the device's own cache is
-    /// written.
+    /// Writes a range of the file to the device and waits for it: `sync_file_range(2)`. This is not
+    /// durable across a power failure: neither the metadata that locates the data nor the device's
+    /// own cache is flushed.
     pub async fn sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
         nothing(
             self.run_in(Lane::Sync, op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL)).await,
         )
     }
 
-    /// Cuts it or lengthens it with zeroes: `ftruncate(2)`.
+    /// Truncates the file, or extends it with zeroes: `ftruncate(2)`.
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
         nothing(self.run(op::ftruncate(self.core(), len)).await)
     }
 
-    /// Reserves space for a range, and lengthens the file if it ends before: `fallocate(2)`. What
-    /// was there is kept.
+    /// Reserves space for a range, and extends the file if it ends before that: `fallocate(2)`.
+    /// Existing data is kept.
     ///
-    /// Errors: ENOSPC; EOPNOTSUPP where the file system cannot.
+    /// Errors: ENOSPC; EOPNOTSUPP if the file system does not support it.
     pub async fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         nothing(self.run(op::fallocate(self.core(), 0, offset, len)).await)
     }
@@ -157,12 +158,12 @@ impl File {
         nothing(self.run(op::fadvise(self.core(), offset, len, advice)).await)
     }
 
-    /// Length, type, permissions, times: `statx(2)`.
+    /// Returns length, type, permissions and times: `statx(2)`.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         metadata(self.run(op::statx_at(self.core(), "", AT_EMPTY_PATH)).await)
     }
 
-    /// Changes who may do what with it: `fchmod(2)`.
+    /// Changes the permissions: `fchmod(2)`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -175,13 +176,14 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `fchmod(2)`. Dropped, they may be changed all the same.
+    /// Errors: those of `fchmod(2)`. If the future is dropped, they may still be changed.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         let mode = Mode::from_raw_mode(permissions.mode());
         self.call(move |file| Ok(fchmod(file, mode)?)).await
     }
 
-    /// Changes when it was last read and changed: `futimens(2)`. What is not set stays as it is.
+    /// Changes the times of the last access and modification: `futimens(2)`. Times that are not set
+    /// are kept.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -195,8 +197,8 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot express.
-    /// Dropped, they may be changed all the same.
+    /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot represent. If
+    /// the future is dropped, they may still be changed.
     pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
         let times = Timestamps {
             last_access: timespec(times.accessed)?,
@@ -205,22 +207,22 @@ impl File {
         self.call(move |file| Ok(futimens(file, &times)?)).await
     }
 
-    /// Changes when it was last changed; as [`set_times`](Self::set_times).
+    /// Changes the time of the last modification; as [`set_times`](Self::set_times).
     pub async fn set_modified(&self, time: SystemTime) -> io::Result<()> {
         self.set_times(FileTimes::new().set_modified(time)).await
     }
 
-    /// Another descriptor of the open file (`dup(2)`), which shares its position and its locks. A
-    /// clone is cheaper; this is for a descriptor to give away. Does not block.
+    /// Duplicates the descriptor (`dup(2)`). The new one shares position and locks. `clone` is
+    /// cheaper; use this for a descriptor to give away. Does not block.
     ///
     /// Errors: EMFILE.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::with_engine(self.as_fd().try_clone_to_owned()?, self.engine()))
+        Ok(Self::from_fd(self.as_fd().try_clone_to_owned()?, self.engine()))
     }
 
-    /// Locks it for this open file alone, if nobody has locked it: `flock(2)`. The lock is
-    /// advisory, belongs to the open file with all clones, and goes with the last of them, or with
-    /// [`unlock`](Self::unlock).
+    /// Takes an exclusive lock for this open file, if no other open file has it locked: `flock(2)`.
+    /// The lock is advisory. It belongs to the open file with all its clones, and ends with the
+    /// last of them or with [`unlock`](Self::unlock).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -235,18 +237,19 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: [`TryLockError::WouldBlock`] when somebody else has locked it; those of `flock(2)`.
-    /// Dropped, it may be locked all the same.
+    /// Errors: [`TryLockError::WouldBlock`] if another open file has it locked; those of
+    /// `flock(2)`. If the future is dropped, the file may still be locked.
     pub async fn try_lock(&self) -> Result<(), TryLockError> {
         self.flock(FlockOperation::NonBlockingLockExclusive).await
     }
 
-    /// As [`try_lock`](Self::try_lock), for any number of open files at once.
+    /// As [`try_lock`](Self::try_lock), but takes a shared lock, which any number of open files can
+    /// have.
     pub async fn try_lock_shared(&self) -> Result<(), TryLockError> {
         self.flock(FlockOperation::NonBlockingLockShared).await
     }
 
-    /// Ends a lock of this open file; without one it does nothing. Errors: those of `flock(2)`.
+    /// Releases this open file's lock; does nothing without one. Errors: those of `flock(2)`.
     pub async fn unlock(&self) -> io::Result<()> {
         self.call(|file| Ok(flock(file, FlockOperation::Unlock)?)).await
     }
@@ -259,15 +262,15 @@ impl File {
         })
     }
 
-    /// Closes it, if no clone of it is left, and tells of the errors that only close tells of (on
-    /// network file systems, mostly). It does not sync.
+    /// Closes the file and reports the errors that only close reports (mostly on network file
+    /// systems). It does not sync.
     ///
-    /// Errors: InvalidInput while clones or operations hold it (it is closed with the last of
-    /// them), also operations of futures and streams that were dropped, such as reads ahead beyond
-    /// the end: [`into_std`](Self::into_std) waits for those. Those of `close(2)`, after which it
-    /// is closed all the same.
+    /// Errors: InvalidInput while other clones or operations hold the file; it is then closed with
+    /// the last of them. This includes operations of futures and streams that were dropped, such as
+    /// read-ahead beyond the end: [`into_std`](Self::into_std) waits for those. Those of
+    /// `close(2)`, after which the file is closed nevertheless.
     pub async fn close(self) -> io::Result<()> {
-        let busy = || invalid("close: clones of the file, or operations on it, are left");
+        let busy = || invalid("close: other clones of the file, or operations on it, still exist");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
         match op_result::nothing(
             OpFuture::new(
@@ -282,11 +285,11 @@ impl File {
         }
     }
 
-    /// The standard library's file, if nobody else holds this one; otherwise the file as it is.
-    /// Does not block, and nothing is changed: position, flags and locks are what they were.
+    /// Converts to the standard library's file, if nothing else holds this one; otherwise returns
+    /// the file unchanged. Does not block. Position, flags and locks are kept.
     ///
-    /// Clones hold it, and so do streams, logs, and operations whose futures were dropped, until
-    /// the kernel has let go of them: [`into_std`](Self::into_std) waits for those.
+    /// Clones hold the file, and so do streams, logs, and operations whose futures were dropped,
+    /// until the kernel has completed them: [`into_std`](Self::into_std) waits for those.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -305,15 +308,15 @@ impl File {
         core.into_fd().map(Into::into).map_err(|core| Self::new(core, engine))
     }
 
-    /// As [`try_into_std`](Self::try_into_std), once no operation holds it any more: waits, without
-    /// blocking, for those whose futures were dropped, so that none of them reads, writes or moves
-    /// the position later. One that cannot be cancelled and never ends makes this wait for ever.
+    /// As [`try_into_std`](Self::try_into_std), but waits, without blocking, for operations whose
+    /// futures were dropped, so that none of them reads, writes or moves the position later. An
+    /// operation that cannot be cancelled and never ends makes this wait forever.
     ///
-    /// Errors: InvalidInput while there are clones, streams or logs of it; ESHUTDOWN when the
-    /// engine's backend has failed, and ECHILD in a fork, while operations hold it. After an error,
-    /// and dropped, it is closed with its last holder.
+    /// Errors: InvalidInput while clones, streams or logs of the file exist; while operations hold
+    /// it, also ESHUTDOWN if the engine's backend has failed, and ECHILD in a forked child. After
+    /// an error, or if the future is dropped, the file is closed with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
-        let left = |_| invalid("into_std: clones or streams of the file are left");
+        let left = |_| invalid("into_std: clones, streams or logs of the file still exist");
         let Inner { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
         let mut pause = Duration::from_micros(50);
         loop {
@@ -321,7 +324,7 @@ impl File {
                 Ok(fd) => return Ok(fd.into()),
                 Err(held) => held,
             };
-            // An operation that nobody waits for tells nobody when it ends.
+            // An orphaned operation wakes no task when it ends, so this polls.
             nothing(
                 OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), op::timeout(pause))
                     .await,
@@ -330,7 +333,8 @@ impl File {
         }
     }
 
-    /// True for what has offsets and answers by itself; false for pipes, sockets and terminals.
+    /// True for files and block devices, which have offsets and complete by themselves; false for
+    /// pipes, sockets and terminals.
     pub(crate) fn is_storage(&self) -> bool {
         self.core().is_storage()
     }
@@ -339,7 +343,7 @@ impl File {
         &self.inner.core
     }
 
-    /// Whether a write may be asked to be durable in one request.
+    /// Whether a durable write may be a single request.
     pub(super) fn has_dsync(&self) -> bool {
         !self.inner.no_dsync.load(Ordering::Relaxed)
     }
@@ -352,12 +356,12 @@ impl File {
         &self.inner.cache
     }
 
-    /// How transfers take their turn: those of a pipe or a terminal may take for ever.
+    /// The schedule of transfers: those of a pipe or a terminal may wait forever.
     pub(super) fn schedule(&self) -> Schedule {
         if self.is_storage() { Schedule::Paced } else { Schedule::Immediate(Lane::Wait) }
     }
 
-    /// A blocking call with the file, on a thread.
+    /// Runs a blocking call with the file on a thread.
     async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&CoreFile) -> io::Result<T> + Send + 'static,
@@ -375,14 +379,14 @@ impl File {
     }
 }
 
-/// Between two looks whether operations still hold a file.
+/// The longest pause between two checks whether operations still hold a file.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const AT_EMPTY_PATH: i32 = rustix::fs::AtFlags::EMPTY_PATH.bits() as i32;
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
-/// Wait for what is being written, write, and wait for that.
+/// Wait for writeback in progress, start writeback, and wait for it.
 const SYNC_RANGE_ALL: u32 = 7;
 
-/// Times of a file, for [`File::set_times`]; as [`std::fs::FileTimes`].
+/// Times of a file, for [`File::set_times`]. As [`std::fs::FileTimes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileTimes {
     accessed: Option<SystemTime>,
@@ -390,23 +394,24 @@ pub struct FileTimes {
 }
 
 impl FileTimes {
-    /// None is set.
+    /// Returns times with none set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// When it was last read.
+    /// Sets the time of the last access.
     pub fn set_accessed(self, time: SystemTime) -> Self {
         Self { accessed: Some(time), ..self }
     }
 
-    /// When it was last changed.
+    /// Sets the time of the last modification.
     pub fn set_modified(self, time: SystemTime) -> Self {
         Self { modified: Some(time), ..self }
     }
 }
 
-/// A time as the kernel has it: before 1970 the seconds are negative and the nanoseconds are not.
+/// Converts a time to the kernel's form: before 1970 the seconds are negative and the nanoseconds
+/// are not.
 fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
     let Some(time) = time else { return Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }) };
     let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -423,7 +428,7 @@ fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
             }
         }
     };
-    let seconds = seconds.ok_or_else(|| invalid("a time that the kernel cannot express"))?;
+    let seconds = seconds.ok_or_else(|| invalid("the kernel cannot represent this time"))?;
     Ok(Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() })
 }
 

@@ -1,11 +1,11 @@
-//! From what became of an operation to what its caller is told.
+//! Converts the result of an operation to what `File` and the functions of `fs` return.
 
 use crate::engine::OpResult;
 use ringway_core::op::Vectored;
 use ringway_core::{Buffer, File, Reason, SpareCapacity, op};
 use std::io;
 
-/// Why an operation was not taken, as an error that says it.
+/// The error for an operation that the queue refused.
 fn refusal(reason: Reason) -> io::Error {
     match reason {
         Reason::Invalid(text) => io::Error::new(io::ErrorKind::InvalidInput, text),
@@ -13,12 +13,12 @@ fn refusal(reason: Reason) -> io::Error {
     }
 }
 
-/// An invalid argument, found before anything was asked of the kernel.
+/// The error for an invalid argument that is found before the kernel is called.
 pub(super) fn invalid(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text.into())
 }
 
-/// Bytes transferred, readiness, or 0.
+/// The number in a result: bytes transferred, readiness, or 0.
 pub(super) fn number(outcome: OpResult) -> io::Result<u64> {
     match outcome {
         Ok(done) => done.result.map_err(io::Error::from),
@@ -26,7 +26,7 @@ pub(super) fn number(outcome: OpResult) -> io::Result<u64> {
     }
 }
 
-/// Nothing but success.
+/// Success without a value.
 pub(crate) fn nothing(outcome: OpResult) -> io::Result<()> {
     number(outcome).map(drop)
 }
@@ -37,7 +37,7 @@ pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
         Ok(done) => (done.result.map_err(io::Error::from), done.into_buffer()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_buffer()),
     };
-    // An operation that belongs to the parent process is out of reach, and so is its buffer.
+    // In a forked child the operation belongs to the parent, and so does its buffer.
     (result.map(|bytes| bytes as usize), buffer.unwrap_or_else(|| Buffer::from(Vec::new())))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
     (result.map(|bytes| bytes as usize), buffers.map(Vectored::into_buffers).unwrap_or_default())
 }
 
-/// The file that was opened.
+/// The opened file.
 pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
     match outcome {
         Ok(done) => done.into_file().map_err(io::Error::from),
@@ -67,7 +67,7 @@ pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
     }
 }
 
-/// What statx told.
+/// The metadata from `statx(2)`.
 pub(super) fn metadata(outcome: OpResult) -> io::Result<op::Metadata> {
     match outcome {
         Ok(done) => done.into_metadata().map_err(io::Error::from),

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Options for opening a file.
 
 use super::op_result::opened;
 use super::{File, op_result};
@@ -11,7 +11,7 @@ use std::io;
 use std::ops::{BitOr, BitOrAssign};
 use std::path::Path;
 
-/// How a file is opened; the words are those of [`std::fs::OpenOptions`], and more.
+/// Options for opening a file: those of [`std::fs::OpenOptions`], and more.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -33,31 +33,32 @@ pub struct OpenOptions {
 }
 
 /// What a path may lead through when it is opened: the `RESOLVE_*` flags of `openat2(2)`, for
-/// [`OpenOptions::resolve`]. They are combined with `|`.
+/// [`OpenOptions::resolve`]. Combine them with `|`.
 ///
-/// The kernel applies them to every step of the path at once, so that nobody can change it
-/// meanwhile. They take kernel 5.6, and a seccomp filter that allows `openat2(2)`: without it,
-/// opening fails with [`Unsupported`](io::ErrorKind::Unsupported), and never opens what the flags
-/// exclude.
+/// The kernel applies them to every component of the path in one call, so the path cannot be
+/// changed in between. They need kernel 5.6 and a seccomp filter that allows `openat2(2)`. Without
+/// that, opening fails with [`Unsupported`](io::ErrorKind::Unsupported); it never opens what the
+/// flags exclude.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Resolve(u64);
 
 impl Resolve {
-    /// The path must not lead out of the directory that it begins at: no `..` above it, no path or
-    /// symbolic link that begins at the root. Otherwise the error is EXDEV.
+    /// The path must stay below the directory where it begins: no `..` above it, and no absolute
+    /// path or absolute symbolic link. Otherwise the error is EXDEV.
     pub const BENEATH: Self = Self(ResolveFlags::BENEATH.bits());
-    /// The directory that the path begins at is its root: `..` stops there, and so do paths and
-    /// symbolic links that begin at the root. Not with [`BENEATH`](Self::BENEATH) (EINVAL).
+    /// The directory where the path begins is its root: `..` stops there, and absolute paths and
+    /// symbolic links begin there. Not together with [`BENEATH`](Self::BENEATH) (EINVAL).
     pub const IN_ROOT: Self = Self(ResolveFlags::IN_ROOT.bits());
-    /// No symbolic link anywhere in the path (ELOOP); [`nofollow`](OpenOptions::nofollow) looks at
-    /// its end alone.
+    /// No symbolic link in the path (ELOOP). [`nofollow`](OpenOptions::nofollow) checks the last
+    /// component only.
     pub const NO_SYMLINKS: Self = Self(ResolveFlags::NO_SYMLINKS.bits());
-    /// No link such as those of `/proc/self/fd`, which lead to files rather than to paths (ELOOP).
+    /// No magic link such as those in `/proc/self/fd`, which lead to files rather than paths
+    /// (ELOOP).
     pub const NO_MAGICLINKS: Self = Self(ResolveFlags::NO_MAGICLINKS.bits());
-    /// No mount point may be crossed, in either direction (EXDEV).
+    /// The path must not cross mount points, in either direction (EXDEV).
     pub const NO_XDEV: Self = Self(ResolveFlags::NO_XDEV.bits());
-    /// Only what the kernel finds in its cache of names (5.12); otherwise the error is EAGAIN,
-    /// after some tries. Not for opens that make or empty a file (EAGAIN).
+    /// The kernel must have the whole path in its name cache (5.12); otherwise the error is EAGAIN,
+    /// after some retries. Not for opens that create or truncate a file (EAGAIN).
     pub const CACHED: Self = Self(ResolveFlags::CACHED.bits());
 }
 
@@ -76,73 +77,74 @@ impl BitOrAssign for Resolve {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Returns options with nothing set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reading.
+    /// Opens for reading.
     pub fn read(&mut self, yes: bool) -> &mut Self {
         self.inner.read(yes);
         self
     }
 
-    /// Writing.
+    /// Opens for writing.
     pub fn write(&mut self, yes: bool) -> &mut Self {
         self.inner.write(yes);
         self
     }
 
-    /// Every write goes to the end, whatever its offset.
+    /// Appends: every write goes to the end of the file, whatever its offset.
     pub fn append(&mut self, yes: bool) -> &mut Self {
         self.inner.append(yes);
         self
     }
 
-    /// An existing file is emptied.
+    /// Truncates an existing file to length 0.
     pub fn truncate(&mut self, yes: bool) -> &mut Self {
         self.inner.truncate(yes);
         self
     }
 
-    /// A file that does not exist is made.
+    /// Creates the file if it does not exist.
     pub fn create(&mut self, yes: bool) -> &mut Self {
         self.inner.create(yes);
         self
     }
 
-    /// The file is made, and must not exist before (EEXIST).
+    /// Creates the file, and fails with EEXIST if it exists.
     pub fn create_new(&mut self, yes: bool) -> &mut Self {
         self.inner.create_new(yes);
         self
     }
 
-    /// The permissions of a file that is made, before the umask; 0o666 unless told.
+    /// Sets the permissions of a created file, before the umask. Default 0o666.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.inner.mode(mode);
         self
     }
 
-    /// Direct I/O (`O_DIRECT`): past the page cache. Reads may have any offset and length; writes
-    /// must be aligned ([`File::alignment`]).
+    /// Opens for direct I/O (`O_DIRECT`), which bypasses the page cache. Reads may have any offset
+    /// and length; writes must be aligned ([`File::alignment`]).
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.inner.direct(yes);
         self
     }
 
-    /// A symbolic link at the end of the path is an error (ELOOP).
+    /// Fails with ELOOP if the last component of the path is a symbolic link.
     pub fn nofollow(&mut self, yes: bool) -> &mut Self {
         self.inner.nofollow(yes);
         self
     }
 
-    /// Further `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
+    /// Sets further `O_*` flags of `open(2)`. An access mode in them (`O_WRONLY`, `O_RDWR`) is
+    /// ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.inner.custom_flags(flags);
         self
     }
 
-    /// What the path may lead through: see [`Resolve`]. Without it, everything.
+    /// Restricts what the path may lead through: see [`Resolve`]. Default: no restriction.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -155,7 +157,8 @@ impl OpenOptions {
     /// let mut served = OpenOptions::new();
     /// served.read(true).in_dir(&root).resolve(Resolve::BENEATH | Resolve::NO_MAGICLINKS);
     /// let file = match served.open(name).await {
-    ///     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(()), // no openat2(2) here
+    ///     // no openat2(2) here
+    ///     Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(()),
     ///     opened => opened?,
     /// };
     /// # assert_eq!(file.read(0..9).await?, b"hello");
@@ -168,26 +171,26 @@ impl OpenOptions {
         self
     }
 
-    /// A path that does not begin at the root begins at this directory, rather than at the working
-    /// directory.
+    /// Begins a relative path at this directory instead of the working directory.
     pub fn in_dir(&mut self, dir: &File) -> &mut Self {
         self.dir = Some(dir.clone());
         self
     }
 
-    /// The engine that carries the file's operations; otherwise that of the directory, or the
-    /// global one.
+    /// Sets the engine that runs the file's operations. Default: the engine of the directory, or
+    /// the global one.
     pub fn engine(&mut self, engine: &Engine) -> &mut Self {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Opens it. Opening a FIFO waits for its other end; but for reading, io_uring opens it at
-    /// once.
+    /// Opens the file. Opening a FIFO waits for its other end, except that io_uring opens a FIFO
+    /// for reading at once.
     ///
-    /// Errors: those of `openat2(2)`; Unsupported where that is not there and
-    /// [`resolve`](Self::resolve) takes it; InvalidInput for contradictions and for a path with a
-    /// NUL byte. Dropped, nothing is left open, though a file may have been made.
+    /// Errors: those of `openat2(2)`; Unsupported if [`resolve`](Self::resolve) is set and
+    /// `openat2(2)` is not available; InvalidInput for contradictory options and for a path with a
+    /// NUL byte. If the future is dropped, no descriptor is left open, but a file may have been
+    /// created.
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = match (&self.engine, &self.dir) {
             (Some(engine), _) => engine.clone(),
@@ -195,8 +198,8 @@ impl OpenOptions {
             (None, None) => Engine::global()?.clone(),
         };
         let path = path.as_ref();
-        // That of a FIFO may wait for ever: those have half of the room at most, and then the room
-        // of what waits.
+        // Opening a FIFO may wait forever. FIFOs may use half of the lane's capacity, and after
+        // that the lane of operations that wait.
         let waits = engine.inner.is_half_used(Lane::Open) && self.is_fifo(&engine, path).await;
         let lane = if waits { Lane::Wait } else { Lane::Open };
         let operation = match &self.dir {
@@ -229,12 +232,13 @@ impl OpenOptions {
             return error;
         }
         let text = format!(
-            "OpenOptions::resolve needs openat2(2): kernel 5.6, and a seccomp filter that allows it ({error})"
+            "OpenOptions::resolve needs openat2(2): use kernel 5.6 or later, and a seccomp filter \
+             that allows it ({error})"
         );
         io::Error::new(io::ErrorKind::Unsupported, text)
     }
 
-    /// Whether the path leads to a FIFO, as far as can be seen.
+    /// Whether the path leads to a FIFO, as far as `statx(2)` can determine.
     async fn is_fifo(&self, engine: &Engine, path: &Path) -> bool {
         let look = match &self.dir {
             Some(dir) => op::statx_at(dir.core(), path, 0),
@@ -248,12 +252,12 @@ impl OpenOptions {
 }
 
 impl Engine {
-    /// Opens a file for reading, with this engine to carry its operations. See [`File::open`].
+    /// Opens a file for reading, with this engine for its operations. See [`File::open`].
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).engine(self).open(path).await
     }
 
-    /// Runs an operation that is on no open file.
+    /// Runs an operation that is not on an open file.
     pub(super) async fn run(&self, operation: ringway_core::Operation) -> io::Result<()> {
         op_result::nothing(
             OpFuture::new(&self.inner, Schedule::Immediate(Lane::Call), operation).await,

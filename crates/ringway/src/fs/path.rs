@@ -1,5 +1,5 @@
-//! What is done with paths: the functions of [`std::fs`], without blocking, on the global engine
-//! and, as methods of [`Fs`], on another one.
+//! Functions that take paths: those of [`std::fs`], on the global engine, and as methods of [`Fs`]
+//! on another one. Directories, copies and atomic writes have files of their own.
 
 use super::{OpenOptions, op_result};
 use crate::Engine;
@@ -11,8 +11,8 @@ use std::fs::Permissions;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The functions of [`fs`](super) on one engine, from [`Engine::fs`]: each method is the function
-/// of the same name, with the same answers and errors, but for the engine.
+/// The functions of [`fs`](super) on one engine, from [`Engine::fs`]. Each method does what the
+/// function of the same name does.
 ///
 /// ```
 /// use ringway::Engine;
@@ -35,7 +35,7 @@ pub struct Fs<'a> {
 }
 
 impl Engine {
-    /// The functions of [`fs`](crate::fs) on this engine.
+    /// Returns the functions of [`fs`](crate::fs) on this engine.
     pub fn fs(&self) -> Fs<'_> {
         Fs { engine: self }
     }
@@ -136,7 +136,7 @@ impl Fs<'_> {
     }
 }
 
-/// The whole content of a file.
+/// Reads the whole content of a file.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -146,71 +146,72 @@ impl Fs<'_> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `open(2)` and `read(2)`; OutOfMemory for a file that does not fit.
+/// Errors: those of `open(2)` and `read(2)`; OutOfMemory for a file that does not fit into memory.
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Engine::global()?.fs().read(path).await
 }
 
-/// As [`read()`], as text.
+/// As [`read()`], and returns the content as text.
 ///
-/// Errors: InvalidData when it is not UTF-8.
+/// Errors: InvalidData if it is not UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     Engine::global()?.fs().read_to_string(path).await
 }
 
-/// Makes a file with this content, or replaces the content of one. When it fails, or is dropped,
-/// the file may have a part of it: for all or nothing there is
-/// [`write_atomic`](super::write_atomic).
+/// Creates a file with this content, or replaces the content of an existing one. After an error, or
+/// if the future is dropped, the file may have a part of it; [`write_atomic`](super::write_atomic)
+/// writes all or nothing.
 ///
 /// Errors: those of `open(2)` and `write(2)`.
 pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
     Engine::global()?.fs().write(path, content).await
 }
 
-/// Renames, replacing what has the new name: `rename(2)`.
+/// Renames a file or directory, replacing what has the new name: `rename(2)`.
 ///
-/// Errors: those of `rename(2)`. Dropped, it may be renamed all the same.
+/// Errors: those of `rename(2)`. If the future is dropped, it may still be renamed.
 pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().rename(from, to).await
 }
 
-/// Removes a file, or a link: `unlink(2)`.
+/// Removes a file or a link: `unlink(2)`.
 ///
-/// Errors: those of `unlink(2)`. Dropped, it may be removed all the same.
+/// Errors: those of `unlink(2)`. If the future is dropped, it may still be removed.
 pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().remove_file(path).await
 }
 
 /// Removes an empty directory: `rmdir(2)`.
 ///
-/// Errors: those of `rmdir(2)`. Dropped, it may be removed all the same.
+/// Errors: those of `rmdir(2)`. If the future is dropped, it may still be removed.
 pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().remove_dir(path).await
 }
 
-/// Gives a file a further name: `link(2)`.
+/// Creates a hard link `to` to the file `from`: `link(2)`.
 ///
-/// Errors: those of `link(2)`. Dropped, it may be made all the same.
+/// Errors: those of `link(2)`. If the future is dropped, it may still be created.
 pub async fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().hard_link(from, to).await
 }
 
-/// Makes a symbolic link at `link` that leads to `target`: `symlink(2)`.
+/// Creates a symbolic link at `link` that points to `target`: `symlink(2)`.
 ///
-/// Errors: those of `symlink(2)`. Dropped, it may be made all the same.
+/// Errors: those of `symlink(2)`. If the future is dropped, it may still be created.
 pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().symlink(target, link).await
 }
 
-/// Length, type, permissions, times of what a path leads to: `statx(2)`.
+/// Returns length, type, permissions and times of the file at a path, following symbolic links:
+/// `statx(2)`.
 ///
-/// Errors: those of `statx(2)`: NotFound, PermissionDenied for a directory on the way that may not
-/// be searched ...
+/// Errors: those of `statx(2)`, such as NotFound, and PermissionDenied if a directory of the path
+/// cannot be searched.
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     Engine::global()?.fs().metadata(path).await
 }
 
-/// As [`metadata`], of a symbolic link itself: `lstat(2)`.
+/// As [`metadata`], but does not follow a symbolic link at the end of the path: `lstat(2)`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -228,7 +229,7 @@ pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Me
     )
 }
 
-/// Whether a path leads to something; false for a dangling symbolic link.
+/// Whether the path leads to something; false for a dangling symbolic link.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -238,17 +239,18 @@ pub(super) async fn stat(engine: &Engine, operation: Operation) -> io::Result<Me
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: where that cannot be known, as when a directory on the way may not be searched.
+/// Errors: those of `statx(2)` other than NotFound, such as PermissionDenied if a directory of the
+/// path cannot be searched.
 pub async fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
     Engine::global()?.fs().exists(path).await
 }
 
-/// As [`exists`]: tokio's name for it.
+/// As [`exists`], under tokio's name.
 pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     Engine::global()?.fs().try_exists(path).await
 }
 
-/// Where a symbolic link leads to: `readlink(2)`. The target need not exist.
+/// Returns the target of a symbolic link, which need not exist: `readlink(2)`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -260,12 +262,12 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `readlink(2)`; InvalidInput (EINVAL) for what is no link.
+/// Errors: those of `readlink(2)`; InvalidInput (EINVAL) if the path is not a symbolic link.
 pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     Engine::global()?.fs().read_link(path).await
 }
 
-/// The absolute path of what a path leads to, without symbolic links, `.` and `..`: `realpath(3)`.
+/// Returns the absolute path without symbolic links, `.` and `..`: `realpath(3)`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -274,12 +276,12 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: NotFound where it leads to nothing, NotADirectory, and others of `realpath(3)`.
+/// Errors: those of `realpath(3)`, such as NotFound and NotADirectory.
 pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     Engine::global()?.fs().canonicalize(path).await
 }
 
-/// Changes who may do what with a file; symbolic links are followed: `chmod(2)`.
+/// Changes the permissions of a file, following symbolic links: `chmod(2)`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -293,7 +295,7 @@ pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `chmod(2)`. Dropped, they may be changed all the same.
+/// Errors: those of `chmod(2)`. If the future is dropped, they may still be changed.
 pub async fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
     Engine::global()?.fs().set_permissions(path, permissions).await
 }

@@ -1,4 +1,5 @@
-//! Reading into memory that ringway lends: ranges of a file, at any offset and of any length.
+//! Pooled reads: ranges of a file, of any offset and length, read into buffers of the engine's
+//! pool.
 
 use super::File;
 use super::op_result::transfer;
@@ -13,20 +14,20 @@ use std::io;
 use std::ops::Range;
 
 impl File {
-    /// Reads a range of bytes into memory that ringway lends. The block is shorter where the file
-    /// ends before, and empty beyond.
+    /// Reads a range of bytes into a pooled buffer. The block is shorter if the file ends within
+    /// the range, and empty if it ends before.
     ///
-    /// With direct I/O too the range may be any: what encloses it is read, and the rest trimmed off
-    /// without a copy.
+    /// The range needs no alignment, even with direct I/O: ringway reads the enclosing range and
+    /// trims it without a copy.
     ///
-    /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or beyond
-    /// `i64::MAX`; OutOfMemory where there is no memory for the whole range, however short the file
-    /// is. Dropped, the read is cancelled.
+    /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or above
+    /// `i64::MAX`; OutOfMemory if there is no memory for the whole range, even if the file is
+    /// shorter. If the future is dropped, the read is cancelled.
     pub async fn read(&self, range: Range<u64>) -> io::Result<Block> {
         self.read_pooled(range, true).await
     }
 
-    /// As [`read`](Self::read); out of the page cache at once only where that is to be tried.
+    /// As [`read`](Self::read); tries the page cache only if `try_cache` is true.
     pub(crate) async fn read_pooled(
         &self,
         range: Range<u64>,
@@ -46,13 +47,13 @@ impl File {
                 read
             }
         };
-        let wanted = part(in_memory(enclosed.front), in_memory(range.end - range.start), read);
+        let wanted = part(in_memory(enclosed.leading), in_memory(range.end - range.start), read);
         let len = wanted.len();
         Ok(pool.into_block(buffer.slice(wanted), len))
     }
 
-    /// Reads a range and expects all of it: as [`read`](Self::read), but a file that ends before
-    /// the range does is an error.
+    /// Reads a range of bytes and requires all of it: as [`read`](Self::read), but a file that ends
+    /// within the range is an error.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -64,8 +65,8 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: UnexpectedEof where the file ends before the range; those of [`read`](Self::read).
-    /// Dropped, the read is cancelled.
+    /// Errors: UnexpectedEof if the file ends before the range does; those of [`read`](Self::read).
+    /// If the future is dropped, the read is cancelled.
     pub async fn read_exact(&self, range: Range<u64>) -> io::Result<Block> {
         let wanted = range.end.saturating_sub(range.start);
         let block = self.read(range).await?;
@@ -76,8 +77,8 @@ impl File {
         }
     }
 
-    /// Reads many ranges of bytes, each into memory that ringway lends, in the order given: one
-    /// future, one submission, ranges near each other read together ([`Coalesce::default`]).
+    /// Reads many ranges of bytes into pooled buffers and returns them in the order given. It is
+    /// one future and one submission, and nearby ranges are coalesced ([`Coalesce::default`]).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -88,26 +89,26 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: the first that any of them met; to have each range's own, use
-    /// [`read_ranges_each`](Self::read_ranges_each).
+    /// Errors: the first error of any range. [`read_ranges_each`](Self::read_ranges_each) returns
+    /// the result of each range.
     pub async fn read_ranges(&self, ranges: &[Range<u64>]) -> io::Result<Vec<Block>> {
-        self.read_ranges_each(ranges, &Coalesce::default()).await?.into_iter().collect()
+        self.read_ranges_each(ranges, Coalesce::default()).await?.into_iter().collect()
     }
 
-    /// As [`read_ranges`](Self::read_ranges), with a policy of one's own for what is read together,
-    /// and each range with a result of its own.
+    /// As [`read_ranges`](Self::read_ranges), with a policy for coalescing, and a result for each
+    /// range.
     ///
-    /// Errors: InvalidInput, with nothing read, for a range that ends before it begins or beyond
-    /// `i64::MAX`; else the results tell.
+    /// Errors: InvalidInput, with nothing read, for a range that ends before it begins or above
+    /// `i64::MAX`; the results have all other errors.
     pub async fn read_ranges_each(
         &self,
         ranges: &[Range<u64>],
-        coalesce: &Coalesce,
+        coalesce: Coalesce,
     ) -> io::Result<Vec<io::Result<Block>>> {
-        let plan = Plan::new(ranges, coalesce, self.granularity())?;
+        let plan = Plan::new(ranges, &coalesce, self.granularity())?;
         let blocks = self.read_planned(&plan).await?;
         let part = |part: &Option<crate::ranges::RangePart>| match part {
-            // It asked for nothing.
+            // The range is empty.
             None => Ok(Block::from(Vec::new())),
             Some(part) => match &blocks[part.read] {
                 Ok(block) => Ok(block.slice(part.within(block.len()))),
@@ -117,9 +118,9 @@ impl File {
         Ok(plan.parts().iter().map(part).collect())
     }
 
-    /// Reads ranges of bytes as a stream: each is yielded when it has been read, in no particular
-    /// order, while others are in flight. The ranges come from any iterator, also one without an
-    /// end. See [`RangeStream`].
+    /// Reads ranges of bytes as a stream that yields each range when it has been read, in no
+    /// particular order, while others are in flight. The ranges come from any iterator, even an
+    /// endless one. See [`RangeStream`].
     ///
     /// Nothing is read before the stream is polled.
     pub fn read_ranges_stream<I: IntoIterator<Item = Range<u64>>>(
@@ -129,13 +130,13 @@ impl File {
         RangeStream::new(self.clone(), ranges.into_iter())
     }
 
-    /// Carries out a plan's reads: those in the page cache at once, the others together.
+    /// Makes the reads of a plan: cached ones at once, the others in one submission.
     async fn read_planned(&self, plan: &Plan) -> io::Result<Vec<io::Result<Block>>> {
         let pool = &self.engine().inner.pool;
         let mut blocks: Vec<Option<io::Result<Block>>> = Vec::with_capacity(plan.reads().len());
         let mut operations = Vec::new();
         for read in plan.reads() {
-            // What is short may have to be zeroed.
+            // A short buffer may have to be zeroed, which counts as copying.
             poll_fn(|cx| poll_proceed(cx, if read.len() < COPY_STEP { read.len() } else { 0 }))
                 .await;
             let mut buffer = pool.get(read.len(), self.is_direct())?;
@@ -149,7 +150,7 @@ impl File {
         }
         let mut results =
             OpFuture::new(&self.engine().inner, self.schedule(), operations).await.into_iter();
-        let mut carried = || {
+        let mut submitted = || {
             let (result, buffer) = transfer(results.next()?);
             Some(match result {
                 Ok(len) => Ok(pool.into_block(buffer, len)),
@@ -159,16 +160,16 @@ impl File {
                 }
             })
         };
-        // (A forked child has no results: its parent has.)
+        // A forked child has no results: they belong to the parent.
         let missing = || Err(io::Error::from_raw_os_error(ringway_core::Reason::Forked.errno()));
         Ok(blocks
             .into_iter()
-            .map(|block| block.or_else(&mut carried).unwrap_or_else(missing))
+            .map(|block| block.or_else(&mut submitted).unwrap_or_else(missing))
             .collect())
     }
 
-    /// Reads into a whole buffer of the pool's, of which so many bytes may be copied at the push.
-    /// An error puts the buffer back.
+    /// Reads into a whole buffer of the pool, of which the submission may copy `copied` bytes.
+    /// After an error the buffer goes back to the pool.
     async fn read_uncached(
         &self,
         buffer: Buffer,
@@ -188,8 +189,8 @@ impl File {
         }
     }
 
-    /// Begins a planned read: what the page cache has is copied at once, if that is at most
-    /// [`COPY_STEP`] bytes. The caller has asked [`poll_proceed`].
+    /// Starts a planned read: copies cached data at once, if it is at most [`COPY_STEP`] bytes. The
+    /// caller has called [`poll_proceed`].
     ///
     /// Errors: OutOfMemory.
     pub(crate) fn begin_planned(&self, read: &PlannedRead) -> io::Result<PlannedStart> {
@@ -203,7 +204,7 @@ impl File {
         Ok(PlannedStart::Missed(buffer))
     }
 
-    /// Ends a planned read that was not answered at once.
+    /// Finishes a planned read that was not cached.
     pub(crate) async fn end_planned(self, mut buffer: Buffer, offset: u64) -> io::Result<Block> {
         let cached = if buffer.len() > COPY_STEP {
             self.read_cached(&mut buffer, offset).await
@@ -217,7 +218,7 @@ impl File {
         Ok(self.engine().inner.pool.into_block(buffer, len))
     }
 
-    /// What offsets and lengths of reads must be multiples of.
+    /// The multiple that offsets and lengths of reads must have.
     pub(crate) fn granularity(&self) -> u64 {
         match self.is_direct() {
             true => u64::from(self.alignment().offset_align.max(1)),
@@ -226,15 +227,15 @@ impl File {
     }
 }
 
-/// A planned read that has begun.
+/// A planned read that has started.
 pub(crate) enum PlannedStart {
-    /// Its bytes, out of the page cache.
+    /// The data was in the page cache.
     Cached(Block),
-    /// Memory for it.
+    /// The data was not in the page cache; this is the buffer for it.
     Missed(Buffer),
 }
 
-/// The same error for each of those that it concerns.
+/// Returns an equal error, for each range that shares it.
 pub(crate) fn clone_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno) => io::Error::from_raw_os_error(errno),

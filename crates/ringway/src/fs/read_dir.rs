@@ -1,4 +1,4 @@
-//! What a directory holds.
+//! Listing directories.
 
 use super::File;
 use super::path::{Fs, stat};
@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The entries of a directory, in no particular order, without `.` and `..`.
+/// Lists the entries of a directory, in no particular order, without `.` and `..`.
 ///
-/// They are read as they are asked for, some hundred at a time.
+/// Entries are read as they are requested, some hundreds at a time.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// # Ok(()) }
 /// ```
 ///
-/// Errors: those of `open(2)`: NotADirectory, NotFound ...
+/// Errors: those of `open(2)`, such as NotADirectory and NotFound.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     Engine::global()?.fs().read_dir(path).await
 }
@@ -49,11 +49,11 @@ impl Fs<'_> {
     }
 }
 
-/// The entries of a directory: from [`read_dir`].
+/// The entries of a directory. From [`read_dir`].
 pub struct ReadDir {
     shared: Arc<Shared>,
     entries: VecDeque<Found>,
-    /// A batch on its way. It is kept here, so that no entry is lost with a future that is dropped.
+    /// A batch in flight. It is kept here, so that a dropped future loses no entry.
     reading: Option<Pin<Box<dyn Reading>>>,
     over: bool,
 }
@@ -62,29 +62,29 @@ trait Reading: Future<Output = io::Result<VecDeque<Found>>> + Send {}
 
 impl<F: Future<Output = io::Result<VecDeque<Found>>> + Send> Reading for F {}
 
-/// What all entries of a directory know.
+/// Shared by all entries of a directory.
 struct Shared {
     dir: File,
     root: PathBuf,
 }
 
-/// What `getdents64(2)` says of an entry.
+/// What `getdents64(2)` reports of an entry.
 struct Found {
     name: OsString,
     ino: u64,
     kind: Option<FileType>,
 }
 
-/// The kernel's entries for one call.
+/// The size of the buffer for one call.
 const BATCH: usize = 32 << 10;
 
 impl ReadDir {
-    /// The next entry; `None` behind the last.
+    /// Returns the next entry; `None` after the last one.
     ///
-    /// Entries that are made or removed meanwhile may come or not. Dropped, the future loses no
-    /// entry: the next call gives the one that this would have given.
+    /// Entries that are created or removed meanwhile may or may not be listed. If the future is
+    /// dropped, no entry is lost: the next call returns it.
     ///
-    /// Errors: those of `getdents64(2)`; after one there are no more entries.
+    /// Errors: those of `getdents64(2)`; after an error there are no more entries.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
         while self.entries.is_empty() && !self.over {
             let reading = self.reading.get_or_insert_with(|| {
@@ -104,18 +104,18 @@ impl ReadDir {
     }
 }
 
-/// The next entries: none at the end.
+/// Reads the next entries; none at the end.
 fn batch(dir: &ringway_core::File) -> io::Result<VecDeque<Found>> {
     let mut buffer = vec![MaybeUninit::uninit(); BATCH];
     let mut entries = VecDeque::new();
-    // A batch may be `.` and `..` alone.
+    // A batch may consist of `.` and `..` only.
     while entries.is_empty() {
         let mut raw = RawDir::new(dir, &mut buffer);
         let mut any = false;
         while let Some(entry) = raw.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                // It has been removed: it holds nothing, as std has it.
+                // The directory was removed; like std, treat it as empty.
                 Err(Errno::NOENT) => break,
                 Err(error) => return Err(error.into()),
             };
@@ -136,7 +136,7 @@ fn batch(dir: &ringway_core::File) -> io::Result<VecDeque<Found>> {
     Ok(entries)
 }
 
-/// Some file systems do not say.
+/// Some file systems do not report the type.
 fn kind(kind: rustix::fs::FileType) -> Option<FileType> {
     (kind != rustix::fs::FileType::Unknown).then(|| FileType::from_mode(kind.as_raw_mode()))
 }
@@ -147,30 +147,30 @@ impl fmt::Debug for ReadDir {
     }
 }
 
-/// An entry of a directory: from [`ReadDir::next_entry`]. It keeps the directory open.
+/// An entry of a directory. From [`ReadDir::next_entry`]. It keeps the directory open.
 pub struct DirEntry {
     shared: Arc<Shared>,
     found: Found,
 }
 
 impl DirEntry {
-    /// The path that [`read_dir`] was given, and the entry's name.
+    /// Returns the path given to [`read_dir`], joined with the entry's name.
     pub fn path(&self) -> PathBuf {
         self.shared.root.join(&self.found.name)
     }
 
-    /// The entry's name, without the directory.
+    /// Returns the entry's name, without the directory.
     pub fn file_name(&self) -> OsString {
         self.found.name.clone()
     }
 
-    /// The number of its inode.
+    /// Returns the inode number.
     pub fn ino(&self) -> u64 {
         self.found.ino
     }
 
-    /// What kind of file it is; symbolic links are not followed. Most file systems have said it
-    /// with the name; where not, this is [`metadata`](Self::metadata).
+    /// Returns the type of the file; symbolic links are not followed. Most file systems report it
+    /// together with the name; otherwise this calls [`metadata`](Self::metadata).
     ///
     /// Errors: as for [`metadata`](Self::metadata).
     pub async fn file_type(&self) -> io::Result<FileType> {
@@ -180,10 +180,10 @@ impl DirEntry {
         }
     }
 
-    /// Its metadata; symbolic links are not followed. It is looked up in the directory that was
-    /// read, even if that has been moved.
+    /// Returns the metadata; symbolic links are not followed. The entry is looked up in the
+    /// directory that was listed, even if that has been moved.
     ///
-    /// Errors: those of `statx(2)`: NotFound when it has been removed.
+    /// Errors: those of `statx(2)`: NotFound if it has been removed.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let dir = &self.shared.dir;
         let flags = AtFlags::SYMLINK_NOFOLLOW.bits() as i32;

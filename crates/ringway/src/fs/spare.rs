@@ -1,9 +1,9 @@
-//! Reading into the spare capacity of a buffer, which is not initialised first.
+//! Reads into the spare capacity of a buffer, without initialising it first.
 
 use super::File;
 use super::op_result::{invalid, spare_transfer};
 use crate::align::check_memory;
-use crate::buffer::{SpareBuffer, spare_given_back};
+use crate::buffer::SpareBuffer;
 use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory};
 use ringway_core::SpareCapacity;
 use ringway_core::op::{self, Position};
@@ -11,10 +11,10 @@ use std::future::poll_fn;
 use std::io;
 
 impl File {
-    /// Reads at an offset (or at the file's own position, [`Position::Current`]) into the spare
-    /// capacity of `buffer`, and returns it: its length has grown by what was read. How many bytes
-    /// that is: fewer than there is room for at the end of the file, and 0 beyond. Memory that
-    /// nobody has read into is neither zeroed nor shown.
+    /// Reads at an offset (or at the file's current position, [`Position::Current`]) into the spare
+    /// capacity of `buffer`. Returns the number of bytes read, and the buffer, whose length has
+    /// grown by that number. The number is less than the spare capacity at the end of the file, and
+    /// 0 beyond it. Capacity that was not read into is neither zeroed nor exposed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -25,23 +25,25 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
-    /// With direct I/O neither the offset nor the memory need be aligned, as for
+    /// With direct I/O, neither the offset nor the memory need be aligned, as for
     /// [`read_at`](Self::read_at).
     ///
-    /// Errors: as for [`read_at`](Self::read_at); the buffer then has the length that it had.
-    /// Dropped, the read is cancelled, and the buffer is freed when the kernel has let go of it.
+    /// Errors: as for [`read_at`](Self::read_at); the buffer then keeps its length. If the future
+    /// is dropped, the read is cancelled, and the buffer is freed once the kernel no longer uses
+    /// it.
     pub async fn read_buf_at<B: SpareBuffer>(
         &self,
         buffer: B,
         at: impl Into<Position>,
     ) -> (io::Result<usize>, B) {
         let (result, spare) = self.read_spare(buffer.into(), at.into(), false).await;
-        (result, spare_given_back(spare))
+        (result, B::returned(spare))
     }
 
-    /// As [`read_buf_at`](Self::read_buf_at), and fills the spare capacity.
+    /// As [`read_buf_at`](Self::read_buf_at), but fills the whole spare capacity.
     ///
-    /// Errors: UnexpectedEof where the file ends before; the buffer has grown by what was there.
+    /// Errors: UnexpectedEof if the file ends before that; the buffer has grown by the bytes up to
+    /// the end.
     pub async fn read_buf_exact_at<B: SpareBuffer>(
         &self,
         buffer: B,
@@ -54,7 +56,7 @@ impl File {
             true => Ok(()),
             false => Err(io::ErrorKind::UnexpectedEof.into()),
         });
-        (result, spare_given_back(spare))
+        (result, B::returned(spare))
     }
 
     pub(super) async fn read_spare(
@@ -66,7 +68,7 @@ impl File {
         if let Position::Offset(offset) = at {
             let (len, address) = (spare.len() as u64, spare.as_ptr().addr() as u64);
             if self.is_direct() && check_memory(&self.alignment(), offset, len, address).is_err() {
-                // Boxed, so that it does not make every read's future larger.
+                // Boxed, so that it does not enlarge the future of every read.
                 return Box::pin(self.read_spare_around(spare, offset)).await;
             }
             if let Some(read) = self.read_spare_cached(&mut spare, offset).await {
@@ -78,8 +80,8 @@ impl File {
         spare_transfer(self.submit(if exact { read.exact() } else { read }, len).await)
     }
 
-    /// Reads out of the page cache, up to the end of the file; `None`, and nothing read, when it is
-    /// not all there.
+    /// Reads from the page cache, up to the end of the file. Returns `None`, and leaves the buffer
+    /// unchanged, if some of the data is not cached.
     async fn read_spare_cached(&self, spare: &mut SpareCapacity, offset: u64) -> Option<usize> {
         if spare.is_empty() || !self.tries_cache() {
             return None;
@@ -87,7 +89,7 @@ impl File {
         let mut read = 0;
         while !spare.is_empty() {
             let step = spare.len().min(COPY_STEP);
-            // Before the read, so that a task that gives way does not hold what it has read.
+            // Yield before the read, so that a task that yields does not hold what it has read.
             poll_fn(|cx| poll_proceed(cx, step)).await;
             let Some(more) =
                 self.core().read_spare_now(spare, step, offset.saturating_add(read as u64))
@@ -105,8 +107,8 @@ impl File {
         Some(read)
     }
 
-    /// A direct read of what is not aligned: the enclosing range into the pool's memory, and a
-    /// copy.
+    /// A direct read that is not aligned: reads the enclosing range into a pooled buffer and
+    /// copies.
     async fn read_spare_around(
         &self,
         mut spare: SpareCapacity,
@@ -114,7 +116,7 @@ impl File {
     ) -> (io::Result<usize>, SpareCapacity) {
         let result = match offset.checked_add(spare.len() as u64) {
             Some(end) => self.read(offset..end).await,
-            None => Err(invalid("an offset over i64::MAX")),
+            None => Err(invalid("offset above i64::MAX")),
         };
         let Ok(block) = result else { return (result.map(|block| block.len()), spare) };
         for step in block.chunks(COPY_STEP) {

@@ -1,7 +1,7 @@
-//! What a failure, a fault or a drop leaves behind, at each step of what has several.
+//! What is left after a failure, an injected fault or a drop at each step of multi-step functions.
 
 use super::OpenOptions;
-use super::atomic::New;
+use super::atomic::NewFile;
 use super::path::stat;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 const OLD: &[u8] = b"the old content";
-/// A number of pieces.
+/// Several chunks.
 const LEN: usize = 3 << 20;
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -35,16 +35,16 @@ fn engines(plan: Option<FaultPlan>) -> impl Iterator<Item = Engine> {
     )
 }
 
-/// Waits until nothing is in flight: what was dropped has come to its end.
+/// Waits until nothing is in flight: dropped operations have ended.
 fn settle(engine: &Engine) {
     let begun = Instant::now();
     while engine.stats().counts.in_flight > 0 {
-        assert!(begun.elapsed() < TEST_TIMEOUT, "something is in flight for ever");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "operations are still in flight");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Polls a future so many times, as soon as it is woken or a little later, and drops it.
+/// Polls a future `polls` times, when it is woken or a little later, and drops it.
 fn poll_and_drop<T>(work: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut work = pin!(work);
     for _ in 0..polls {
@@ -60,7 +60,7 @@ fn poll_and_drop<T>(work: impl Future<Output = T>, polls: usize) -> Option<T> {
 #[derive(Clone, Copy, Debug)]
 enum Form {
     AtOnce,
-    /// In chunks, with some behind and a seek between them.
+    /// In chunks, with write-behind and a seek between them.
     Streamed,
 }
 
@@ -88,7 +88,7 @@ fn names(dir: &Path) -> Vec<String> {
     names.into_iter().map(|name| name.into_string().unwrap()).collect()
 }
 
-/// All or nothing, and nothing beside it.
+/// Checks that the file has the old content or the new, and that there is no other file.
 fn check(dir: &Path, new: &[u8]) -> bool {
     assert_eq!(names(dir), ["settings"]);
     let now = fs::read(dir.join("settings")).unwrap();
@@ -154,8 +154,8 @@ fn an_atomic_write_that_fails_leaves_nothing() {
     assert!(failures > 20, "{failures} failures");
 }
 
-/// Each step fails in turn. What is to be tried again is; an error is the answer, and leaves the
-/// old content unless it is that of the last step, which syncs the directory.
+/// Each step fails in turn. Retryable results are retried. Any other error is returned and leaves
+/// the old content, unless it is that of the last step, the sync of the directory.
 #[test]
 fn each_step_of_an_atomic_write_fails() {
     let failed =
@@ -192,12 +192,12 @@ fn each_step_of_an_atomic_write_fails() {
             results.into_iter().filter(|(.., failed)| *failed).count()
         });
     assert!(failed[0] > 4 && failed[0] == failed[1], "{failed:?}");
-    assert_eq!(failed[2..], [0; 3], "these are tried again");
+    assert_eq!(failed[2..], [0; 3], "these are retried");
 }
 
-/// Each step in turn is not answered, and the future goes.
+/// Each step in turn never completes, and the future is dropped.
 #[test]
-fn each_step_of_an_atomic_write_is_never_answered() {
+fn an_atomic_write_dropped_at_a_step_that_hangs_leaves_nothing() {
     let mut dropped = 0;
     for (step, form) in (0..20).flat_map(|step| FORMS.map(|form| (step, form))) {
         for engine in engines(Some(FaultPlan::new(0).late(FaultStep::Job(step), Late::Forever))) {
@@ -216,57 +216,58 @@ fn each_step_of_an_atomic_write_is_never_answered() {
     assert!(dropped > 4, "{dropped} were dropped");
 }
 
-/// Names for the meantime, for file systems that have no files without one.
+/// Temporary names, for file systems without unnamed files.
 #[test]
-fn a_new_file_with_a_name_goes_or_gets_the_right_one() -> io::Result<()> {
+fn a_temporary_name_is_removed_or_becomes_the_final_one() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let open = || fs::File::open(dir.path()).map(ringway_core::File::from);
     let settings = OsStr::new("settings");
     for mode in [None, Some(0o604)] {
-        let new = New::named(open()?, settings, mode)?;
+        let new = NewFile::named(open()?, settings, mode)?;
         assert_eq!(names(dir.path()).len(), 1);
         assert!(names(dir.path())[0].starts_with(".settings."), "{:?}", names(dir.path()));
         drop(new);
         assert!(names(dir.path()).is_empty());
     }
     old(dir.path());
-    New::named(open()?, settings, Some(0o604))?.take_name(settings)?;
-    assert!(check(dir.path(), b""), "an empty one has taken its place");
+    NewFile::named(open()?, settings, Some(0o604))?.take_name(settings)?;
+    assert!(check(dir.path(), b""), "an empty file has replaced it");
     old(dir.path());
-    let unnamed = New::unnamed(open()?, Some(0o604))?
+    let unnamed = NewFile::unnamed(open()?, Some(0o604))?
         .expect("the target directory's file system has O_TMPFILE");
     assert_eq!(names(dir.path()), ["settings"]);
     unnamed.take_name(settings)?;
     assert!(check(dir.path(), b""));
     // A directory cannot be replaced: neither kind of new file is left.
     fs::create_dir(dir.path().join("taken"))?;
-    for new in [New::named(open()?, settings, None)?, New::unnamed(open()?, None)?.unwrap()] {
+    for new in [NewFile::named(open()?, settings, None)?, NewFile::unnamed(open()?, None)?.unwrap()]
+    {
         assert_eq!(
             new.take_name(OsStr::new("taken")).unwrap_err().kind(),
             io::ErrorKind::IsADirectory
         );
         assert_eq!(names(dir.path()), ["settings", "taken"]);
     }
-    // Names have at most 255 bytes, of whatever kind.
+    // Names have at most 255 bytes, whatever the characters.
     let long = OsStr::new("ä").to_os_string().into_string().unwrap().repeat(127);
-    drop(New::named(open()?, OsStr::new(&long), None)?);
+    drop(NewFile::named(open()?, OsStr::new(&long), None)?);
     Ok(())
 }
 
-/// Names of before, as a program leaves that ran under the same process number, are in nobody's
-/// way.
+/// Temporary names left by an earlier process with the same ID do not collide.
 #[test]
-fn names_cannot_be_foreseen() -> io::Result<()> {
+fn temporary_names_do_not_collide() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let open = || fs::File::open(dir.path()).map(ringway_core::File::from);
-    let many: Vec<New> =
-        (0..100).map(|_| New::named(open()?, OsStr::new("x"), None)).collect::<io::Result<_>>()?;
+    let many: Vec<NewFile> = (0..100)
+        .map(|_| NewFile::named(open()?, OsStr::new("x"), None))
+        .collect::<io::Result<_>>()?;
     assert_eq!(names(dir.path()).len(), many.len());
     Ok(())
 }
 
 #[test]
-fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
+fn a_dropped_or_failed_copy_leaves_a_prefix_and_the_source() {
     let plan = FaultPlan::new(5).delay(200, 3).short(200).errors(30);
     for engine in engines(None).chain(engines(Some(plan))) {
         let dir = tempfile::tempdir().unwrap();
@@ -290,13 +291,14 @@ fn a_copy_that_is_dropped_or_fails_harms_nobody_else() {
             }
             assert!(fs::read(&from).unwrap() == content);
         }
-        println!("{}: {whole} whole copies", engine.backend());
+        println!("{}: {whole} complete copies", engine.backend());
     }
 }
 
-/// Calls that hang keep nothing else waiting; those that have not begun go with their futures.
+/// Calls that hang do not delay other operations. Calls that have not started are dropped with
+/// their futures.
 #[test]
-fn calls_that_hang_are_alone_with_that() {
+fn hanging_calls_delay_nothing_else() {
     for engine in engines(None) {
         let dir = tempfile::tempdir().unwrap();
         old(dir.path());
@@ -305,7 +307,7 @@ fn calls_that_hang_are_alone_with_that() {
         let mut hanging: Vec<_> = (0..1500)
             .map(|_| {
                 let wait = Arc::clone(&wait);
-                // Until the sender has gone.
+                // Blocks until the sender is dropped.
                 Box::pin(engine.call(move || Ok(wait.lock().unwrap().recv().is_err())))
             })
             .collect();
@@ -323,6 +325,6 @@ fn calls_that_hang_are_alone_with_that() {
         drop(hanging);
         drop(go);
         settle(&engine);
-        assert_eq!(Arc::strong_count(&wait), 1, "all closures have gone");
+        assert_eq!(Arc::strong_count(&wait), 1, "all closures are dropped");
     }
 }

@@ -1,9 +1,9 @@
-//! Reading into and writing from buffers that the caller gives.
+//! Reads into and writes from buffers that the caller passes. Pooled reads are in `pooled.rs`.
 
 use super::File;
 use super::op_result::{invalid, nothing, number, transfer, vectored};
 use crate::align::{check_write, in_memory};
-use crate::buffer::{IoBuffer, given_back};
+use crate::buffer::IoBuffer;
 use crate::engine::{
     COPY_STEP, Lane, OpFuture, OpResult, Schedule, poll_proceed, poll_proceed_in_memory,
 };
@@ -13,40 +13,41 @@ use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
 
-/// Bytes of a whole file that are asked for at a time: as many as a device that is read in order is
-/// busy with for a while.
+/// Bytes per read of a whole file: enough to keep a device busy for a while with sequential reads.
 const WHOLE: usize = 1 << 20;
-/// Bytes that are asked for beyond where a file should end.
+/// Bytes to read beyond the expected end of a file.
 const MORE: usize = 4096;
 
-/// A write of so many bytes is surely one request to the device.
+/// A write of at most this many bytes is surely one request to the device.
 const ONE_REQUEST: u64 = 64 << 10;
 const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
 
 impl File {
-    /// Reads at an offset (or at the file's own position, [`Position::Current`]) into `buffer`, and
-    /// hands it back. How many bytes came: fewer than its length at the end of the file, and 0
-    /// beyond.
+    /// Reads at an offset (or at the file's current position, [`Position::Current`]) into `buffer`.
+    /// Returns the number of bytes read, and the buffer. The number is less than the buffer's
+    /// length at the end of the file, and 0 beyond it.
     ///
-    /// What is in the page cache is copied at once, giving way to other tasks every 256 KiB. With
-    /// direct I/O the offset, the length and the buffer need no alignment; where they have none,
-    /// ringway reads what encloses it and copies. (Not at the file's own position: EINVAL.)
+    /// Data in the page cache is copied at once; the task yields every 256 KiB. With direct I/O,
+    /// the offset, the length and the buffer need no alignment: where they have none, ringway reads
+    /// the enclosing range and copies. (A read at the current position must be aligned, otherwise
+    /// it fails with EINVAL.)
     ///
-    /// Errors: those of `pread(2)`; InvalidInput for an offset beyond `i64::MAX` and a buffer that
-    /// cannot be written to. Dropped, the read is cancelled, and the buffer is freed when the
-    /// kernel has let go of it.
+    /// Errors: those of `pread(2)`; InvalidInput for an offset above `i64::MAX` and for a read-only
+    /// buffer. If the future is dropped, the read is cancelled, and the buffer is freed once the
+    /// kernel no longer uses it.
     pub async fn read_at<B: IoBuffer>(
         &self,
         buffer: B,
         at: impl Into<Position>,
     ) -> (io::Result<usize>, B) {
         let (result, buffer) = self.read_buffer(buffer.into(), at.into(), false).await;
-        (result, given_back(buffer))
+        (result, B::returned(buffer))
     }
 
-    /// As [`read_at`](Self::read_at), and fills the buffer.
+    /// As [`read_at`](Self::read_at), but fills the whole buffer.
     ///
-    /// Errors: UnexpectedEof where the file ends before; the buffer has what was there.
+    /// Errors: UnexpectedEof if the file ends before that; the buffer then holds the bytes up to
+    /// the end.
     pub async fn read_exact_at<B: IoBuffer>(
         &self,
         buffer: B,
@@ -55,31 +56,33 @@ impl File {
         let buffer = buffer.into();
         let len = buffer.len() as u64;
         let (result, buffer) = self.read_buffer(buffer, at.into(), true).await;
-        (whole(result, len, io::ErrorKind::UnexpectedEof), given_back(buffer))
+        (whole(result, len, io::ErrorKind::UnexpectedEof), B::returned(buffer))
     }
 
-    /// Writes `buffer` at an offset (or at the file's own position, [`Position::Current`]), and
-    /// hands it back. How many bytes were written, which may be fewer (on a full disk, say).
-    /// Nothing changes behind that count, and an append lands in one place, as for `pwrite(2)`;
-    /// only a write over 1 GiB goes in pieces of that size, one after the other.
+    /// Writes `buffer` at an offset (or at the file's current position, [`Position::Current`]).
+    /// Returns the number of bytes written, and the buffer. The number may be less than the
+    /// buffer's length (on a full disk, for example); nothing is changed beyond it. An append goes
+    /// to one place, as with `pwrite(2)`. Only a write over 1 GiB is split, into pieces of that
+    /// size that follow each other.
     ///
     /// Errors: those of `pwrite(2)`, after which any part of the bytes may have been written;
-    /// InvalidInput, naming the alignment, for direct I/O that is not aligned. Dropped, the write
-    /// is cancelled if the kernel has not begun it: it may be written, or not, or in part, and that
-    /// may be after a later write to the same range (see [Cancelling](crate#cancelling)).
+    /// InvalidInput with the required alignment for direct I/O that is not aligned. If the future
+    /// is dropped, the write is cancelled unless the kernel has started it: the data may be written
+    /// in full, in part or not at all, and even after a later write to the same range (see
+    /// [Cancelling](crate#cancelling)).
     pub async fn write_at<B: IoBuffer>(
         &self,
         buffer: B,
         at: impl Into<Position>,
     ) -> (io::Result<usize>, B) {
         let (result, buffer) = self.write_buffer(buffer.into(), at.into(), false).await;
-        (result, given_back(buffer))
+        (result, B::returned(buffer))
     }
 
-    /// As [`write_at`](Self::write_at), and goes on until all of it is written.
+    /// As [`write_at`](Self::write_at), but continues until everything is written.
     ///
-    /// Errors: what stopped it; a part may have been written. Dropped, as
-    /// [`write_at`](Self::write_at).
+    /// Errors: the error that stopped it; a part may have been written. If the future is dropped:
+    /// as with [`write_at`](Self::write_at).
     pub async fn write_all_at<B: IoBuffer>(
         &self,
         buffer: B,
@@ -88,30 +91,30 @@ impl File {
         let buffer = buffer.into();
         let len = buffer.len() as u64;
         let (result, buffer) = self.write_buffer(buffer, at.into(), true).await;
-        (whole(result, len, io::ErrorKind::WriteZero), given_back(buffer))
+        (whole(result, len, io::ErrorKind::WriteZero), B::returned(buffer))
     }
 
-    /// Writes all of `buffer` at an offset (or at the file's own position) and makes it durable, as
-    /// one future: when it is ready, what it wrote is on the device, as if the file had been opened
-    /// with `O_DSYNC`. Of what was written before, and of writes on their way, it promises nothing:
-    /// that is for [`sync_data`](Self::sync_data).
+    /// Writes all of `buffer` at an offset (or at the file's current position) and makes it
+    /// durable. When the future completes, the data is on the device, as if the file had been
+    /// opened with `O_DSYNC`. This does not cover earlier writes or other writes in flight: use
+    /// [`sync_data`](Self::sync_data) for those.
     ///
-    /// A short direct write is one request (`RWF_DSYNC`); any other is a write with an
-    /// `fdatasync(2)` linked behind it, which begins when all of it is written.
+    /// A short direct write is one request (`RWF_DSYNC`). Any other is a write with a linked
+    /// `fdatasync(2)`, which starts when everything is written.
     ///
-    /// Errors: those of `write(2)` and of `fdatasync(2)`; InvalidInput for what cannot be synced
-    /// (pipes, sockets) and, naming the alignment, for direct I/O that is not aligned. A part may
-    /// have been written. After an error of the sync the data may be lost though it can be read;
-    /// the sync is not tried again, and neither should the caller: a second one that succeeds
-    /// proves nothing. Dropped, as [`write_at`](Self::write_at): it may be written, or not, or in
-    /// part, durable or not.
+    /// Errors: those of `write(2)` and of `fdatasync(2)`; InvalidInput for files that cannot be
+    /// synced (pipes, sockets), and, with the required alignment, for direct I/O that is not
+    /// aligned. A part may have been written. After a failed sync the data may be lost even though
+    /// it can be read. The sync is not retried, and the caller should not retry it either: a second
+    /// sync that succeeds proves nothing. If the future is dropped, the data may be written in
+    /// full, in part or not at all, and may or may not be durable.
     pub async fn write_durable_at<B: IoBuffer>(
         &self,
         buffer: B,
         at: impl Into<Position>,
     ) -> (io::Result<()>, B) {
         let (result, buffer) = self.write_durable(buffer.into(), at.into()).await;
-        (result, given_back(buffer))
+        (result, B::returned(buffer))
     }
 
     async fn write_durable(&self, mut buffer: Buffer, at: Position) -> (io::Result<()>, Buffer) {
@@ -137,12 +140,12 @@ impl File {
             Err(forked) => return (Err(forked), Buffer::from(Vec::new())),
         };
         let (written, buffer) = transfer(write);
-        // The sync behind a write that failed says only that it was called off.
+        // If the write failed, the sync was cancelled and has nothing to add.
         (whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync)), buffer)
     }
 
-    /// Writes the records of a log one after the other, and makes them durable; dropped, it is
-    /// cancelled.
+    /// Writes the records of a log one after the other and makes them durable. Cancelled if the
+    /// future is dropped.
     pub(crate) async fn write_records(self, records: Vec<Buffer>, offset: u64) -> io::Result<()> {
         let records = Vectored::new(records);
         let len = records.len();
@@ -152,10 +155,10 @@ impl File {
         whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))
     }
 
-    /// A write that may copy so many bytes, with an fdatasync linked behind it: what became of
-    /// either.
+    /// A write that may copy `copied` bytes while it is submitted, with a linked fdatasync. Returns
+    /// the results of both.
     ///
-    /// Errors: ECHILD in a forked child whose parent has begun it.
+    /// Errors: ECHILD in a forked child if the parent started it.
     async fn submit_synced(
         &self,
         write: Operation,
@@ -167,14 +170,14 @@ impl File {
         let mut results = future.await.into_iter();
         match (results.next(), results.next()) {
             (Some(write), Some(sync)) => Ok((write, sync)),
-            // A forked child has no results: its parent has.
+            // A forked child has no results: they belong to the parent.
             _ => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
         }
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at),
-    /// but for direct I/O, where all of it must be aligned (EINVAL). Of more than 1024 buffers the
-    /// first 1024 that are not empty are read into.
+    /// except that direct I/O must be aligned (EINVAL). Only the first 1024 buffers that are not
+    /// empty are used.
     pub async fn read_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
@@ -185,8 +188,8 @@ impl File {
         self.run_vectored(op::readv(self.core(), buffers, at), len).await
     }
 
-    /// As [`read_vectored_at`](Self::read_vectored_at), and goes on until all are full or the file
-    /// ends; how many bytes came tells which.
+    /// As [`read_vectored_at`](Self::read_vectored_at), but continues until all buffers are full or
+    /// the file ends. Returns the number of bytes read, and the buffers.
     pub async fn read_all_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
@@ -198,8 +201,8 @@ impl File {
     }
 
     /// Writes several buffers, one after the other: `pwritev(2)`. As [`write_at`](Self::write_at);
-    /// with direct I/O all of it must be aligned (EINVAL). Of more than 1024 buffers the first 1024
-    /// that are not empty are written.
+    /// direct I/O must be aligned (EINVAL). Only the first 1024 buffers that are not empty are
+    /// written.
     pub async fn write_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
@@ -210,9 +213,10 @@ impl File {
         self.run_vectored(op::writev(self.core(), buffers, at), len).await
     }
 
-    /// As [`write_vectored_at`](Self::write_vectored_at), and goes on until all of it is written.
+    /// As [`write_vectored_at`](Self::write_vectored_at), but continues until everything is
+    /// written.
     ///
-    /// Errors: what stopped it; a part may have been written.
+    /// Errors: the error that stopped it; a part may have been written.
     pub async fn write_all_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
@@ -231,16 +235,15 @@ impl File {
         len: usize,
     ) -> (io::Result<usize>, Vec<B>) {
         let (result, buffers) = vectored(self.submit(operation, len).await);
-        (result, buffers.into_iter().map(given_back).collect())
+        (result, buffers.into_iter().map(B::returned).collect())
     }
 
-    /// A transfer of `len` bytes, in its turn. One that is not direct may be copied while it is
-    /// submitted.
+    /// A future for a transfer of `len` bytes. The submission may copy them unless they are direct.
     pub(super) fn submit(&self, operation: Operation, len: usize) -> OpFuture<'_, Operation> {
         OpFuture::new(&self.engine().inner, self.schedule(), operation).copies(self.copied(len))
     }
 
-    /// How many of `len` bytes may be copied while they are submitted: none of direct I/O.
+    /// How many of `len` bytes the submission may copy: none with direct I/O.
     pub(super) fn copied(&self, len: usize) -> usize {
         if self.is_direct() || !self.is_storage() { 0 } else { len.min(COPY_STEP) }
     }
@@ -253,7 +256,7 @@ impl File {
     ) -> (io::Result<usize>, Buffer) {
         if let Position::Offset(offset) = at {
             if self.is_direct() && !self.is_aligned(&buffer, offset) {
-                // Boxed, so that it does not make every read's future larger.
+                // Boxed, so that it does not enlarge the future of every read.
                 return Box::pin(self.read_around(buffer, offset)).await;
             }
             if let Some(read) = self.read_cached(&mut buffer, offset).await {
@@ -289,14 +292,14 @@ impl File {
         }
     }
 
-    /// Reads out of the page cache, up to the end of the file; `None` when it is not all there, and
-    /// for direct I/O.
+    /// Reads from the page cache, up to the end of the file. Returns `None` if some of the data is
+    /// not cached, and with direct I/O.
     pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
         let tries = self.tries_cache();
         let bytes = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty())?;
         let mut read = 0;
         for piece in bytes.chunks_mut(COPY_STEP) {
-            // Before the read, so that a task that gives way does not hold what it has read.
+            // Yield before the read, so that a task that yields does not hold what it has read.
             poll_fn(|cx| poll_proceed(cx, piece.len())).await;
             let Some(more) = self.core().read_now(piece, offset.saturating_add(read as u64)) else {
                 self.cache().miss();
@@ -311,7 +314,8 @@ impl File {
         Some(read)
     }
 
-    /// As [`read_cached`](Self::read_cached), at once: for at most [`COPY_STEP`] bytes, after [`poll_proceed`].
+    /// As [`read_cached`](Self::read_cached) without yielding: for at most [`COPY_STEP`] bytes,
+    /// after [`poll_proceed`].
     pub(super) fn read_cached_now(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
         let bytes =
             buffer.as_mut_slice().filter(|bytes| self.tries_cache() && !bytes.is_empty())?;
@@ -323,14 +327,15 @@ impl File {
         Some(read)
     }
 
-    /// The whole content of a file that should have `len` bytes. It may have more or fewer by now.
+    /// Reads the whole content of a file that is expected to have `len` bytes; it may have more or
+    /// fewer.
     pub(super) async fn read_whole(&self, len: usize) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         content.try_reserve_exact(len.saturating_add(MORE))?;
         loop {
             let read = content.len();
             let step = match len.saturating_sub(read) {
-                // Files of /proc and the like have no length, and any may have grown.
+                // Files in /proc and the like have no length, and any file may have grown.
                 0 => MORE,
                 left => left.min(WHOLE),
             };
@@ -338,7 +343,7 @@ impl File {
             let spare = SpareCapacity::from(content).limit(step);
             let (result, spare) = self.read_spare(spare, Position::Offset(read as u64), true).await;
             let more = result?;
-            // (A forked child does not get its buffer back, and has had an error.)
+            // A forked child does not get its buffer back, but has returned an error above.
             content = Vec::try_from(spare).map_err(|_| io::ErrorKind::Other)?;
             if more < step {
                 return Ok(content);
@@ -360,7 +365,7 @@ impl File {
         cached
     }
 
-    /// A read was answered from the page cache.
+    /// Counts a read that was served from the page cache.
     pub(super) fn count_hit(&self) {
         self.cache().hit();
         self.engine().inner.count_cached();
@@ -376,15 +381,16 @@ impl File {
         check_write(&self.alignment(), offset, buffer.as_slice()).is_ok()
     }
 
-    /// A direct read of what is not aligned: the enclosing range into lent memory, and a copy.
+    /// A direct read that is not aligned: reads the enclosing range into a pooled buffer and
+    /// copies.
     async fn read_around(&self, mut buffer: Buffer, offset: u64) -> (io::Result<usize>, Buffer) {
         let Some(bytes) = buffer.as_mut_slice() else {
-            // The queue says what is wrong.
+            // The queue refuses the operation and gives the reason.
             return transfer(self.submit(op::read(self.core(), buffer, offset), 0).await);
         };
         let result = match offset.checked_add(bytes.len() as u64) {
             Some(end) => self.read(offset..end).await,
-            None => Err(invalid("an offset over i64::MAX")),
+            None => Err(invalid("offset above i64::MAX")),
         };
         let Ok(block) = result else { return (result.map(|block| block.len()), buffer) };
         for (to, from) in bytes.chunks_mut(COPY_STEP).zip(block.chunks(COPY_STEP)) {
@@ -395,7 +401,7 @@ impl File {
     }
 }
 
-/// A transfer that is only right if it is whole.
+/// Turns a transfer that is not complete into an error.
 fn whole(result: io::Result<usize>, len: u64, short: io::ErrorKind) -> io::Result<()> {
     match result? as u64 == len {
         true => Ok(()),

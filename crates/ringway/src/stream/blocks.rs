@@ -7,14 +7,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A file's blocks, one after the other, as a [`Stream`]. From [`Reader::blocks`]; with the feature
+/// The blocks of a file in order, as a [`Stream`]. From [`Reader::blocks`]; with the feature
 /// `futures`.
 ///
-/// It gives what [`Reader::next_block`] gives, without a copy, and reads ahead as the reader does.
-/// It ends at the end of the file, or behind an error, which is its last item.
+/// It yields what [`Reader::next_block`] returns, without a copy, and reads ahead as the reader
+/// does. It ends at the end of the file, or after an error, which is its last item.
 ///
-/// Dropping it cancels what it has on its way; a call that waits for its next item may be dropped,
-/// and nothing is lost.
+/// Dropping the stream cancels its reads in flight. A future that waits for the next item may be
+/// dropped without losing data.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Blocks {
@@ -23,7 +23,7 @@ pub struct Blocks {
 }
 
 impl Reader {
-    /// The blocks from its position on, as a stream.
+    /// Returns the blocks from the reader's position on, as a stream.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -41,7 +41,7 @@ impl Reader {
 }
 
 impl Blocks {
-    /// The reader, to go on with behind the last block that was given, or to try again what failed.
+    /// Returns the reader, to continue after the last block or to retry after an error.
     pub fn into_reader(self) -> Reader {
         self.reader
     }

@@ -1,20 +1,20 @@
-//! A future that is on its way before anybody waits for it.
+//! A future that starts before a task waits for it.
 
 use crate::engine::without_yielding;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// A future that has been polled once, so that what it does is under way, and its result if it is
-/// over.
+/// A future that has been polled once, so that its operations are in flight, and its result if it
+/// has completed.
 pub(super) struct Eager<T> {
-    /// The mutex is never locked: it says that nobody looks at the future but who has it alone.
+    /// The mutex is never locked; it only makes the type `Sync`.
     future: Mutex<Pin<Box<dyn Future<Output = T> + Send>>>,
     result: Option<T>,
 }
 
 impl<T> Eager<T> {
-    /// Starts it for somebody who waits for it.
+    /// Starts a future that the current task waits for.
     pub(super) fn new(
         future: impl Future<Output = T> + Send + 'static,
         cx: &mut Context<'_>,
@@ -27,17 +27,18 @@ impl<T> Eager<T> {
         Self { future: Mutex::new(future), result }
     }
 
-    /// Starts it. It wakes nobody: it has to be [polled](Self::poll) before anybody waits for it.
+    /// Starts a future ahead of its use. It wakes no task: [poll](Self::poll) it before waiting for
+    /// it.
     pub(super) fn early(future: impl Future<Output = T> + Send + 'static) -> Self {
         without_yielding(|| Self::new(future, &mut Context::from_waker(Waker::noop())))
     }
 
-    /// True when the result is there.
+    /// Whether the future completed when it was started, and the result has not been taken.
     pub(super) fn is_over(&self) -> bool {
         self.result.is_some()
     }
 
-    /// The result, once.
+    /// Polls for the result. Call this until it is ready, and not after that.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         match self.result.take() {
             Some(result) => Poll::Ready(result),

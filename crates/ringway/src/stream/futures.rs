@@ -1,4 +1,4 @@
-//! The streams as the traits of `futures-io`.
+//! Implements the traits of `futures-io` and `futures-core` for the streams.
 
 use super::{RangeRead, RangeStream, Reader, Writer};
 use crate::fs::AtomicFile;
@@ -35,7 +35,7 @@ impl AsyncSeek for Reader {
         cx: &mut Context<'_>,
         to: SeekFrom,
     ) -> Poll<io::Result<u64>> {
-        // A seek that is on its way is this one, or one whose future has been dropped.
+        // A seek in flight is either this one or one whose future was dropped.
         if self.seeking() != Some(to) {
             self.start_seek(to)?;
         }
@@ -43,7 +43,7 @@ impl AsyncSeek for Reader {
     }
 }
 
-/// What is written with a [`Writer`].
+/// Implements the traits for types that write with a [`Writer`].
 macro_rules! written {
     ($type:ty, |$this:ident| $writer:expr) => {
         impl AsyncWrite for $type {
@@ -70,7 +70,7 @@ macro_rules! written {
                 Writer::poll_flush($writer, cx)
             }
 
-            /// Flushes. It may be written to again.
+            /// Flushes. The writer can still be used afterwards.
             fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 AsyncWrite::poll_flush(self, cx)
             }

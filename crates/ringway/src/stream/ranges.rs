@@ -1,9 +1,9 @@
-//! Ranges of a file as a stream: a bounded number of reads in flight, each range yielded when its
-//! read has completed.
+//! Ranges of a file as a stream: a bounded number of reads in flight, and each range yielded when
+//! its read has completed.
 //!
-//! Ranges are taken from the iterator and planned a window at a time; the reads of one window
-//! follow those of the one before without a pause. Each read in flight has a waker of its own,
-//! which notes its number: a poll looks only at those that have completed.
+//! Ranges are taken from the iterator and planned one window at a time. The reads of a window
+//! follow those of the previous one without a pause. Each read in flight has its own waker, which
+//! records the read's number, so a poll looks only at completed reads.
 
 use super::eager::Eager;
 use crate::Block;
@@ -20,43 +20,46 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
-/// Reads in flight where nothing is said.
+/// The default number of reads in flight.
 const DEPTH: usize = 32;
 /// The most reads in flight.
 const DEEPEST: usize = 1024;
-/// Bytes of memory where nothing is said.
+/// The default limit of memory, in bytes.
 const BYTES: usize = 64 << 20;
-/// Ranges that are planned together, at least: as many as one poll may sort without keeping others
-/// waiting.
+/// The least number of ranges that are planned together: as many as one poll may sort without
+/// delaying other tasks.
 const WINDOW: usize = 256;
 
-/// Ranges of a file, read with several reads in flight, each yielded when it is there.
+/// Reads ranges of a file with many reads in flight, and yields each range when it has been read.
+/// From [`File::read_ranges_stream`].
 ///
-/// [`File::read_ranges_stream`] makes it. With the feature `futures` it is a
-/// `futures_core::Stream`; [`next`](Self::next) does without.
+/// With the feature `futures` it is a `futures_core::Stream`; [`next`](Self::next) works without
+/// it.
 ///
 /// - **Depth.** Up to [`depth`](Self::depth) reads are in flight. When one completes the next one
-///   begins, so the device is never left without work between one batch and the next. Reads begin
-///   when the stream is polled.
-/// - **Order.** Ranges are yielded as their reads complete. [`RangeRead::index`] tells which it is.
-/// - **Memory.** What is in flight, or read and not yet yielded, takes at most
-///   [`max_bytes`](Self::max_bytes), or one read where that is larger. A consumer that takes its
-///   time holds the reads up, not the memory.
-/// - **Coalescing.** Ranges near each other are read together, as in [`File::read_ranges`]: of
-///   those that are planned together, which are 256, or four times the depth where that is more.
-///   Sorted ranges coalesce best.
-/// - **Errors.** Each range has its own result, and the stream goes on behind an error. Ranges that
-///   share a read share its error.
-/// - **Cached ranges** are copied when they are asked for, without the ring.
+///   starts, so the device never idles between batches. Reads start when the stream is polled.
+/// - **Order.** Ranges are yielded as their reads complete. [`RangeRead::index`] identifies the
+///   range.
+/// - **Memory.** Reads in flight and ranges not yet yielded take at most
+///   [`max_bytes`](Self::max_bytes), or a single read if that is larger. A slow consumer delays
+///   reads; it does not increase memory use.
+/// - **Coalescing.** Nearby ranges are coalesced as in [`File::read_ranges`], among those that are
+///   planned together: 256 ranges, or four times the depth if that is more. Sorted ranges coalesce
+///   best.
+/// - **Errors.** Each range has its own result, and the stream continues after an error. Ranges
+///   that share a read share its error.
+/// - **Cached ranges** are copied when the stream reaches them, without a request to the kernel's
+///   ring.
 ///
-/// Dropping it cancels what is in flight; what the kernel still writes to is kept until it has let
-/// go.
+/// Dropping the stream cancels its reads. Their buffers are freed once the kernel no longer uses
+/// them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// let file = ringway::fs::File::open("/etc/passwd").await?;
-/// let mut ranges = file.read_ranges_stream((0..8).map(|part| part * 100..(part + 1) * 100)).depth(4);
+/// let ranges = (0..8).map(|part| part * 100..(part + 1) * 100);
+/// let mut ranges = file.read_ranges_stream(ranges).depth(4);
 /// let mut bytes = 0;
 /// while let Some(read) = ranges.next().await {
 ///     let block = read.result?;
@@ -71,36 +74,39 @@ pub struct RangeStream<I> {
     file: File,
     ranges: I,
     has_ended: bool,
-    /// The number of the next range.
+    /// The index of the next range.
     index: usize,
     coalesce: Coalesce,
     depth: usize,
     max_bytes: usize,
     window: Option<PlanWindow>,
-    /// The next read, where there was no memory left for it.
+    /// The next read, if there was no memory for it.
     next: Option<SharedRead>,
-    /// Reads in flight, by number; the free numbers.
+    /// Reads in flight, by number.
     slots: Vec<Slot>,
+    /// Unused numbers.
     free: Vec<usize>,
     /// Bytes of the reads in flight and of `ready_items`.
     bytes: usize,
-    /// To be yielded, and bytes of the reads that they are of.
+    /// Ranges to be yielded.
     ready_items: VecDeque<RangeRead>,
+    /// Bytes of the reads that `ready_items` belong to.
     ready_bytes: usize,
     /// Numbers of reads that have completed, or may have.
     completed: VecDeque<usize>,
     completions: Arc<CompletionSet>,
 }
 
-/// What became of one range of a [`RangeStream`].
+/// The result of one range of a [`RangeStream`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RangeRead {
-    /// The range's number: how many came before it from the iterator.
+    /// The index of the range: how many came before it from the iterator.
     pub index: usize,
     /// The range, as it came from the iterator.
     pub range: Range<u64>,
-    /// Its bytes: fewer where the file ends before, none beyond. Errors: those of [`File::read`].
+    /// The bytes: fewer if the file ends within the range, none if it ends before. Errors: those of
+    /// [`File::read`].
     pub result: io::Result<Block>,
 }
 
@@ -114,8 +120,7 @@ struct InFlight {
     shared: SharedRead,
 }
 
-/// Nothing in it is pinned: reads in flight have boxes of their own, and the iterator is used
-/// through `&mut`.
+/// Nothing in it is pinned: reads in flight are boxed, and the iterator is used through `&mut`.
 impl<I> Unpin for RangeStream<I> {}
 
 impl<I> RangeStream<I> {
@@ -140,20 +145,20 @@ impl<I> RangeStream<I> {
         }
     }
 
-    /// Reads in flight: 1 to 1024, 32 by default.
+    /// Sets the number of reads in flight: 1 to 1024, 32 by default.
     pub fn depth(mut self, reads: usize) -> Self {
         self.depth = reads.clamp(1, DEEPEST);
         self
     }
 
-    /// Which ranges are read together; [`Coalesce::default`] by default.
+    /// Sets which ranges are coalesced. Default: [`Coalesce::default`].
     pub fn coalesce(mut self, coalesce: Coalesce) -> Self {
         self.coalesce = coalesce;
         self
     }
 
-    /// The most bytes in flight, or read and not yet yielded; 64 MiB by default. A read that is
-    /// larger is made alone. What has been yielded does not count: it is the caller's.
+    /// Sets the most bytes in flight, or read and not yet yielded. Default 64 MiB. A larger read is
+    /// made alone. Yielded blocks do not count.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
@@ -161,9 +166,10 @@ impl<I> RangeStream<I> {
 }
 
 impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
-    /// The next range that has been read; `None` when there are no more.
+    /// Returns the next range that has been read; `None` if there are no more.
     ///
-    /// Dropped, nothing is lost: what was in flight still is, and the next call goes on.
+    /// If the future is dropped, no range is lost: the reads stay in flight, and the next call
+    /// continues.
     pub async fn next(&mut self) -> Option<RangeRead> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -173,7 +179,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         loop {
             ready!(self.begin_reads(cx));
             if !self.ready_items.is_empty() {
-                // Ranges that need no read may come without an end.
+                // Ranges that need no read may be endless.
                 ready!(poll_proceed_in_memory(cx, 0));
             }
             if let Some(item) = self.ready_items.pop_front() {
@@ -182,8 +188,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
             if let Some(number) = self.next_completed() {
                 self.end_read(number);
                 if self.slots[number].read.is_some() && self.completions.has(number) {
-                    // Perhaps by itself, to give way to other tasks: it is polled again when they
-                    // have run.
+                    // The read may have signalled itself in order to yield; poll it again after
+                    // other tasks.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -199,8 +205,8 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         }
     }
 
-    /// Begins reads while there is room for them and nothing to be yielded. Pending when the task
-    /// has to give way first, and is woken.
+    /// Starts reads while there is capacity and nothing to yield. Pending if the task must yield
+    /// first; it is then woken.
     fn begin_reads(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.ready_items.is_empty() {
             self.bytes -= std::mem::take(&mut self.ready_bytes);
@@ -240,7 +246,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         let slot = &mut self.slots[number];
         let future = self.file.clone().end_planned(buffer, offset);
         let mut cx = Context::from_waker(&slot.waker);
-        // The task has just given way; only a long read copies more than it was asked for.
+        // The task has just yielded if it had to; only a long read copies more than was charged.
         let block = match shared.read.len() <= COPY_STEP {
             true => without_yielding(|| Eager::new(future, &mut cx)),
             false => Eager::new(future, &mut cx),
@@ -251,7 +257,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         slot.read = Some(InFlight { block, shared });
     }
 
-    /// Looks whether a read has completed, and if it has, notes what its ranges are ready_bytes.
+    /// Polls a read, and makes its ranges ready if it has completed.
     fn end_read(&mut self, number: usize) {
         let slot = &mut self.slots[number];
         let Some(read) = &mut slot.read else { return };
@@ -275,7 +281,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         self.ready_items.extend(items);
     }
 
-    /// The next read to make. Ranges that need none are ready_bytes on the way.
+    /// Plans the next read. Ranges that need none become ready on the way.
     fn plan_read(&mut self) -> Option<SharedRead> {
         loop {
             if let Some(shared) = self.window.as_mut().and_then(PlanWindow::next_read) {
@@ -311,15 +317,15 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         }
         match PlanWindow::new(ranges, &self.coalesce, align) {
             Ok(window) => self.window = Some(window),
-            Err(why) => unreachable!("each range was looked at: {why}"),
+            Err(why) => unreachable!("each range was checked: {why}"),
         }
     }
 
-    /// A read that has completed, or may have.
+    /// Returns a read that has completed, or may have.
     fn next_completed(&mut self) -> Option<usize> {
         if self.completed.is_empty() {
-            // In a forked child nothing completes, and reads that are the parent's say so when they
-            // are looked at.
+            // In a forked child nothing completes; reads of the parent return an error when they
+            // are polled.
             if self.file.engine().inner.is_current() {
                 self.completions.take(&mut self.completed);
             } else {
@@ -337,7 +343,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
 struct CompletionSet {
     /// A bit for each read.
     completed: [AtomicU64; DEEPEST / 64],
-    /// There is a waker to be woken. Set after the waker is there; who unsets it takes the waker.
+    /// Set after a waker is stored. Whoever clears it takes the waker.
     is_waiting: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -370,7 +376,7 @@ impl CompletionSet {
         Arc::new(ReadWaker { number, completions: Arc::clone(this) }).into()
     }
 
-    /// Has the next signal wake this waker. Whether there is one already is to be asked after that.
+    /// Lets the next completion wake this waker. Check for earlier completions after calling this.
     fn wait(&self, waker: &Waker) {
         let mut kept = self.waker_of_task();
         let old = match &*kept {
@@ -382,7 +388,7 @@ impl CompletionSet {
         self.is_waiting.store(true, Ordering::SeqCst);
     }
 
-    /// What is signalled while the stream looks at its reads wakes nobody.
+    /// Completions wake no task while the stream looks at its reads.
     fn stop_waiting(&self) {
         self.is_waiting.store(false, Ordering::SeqCst);
     }
@@ -395,7 +401,7 @@ impl CompletionSet {
         self.completed.iter().any(|word| word.load(Ordering::SeqCst) != 0)
     }
 
-    /// Moves the numbers of those that were signalled.
+    /// Moves the numbers of completed reads to `numbers`.
     fn take(&self, numbers: &mut VecDeque<usize>) {
         for (index, word) in self.completed.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
@@ -410,7 +416,7 @@ impl CompletionSet {
     }
 
     fn waker_of_task(&self) -> MutexGuard<'_, Option<Waker>> {
-        // A waker is there or not: a panic elsewhere cannot have left it half changed.
+        // Either there is a waker or not: a panic elsewhere did no damage.
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a file from one end to the other.
+//! Sequential reads of a file, with read-ahead.
 
 use super::eager::Eager;
 use super::read_ahead::ReadAhead;
@@ -13,13 +13,13 @@ use std::io::{self, SeekFrom};
 use std::ops::{Bound, RangeBounds};
 use std::task::{Context, Poll, ready};
 
-/// Reads a file in order, some chunks ahead of who consumes it. From [`File::reader`].
+/// Reads a file in order and reads ahead of its consumer. From [`File::reader`].
 ///
-/// [`next_block`](Self::next_block) hands out chunk after chunk without a copy, and so does the
-/// stream of its `blocks` (feature `futures`). For everything else it is tokio's `AsyncRead`,
+/// [`next_block`](Self::next_block) returns one chunk after the other without a copy, and so does
+/// the stream `blocks` (feature `futures`). The reader also implements tokio's `AsyncRead`,
 /// `AsyncBufRead` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`).
-/// It has a position of its own, so readers of one file are independent of each other; it needs no
-/// task and no `BufReader`.
+/// It has its own position, so readers of one file are independent. It needs no task and no
+/// `BufReader`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -34,7 +34,7 @@ use std::task::{Context, Poll, ready};
 /// # Ok(()) }
 /// ```
 ///
-/// By its traits it is read as anything else is; this goes through lines by tokio's:
+/// With tokio's traits, line by line:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -51,34 +51,33 @@ use std::task::{Context, Poll, ready};
 /// # Ok(()) }
 /// ```
 ///
-/// **Reading read_ahead.** When a chunk has to come from the device, those behind it are asked for as
-/// well, as many as [`read_ahead`](Self::read_ahead) says, and from then on as each one arrives.
-/// What is in the page cache is not read ahead, but copied when it is asked for; a task that reads
-/// such a file gives way to others every 256 KiB. No more than a chunk times (`read_ahead` + 1) of
-/// lent memory is held, besides the blocks that the caller keeps. What is written to the file
-/// meanwhile may be missed where it has been read already; but the end is told only after another
-/// look.
+/// **Read-ahead.** When a chunk must come from the device, the following chunks are requested as
+/// well, up to [`read_ahead`](Self::read_ahead), and then one more for each that arrives. Chunks in
+/// the page cache are not read ahead but copied when they are needed; the task yields every 256
+/// KiB. The reader holds at most `chunk` times (`read_ahead` + 1) bytes of pooled memory, not
+/// counting blocks that the caller keeps. It may miss data written to the file after it was read
+/// ahead, but it checks again before it reports the end.
 ///
-/// **The end.** It is told once each time that it is met. Who reads on is told what the file has
-/// grown by since.
+/// **The end** is reported once each time it is reached. Reading on returns what has been added to
+/// the file since.
 ///
-/// **Errors.** They are those of [`File::read`]; ESPIPE for what is neither a file nor a block
-/// device: pipes, sockets, character devices (also those that could be read, as `/dev/urandom`). An
-/// error is told once, when its chunk's turn comes. The reader stays where it is: the next read
-/// tries the same chunk again, and [`seek_to`](Self::seek_to) may go round it.
+/// **Errors** are those of [`File::read`]; ESPIPE for pipes, sockets and character devices
+/// (including readable ones, such as `/dev/urandom`). An error is reported once, when the reader
+/// reaches its chunk. The reader keeps its position: the next read retries the same chunk, and
+/// [`seek_to`](Self::seek_to) can skip it.
 ///
-/// **Dropping** the reader cancels what it has on its way. Its futures may be dropped at any point,
-/// and nothing is lost.
+/// **Dropping** the reader cancels its reads in flight. Its futures may be dropped at any point
+/// without losing data.
 pub struct Reader {
     file: File,
     chunk: usize,
     depth: usize,
-    /// Offset of the next byte to be handed out: in `current`, or right behind it.
+    /// The offset of the next byte to return: in `current`, or directly after it.
     position: u64,
-    /// Offset of the first byte that is not to be handed out.
+    /// The offset of the first byte that is not returned.
     end: u64,
     current: Block,
-    /// Offset of the first byte of `current`.
+    /// The offset of the first byte of `current`.
     current_start: u64,
     read_ahead: ReadAhead,
     seek: Option<Seek>,
@@ -91,7 +90,7 @@ struct Seek {
 }
 
 impl File {
-    /// Reads the file in order from its beginning; see [`Reader`]. Nothing is read yet.
+    /// Returns a reader of the file, from its beginning; see [`Reader`]. Nothing is read yet.
     pub fn reader(&self) -> Reader {
         Reader {
             file: self.clone(),
@@ -108,23 +107,22 @@ impl File {
 }
 
 impl Reader {
-    /// Bytes that are read at a time, 1 to 1 GiB (less or more counts as that); for direct I/O
-    /// rounded up to whole blocks. Chunks begin and end at multiples of it, but for the first and
-    /// the last. Default 256 KiB.
+    /// Sets the bytes per read, clamped to 1 to 1 GiB; for direct I/O rounded up to whole blocks.
+    /// Chunks begin and end at multiples of it, except the first and the last. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks are read ahead of the one that is being consumed, at most 256 (more counts
-    /// as that); 0: none, each is read when it is asked for. Default 4.
+    /// Sets how many chunks are read ahead of the current one, at most 256. With 0, each chunk is
+    /// read when it is needed. Default 4.
     pub fn read_ahead(mut self, chunks: usize) -> Self {
         self.depth = chunks.min(DEEPEST);
         self
     }
 
-    /// Only these bytes of the file: it begins at the first, and ends behind the last as a file
-    /// does. Positions are the file's all the same.
+    /// Restricts the reader to a range of the file: it begins at the first byte, and its end is
+    /// that of the range. Positions are still those of the file.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -153,28 +151,28 @@ impl Reader {
         self
     }
 
-    /// Copies the next bytes, as many as there are in one piece and at most 256 KiB; how many that
-    /// was, 0 at the end or for no room.
+    /// Copies the next contiguous bytes, at most 256 KiB. Returns their number; 0 at the end or for
+    /// an empty buffer.
     ///
-    /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
+    /// Errors: see [`Reader`]. If the future is dropped, no data is lost.
     pub async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(cx, bytes)).await
     }
 
-    /// As [`seek_to`](Self::seek_to), relative to whatever it may be: the position, or the end of
-    /// the file or of the range, whichever comes first. The new position.
+    /// As [`seek_to`](Self::seek_to), relative to the position, or to the end of the file or of the
+    /// range, whichever comes first. Returns the new position.
     ///
-    /// Errors: InvalidInput before the beginning and beyond `i64::MAX`; those of asking for the
-    /// file's length. The position is then what it was. A block device has no length that a file's
-    /// metadata tell: it ends at 0. Dropped, the seek takes place before the next read.
+    /// Errors: InvalidInput before the beginning and beyond `i64::MAX`; those of `statx(2)` for the
+    /// length. The position is then unchanged. The metadata of a block device has no length, so its
+    /// end is at 0. If the future is dropped, the seek takes place before the next read.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.start_seek(to)?;
         poll_fn(|cx| self.poll_seek(cx)).await
     }
 
-    /// Goes on at this offset of the file. What has been read ahead is used if the offset lies in
-    /// it, and cancelled if not. Does not wait, and does not fail: beyond the end there is nothing
-    /// to read.
+    /// Continues at this offset of the file. Uses what has been read ahead if it contains the
+    /// offset, and cancels it otherwise. Does not wait and cannot fail: beyond the end there is
+    /// nothing to read.
     pub fn seek_to(&mut self, offset: u64) {
         self.seek = None;
         let held = self.current_start..self.current_start + self.current.len() as u64;
@@ -185,25 +183,25 @@ impl Reader {
         }
     }
 
-    /// Offset in the file of the next byte to be handed out.
+    /// Returns the offset in the file of the next byte to return.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The file that is read.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The next bytes, as many as there are in one piece: the rest of the chunk that is being
-    /// consumed, or else the next chunk. `None` at the end.
+    /// Returns the next contiguous bytes: the rest of the current chunk, or else the next chunk.
+    /// `None` at the end.
     ///
-    /// Errors: see [`Reader`]. Dropped, the future leaves everything to the next one.
+    /// Errors: see [`Reader`]. If the future is dropped, no data is lost.
     pub async fn next_block(&mut self) -> io::Result<Option<Block>> {
         poll_fn(|cx| self.poll_block(cx)).await
     }
 
-    /// The next bytes, as many as there are in one piece; `None` at the end.
+    /// As [`next_block`](Self::next_block).
     pub(super) fn poll_block(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Block>>> {
         let left = ready!(self.poll_fill(cx))?.len();
         if left == 0 {
@@ -211,12 +209,12 @@ impl Reader {
         }
         let block = self.current.slice(self.current.len() - left..);
         self.consume(left);
-        // It is the caller's now, and to be used again when the caller lets go of it.
+        // The memory belongs to the caller's block now, and returns to the pool with it.
         self.release_current();
         Poll::Ready(Ok(Some(block)))
     }
 
-    /// What is left of the current chunk, or else the next one; empty at the end.
+    /// The rest of the current chunk, or else the next one; empty at the end.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         ready!(self.poll_seek(cx))?;
         if self.left().is_empty() {
@@ -225,13 +223,12 @@ impl Reader {
         Poll::Ready(Ok(self.left()))
     }
 
-    /// So many bytes of what is left have been used.
+    /// Marks `bytes` bytes of the rest as used.
     pub(super) fn consume(&mut self, bytes: usize) {
         self.position += bytes.min(self.left().len()) as u64;
     }
 
-    /// Copies what comes next into `bytes`, as much as there is at hand; how many bytes that was, 0
-    /// at the end.
+    /// Copies the next available bytes into `bytes`. Returns their number; 0 at the end.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -247,21 +244,21 @@ impl Reader {
         Poll::Ready(Ok(len))
     }
 
-    /// What is to be copied next, of at most `room` bytes; empty at the end.
+    /// The next bytes to copy, at most `limit`; empty at the end.
     pub(super) fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-        room: usize,
+        limit: usize,
     ) -> Poll<io::Result<&[u8]>> {
-        let len = ready!(self.poll_fill(cx))?.len().min(room).min(COPY_STEP);
+        let len = ready!(self.poll_fill(cx))?.len().min(limit).min(COPY_STEP);
         if len > 0 {
-            // Not at the end, which would be looked for again.
+            // Not at the end: the next poll would look for it again.
             ready!(poll_proceed_in_memory(cx, len));
         }
         Poll::Ready(Ok(&self.left()[..len]))
     }
 
-    /// Begins a seek. One that is not to be waited for is over at once.
+    /// Starts a seek. One that needs no length completes at once.
     pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         match to {
             SeekFrom::Start(offset) => self.seek_to(checked(Some(offset))?),
@@ -277,7 +274,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Waits for the seek that was begun, if one was; the position.
+    /// Waits for a started seek, if any. Returns the position.
     pub(super) fn poll_seek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         if let Some(Seek { to, len }) = &mut self.seek {
             let (to, len) = (*to, ready!(len.poll(cx)));
@@ -289,7 +286,7 @@ impl Reader {
         Poll::Ready(Ok(self.position))
     }
 
-    /// The seek that has been begun and is not over.
+    /// The target of the seek in flight.
     #[cfg(feature = "futures")]
     pub(super) fn seeking(&self) -> Option<SeekFrom> {
         self.seek.as_ref().map(|seek| seek.to)
@@ -299,15 +296,15 @@ impl Reader {
         &self.current[(self.position - self.current_start) as usize..]
     }
 
-    /// Gives the current chunk's memory back, of which nothing is left to be used.
+    /// Returns the memory of the current chunk, which is used up, to the pool.
     fn release_current(&mut self) {
         self.current = Block::default();
         self.current_start = self.position;
     }
 
-    /// Makes the next chunk the current one, or none at the end.
+    /// Makes the next chunk the current one, or an empty one at the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Before the next is read, which then has the same memory, still in the processor's cache.
+        // Before the next read, which then gets the same memory, still in the processor's cache.
         self.release_current();
         while self.position < self.end {
             if self.read_ahead.is_empty() {
@@ -322,7 +319,7 @@ impl Reader {
             let block = read.result.inspect_err(|_| self.read_ahead.clear())?;
             let read_end = read.range.start + block.len() as u64;
             if read_end < read.range.end {
-                // Anything behind is of a file that has grown meanwhile, and would leave a gap.
+                // Later reads are of a file that has grown meanwhile, and would leave a gap.
                 self.read_ahead.clear();
             } else if !read.at_once {
                 self.read_ahead_more(Some(read.range.end));
@@ -334,14 +331,14 @@ impl Reader {
             if !read.early {
                 break; // The end.
             }
-            // It was the end when it was read read_ahead. Whoever has written to the file since is to
-            // see that.
+            // It was the end when it was read ahead. Check again, because the file may have grown
+            // since.
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Begins reads behind those on their way (or else behind the one that has come, to its `end`),
-    /// up to as many as there may be, or until one is in the page cache already.
+    /// Starts reads after those in flight (or after `end`, where the last completed one ended), up
+    /// to the depth, or until one is in the page cache.
     fn read_ahead_more(&mut self, end: Option<u64>) {
         let Some(mut start) = self.read_ahead.end().or(end) else { return };
         while start < self.end
@@ -370,8 +367,8 @@ impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("position", &self.position)
-            .field("at_hand", &self.left().len())
-            .field("on_their_way", &self.read_ahead.len())
+            .field("available", &self.left().len())
+            .field("in_flight", &self.read_ahead.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The streams as tokio's traits.
+//! Implements tokio's traits for the streams.
 
 use super::{Reader, Writer};
 use crate::fs::AtomicFile;
@@ -13,7 +13,7 @@ impl AsyncRead for Reader {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Nothing is read for no room.
+        // An empty buffer reads nothing.
         if buf.remaining() > 0 {
             let bytes = ready!(self.poll_piece(cx, buf.remaining()))?;
             buf.put_slice(bytes);
@@ -44,7 +44,7 @@ impl AsyncSeek for Reader {
     }
 }
 
-/// What is written with a [`Writer`].
+/// Implements the traits for types that write with a [`Writer`].
 macro_rules! written {
     ($type:ty, |$this:ident| $writer:expr) => {
         impl AsyncWrite for $type {
@@ -75,7 +75,7 @@ macro_rules! written {
                 Writer::poll_flush($writer, cx)
             }
 
-            /// Flushes. It may be written to again.
+            /// Flushes. The writer can still be used afterwards.
             fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 AsyncWrite::poll_flush(self, cx)
             }

@@ -1,4 +1,4 @@
-//! The writes that a writer has on their way, and what is to be written again.
+//! The writes that a writer has in flight, and those that must be retried.
 
 use super::eager::Eager;
 use crate::fs::File;
@@ -7,17 +7,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::task::{Context, Poll};
 
-/// One chunk to be written.
+/// One chunk to write.
 struct WriteJob {
     start: u64,
     buffer: Buffer,
     truncation: Option<Truncation>,
 }
 
-/// The file is to end within the block that is written, the rest of which are zeroes.
+/// Truncates the file to `end`, within the written block, whose rest is padding.
 struct Truncation {
     end: u64,
-    /// As long as this the file may be by such zeroes, of a try that came no further.
+    /// The file may already have this length because of padding that an earlier attempt wrote.
     zeroes: u64,
 }
 
@@ -25,9 +25,9 @@ struct Truncation {
 pub(super) struct WriteBehind {
     file: File,
     writes: VecDeque<PendingWrite>,
-    /// All before this offset has been written.
+    /// Everything before this offset has been written.
     written: u64,
-    /// The first write's error has been reported, and it has not been written since.
+    /// The first write's error was reported, and it has not been written since.
     reported: bool,
     /// See [`Truncation::zeroes`].
     zeroes: u64,
@@ -38,14 +38,14 @@ struct PendingWrite {
     truncates: bool,
     running: Eager<(io::Result<()>, WriteJob)>,
     failed: Option<Failed>,
-    /// Of this one's failure has been told already, with that of one before it.
+    /// This write's error was already reported, together with that of an earlier one.
     covered: bool,
 }
 
-/// A write that is over and was for nothing.
+/// A write that has failed.
 struct Failed {
     job: WriteJob,
-    /// Until it is reported.
+    /// `None` once it is reported.
     error: Option<io::Error>,
 }
 
@@ -68,12 +68,12 @@ impl WriteJob {
 }
 
 impl Truncation {
-    /// Cutting the file must not take anything away that was in it before.
+    /// Checks that truncating the file does not remove data that it had before.
     async fn check(&self, file: &File) -> io::Result<()> {
         let (end, len) = (self.end, file.metadata().await?.len());
         if len > end.max(self.zeroes) {
             let text = format!(
-                "direct write: it ends within a block, at {end}, and the file goes on behind, to {len}"
+                "direct write: it ends within a block, at {end}, but the file continues to {len}"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
@@ -82,19 +82,19 @@ impl Truncation {
 }
 
 impl WriteBehind {
-    /// Writes to come, from an offset on.
+    /// Creates a queue for writes from an offset on.
     pub(super) fn new(file: File, start: u64) -> Self {
         Self { file, writes: VecDeque::new(), written: start, reported: false, zeroes: 0 }
     }
 
-    /// Begins a write, behind the others. There must be no truncation among them: it would take away what
-    /// is written here.
+    /// Starts a write after the others. None of them may truncate the file, which would remove this
+    /// write's data.
     pub(super) fn begin(&mut self, start: u64, buffer: Buffer) {
         let end = start + buffer.len() as u64;
         self.push(end, WriteJob { start, buffer, truncation: None });
     }
 
-    /// As `begin`, with the file to end at `end`, which lies within the buffer.
+    /// As `begin`, and truncates the file to `end`, which lies within the buffer.
     pub(super) fn begin_truncating(&mut self, start: u64, buffer: Buffer, end: u64) {
         self.push(
             end,
@@ -103,7 +103,7 @@ impl WriteBehind {
     }
 
     fn push(&mut self, end: u64, job: WriteJob) {
-        debug_assert!(!self.truncates(), "a write overtakes a truncation");
+        debug_assert!(!self.truncates(), "a write after a truncation");
         let truncates = job.truncation.is_some();
         self.writes.push_back(PendingWrite {
             end,
@@ -114,11 +114,11 @@ impl WriteBehind {
         });
     }
 
-    /// Waits until no more than `most` writes are on their way.
+    /// Waits until at most `most` writes are in flight.
     ///
-    /// Errors: that of the first write in order, once. Then it is tried again, and so are those
-    /// that were on their way with it, when this is called the next time. But a truncation is dropped:
-    /// what it was to write, there may be more of by then.
+    /// Errors: that of the first failed write in order, once. The next call retries it together
+    /// with those that were in flight with it. A write with a truncation is dropped instead,
+    /// because there may be more to write by then.
     pub(super) fn poll_at_most(
         &mut self,
         cx: &mut Context<'_>,
@@ -132,7 +132,7 @@ impl WriteBehind {
         if self.writes.len() <= most { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// Lets go of what has been written, up to the first write that has not.
+    /// Removes completed writes, up to the first one that is not.
     pub(super) fn reap(&mut self, cx: &mut Context<'_>) {
         while let Some(first) = self.writes.front_mut() {
             if first.failed.is_some() {
@@ -156,49 +156,49 @@ impl WriteBehind {
         }
     }
 
-    /// True when the first write has failed.
+    /// Whether the first write has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.writes.front().is_some_and(|first| first.failed.is_some())
     }
 
-    /// True when a write is on its way that truncates the file.
+    /// Whether a write in flight truncates the file.
     pub(super) fn truncates(&self) -> bool {
         self.writes.back().is_some_and(|last| last.truncates)
     }
 
-    /// How many there are.
+    /// The number of writes.
     pub(super) fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Where the last of them ends, or else what has been written.
+    /// The end of the last write, or else of what has been written.
     pub(super) fn end(&self) -> u64 {
         self.writes.back().map_or(self.written, |last| last.end)
     }
 
-    /// All before this offset has been written.
+    /// Everything before this offset has been written.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// An error has been reported, and what it is about has not been written since.
+    /// Whether an error was reported for data that has not been written since.
     pub(super) fn error_reported(&self) -> bool {
         self.reported
     }
 
-    /// The first write's error, once for all that are on their way with it.
+    /// The first write's error, once for all writes that were in flight with it.
     fn take_error(&mut self) -> Option<io::Error> {
         let first = self.writes.front_mut()?;
         let error = first.failed.as_mut()?.error.take()?;
         if first.truncates {
-            self.writes.clear(); // It was the last.
+            self.writes.clear(); // It was the last one.
         }
         self.writes.iter_mut().skip(1).for_each(|other| other.covered = true);
         self.reported = true;
         Some(error)
     }
 
-    /// Begins the first write again, if it has failed and that was reported.
+    /// Restarts the first write, if it has failed and the error was reported.
     fn retry(&mut self) {
         if let Some(first) = self.writes.front_mut()
             && let Some(failed) = first.failed.take_if(|failed| failed.error.is_none())
@@ -208,7 +208,7 @@ impl WriteBehind {
     }
 }
 
-/// Begins a write. It wakes nobody: only for the first of all writes does anybody wait.
+/// Starts a write. It wakes no task, because a task waits only for the first of all writes.
 fn start(file: &File, job: WriteJob) -> Eager<(io::Result<()>, WriteJob)> {
     Eager::early(job.run(file.clone()))
 }

@@ -1,4 +1,4 @@
-//! Writing a file from one end to the other.
+//! Sequential writes of a file, with write-behind.
 
 use super::eager::Eager;
 use super::write_behind::WriteBehind;
@@ -16,12 +16,12 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, SeekFrom};
 use std::task::{Context, Poll, ready};
 
-/// Writes a file in order, while the caller makes what comes next. From [`File::writer`].
+/// Writes a file in order, while the caller produces the next bytes. From [`File::writer`].
 ///
-/// Bytes are collected into chunks; a full chunk is written at its offset while the next is
-/// collected. [`seek`](Self::seek) goes on elsewhere in the file. It is tokio's `AsyncWrite` and
-/// `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`); what it needs in
-/// any case it has itself.
+/// Bytes are collected into chunks; a full chunk is written at its offset while the next one is
+/// collected. [`seek`](Self::seek) continues at another offset. The writer implements tokio's
+/// `AsyncWrite` and `AsyncSeek` (feature `tokio`), and those of `futures-io` (feature `futures`);
+/// it also has methods of its own.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -33,31 +33,30 @@ use std::task::{Context, Poll, ready};
 /// for line in 0..1000 {
 ///     writer.write_all(format!("line {line}\n").as_bytes()).await?;
 /// }
-/// writer.sync_data().await?; // or `flush`, which leaves it to the kernel when it goes to the device
+/// writer.sync_data().await?; // `flush` would leave the data in the page cache
 /// # assert_eq!(std::fs::read(&path)?.len(), 8890);
 /// # Ok(()) }
 /// ```
 ///
-/// **Flush it.** Dropping a writer cancels what it has on its way and throws away what it has
-/// collected: a drop cannot wait, and has nobody to tell an error to. In debug builds it says so on
-/// standard error, and with the feature `tracing` always as an event; not while panicking, nor
-/// after an error that was told. [`abandon`](Self::abandon) drops it in silence. `shutdown` and
-/// `close` of the traits flush, and do not sync.
+/// **Flush it.** Dropping a writer cancels its writes in flight and discards collected bytes,
+/// because a drop can neither wait nor return an error. If that loses bytes, the writer reports it:
+/// on standard error in debug builds, and as an event with the feature `tracing`. It does not
+/// report while panicking or after it has returned an error. [`abandon`](Self::abandon) drops it
+/// silently. `shutdown` and `close` of the traits flush, and do not sync.
 ///
-/// **Errors.** That of a write comes with the first call after it that hands over a chunk, flushes
-/// or syncs. Nothing is thrown away: it is told once, for all the writes on their way, and the next
-/// such call begins with trying them again. So a disk that is full can be made room on, and the
-/// writer gone on with; a call that fails has taken none of its bytes in.
-/// [`written`](Self::written) tells how much has been written without a gap; behind that there may
-/// be more. Besides there are ESPIPE for what is neither a file nor a block device (pipes, sockets,
-/// character devices), and InvalidInput for a file that was opened for appending, which writes
-/// wherever it likes: open it for writing, and begin [`at`](Self::at) its length.
+/// **Errors** of a write are returned by the next call that submits a chunk, flushes or syncs.
+/// Nothing is discarded: the error is reported once for all writes in flight, and the next such
+/// call retries them. So the caller can free space on a full disk and continue. A call that fails
+/// has accepted none of its bytes. [`written`](Self::written) returns how much is written without a
+/// gap; after that there may be more. Other errors are ESPIPE for pipes, sockets and character
+/// devices, and InvalidInput for a file opened for appending, whose writes ignore offsets: open it
+/// for writing, and start [`at`](Self::at) its length.
 ///
-/// **Direct I/O** writes whole blocks: `at` has to be a multiple of the
-/// [alignment](File::alignment) (InvalidInput). The last block is filled up with zeroes when it is
-/// flushed, and the file then cut to its length; after a power cut between the two it may be
-/// longer. Where the file goes on behind the last block's bytes, that would destroy them, and is
-/// refused (InvalidInput). Nobody else may write to the end of the file meanwhile.
+/// **Direct I/O** writes whole blocks: `at` must be a multiple of the [alignment](File::alignment)
+/// (InvalidInput). A flush pads the last block with zeroes and then truncates the file to its
+/// length; after a power failure between the two the file may be longer. If the file continues
+/// after the end of the written bytes, this would destroy data, so it is refused (InvalidInput). No
+/// other writer may extend the file meanwhile.
 pub struct Writer {
     file: File,
     chunk: usize,
@@ -66,27 +65,27 @@ pub struct Writer {
     current: Option<Chunk>,
     write_behind: WriteBehind,
     seek: Option<Seek>,
-    /// The file is one that can be written like this.
+    /// The file is known to support writes at offsets.
     file_checked: bool,
-    /// Dropping it with bytes not written is what its owner means.
+    /// Do not report unwritten bytes on drop.
     silent: bool,
 }
 
-/// A seek that was begun: it takes place once all that was taken in has been written.
+/// A seek in flight: it takes place once all accepted bytes are written.
 struct Seek {
     target: Target,
-    /// The length of the file, which is asked for once all has been written.
+    /// The length of the file, requested once everything is written.
     len: Option<Eager<io::Result<u64>>>,
 }
 
-/// Where a seek goes.
+/// The target of a seek.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     At(u64),
     FromEnd(i64),
 }
 
-/// A chunk that bytes are collected in.
+/// A chunk that collects bytes.
 struct Chunk {
     start: u64,
     buffer: Buffer,
@@ -94,8 +93,8 @@ struct Chunk {
 }
 
 impl File {
-    /// Writes the file in order from its beginning, or from [`at`](Writer::at); see [`Writer`].
-    /// Nothing is written yet. The file is not cut: bytes that it has behind those written stay.
+    /// Returns a writer from the beginning of the file, or from [`at`](Writer::at); see [`Writer`].
+    /// Nothing is written yet. The file is not truncated: its bytes after those written stay.
     pub fn writer(&self) -> Writer {
         Writer {
             file: self.clone(),
@@ -112,40 +111,36 @@ impl File {
 }
 
 impl Writer {
-    /// Bytes that are written at a time, 1 to 1 GiB (less or more counts as that); for direct I/O
-    /// rounded up to whole blocks. Chunks end at multiples of it. Default 256 KiB.
+    /// Sets the bytes per write, clamped to 1 to 1 GiB; for direct I/O rounded up to whole blocks.
+    /// Chunks end at multiples of it. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
         self.chunk = bytes.clamp(1, LARGEST_CHUNK);
         self
     }
 
-    /// How many chunks may be on their way while the next is collected, 1 to 256 (less or more
-    /// counts as that). So at most `chunk` times (this + 1) bytes of memory are in use. Default 4.
+    /// Sets how many chunks may be in flight while the next one is collected, clamped to 1 to 256.
+    /// The writer uses at most `chunk` times (this + 1) bytes of memory. Default 4.
     pub fn write_behind(mut self, chunks: usize) -> Self {
         self.depth = chunks.clamp(1, DEEPEST);
         self
     }
 
-    /// Begins at this offset of the file.
+    /// Starts at this offset of the file.
     ///
     /// # Panics
     ///
-    /// When bytes have been written to it already.
+    /// If bytes have already been written to it.
     pub fn at(mut self, offset: u64) -> Self {
-        assert_eq!(
-            self.position(),
-            self.start,
-            "`at` is for a writer that has not been written to"
-        );
+        assert_eq!(self.position(), self.start, "`at` must be called before the first write");
         self.start = offset;
         self.write_behind = WriteBehind::new(self.file.clone(), offset);
         self
     }
 
-    /// Takes all these bytes in. Waits while as many chunks are on their way as there may be.
+    /// Accepts all these bytes. Waits while the limit of chunks is in flight.
     ///
-    /// Errors: see [`Writer`]; how many of the bytes were taken in, the
-    /// [`position`](Self::position) tells. Dropped, the future may have taken in a part of them.
+    /// Errors: see [`Writer`]; the [`position`](Self::position) shows how many bytes were accepted.
+    /// If the future is dropped, a part of them may have been accepted.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let taken = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
@@ -154,8 +149,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes in as many of these bytes, one slice after the other, as the current chunk has room
-    /// for; how many that was. Waits as [`write_all`](Self::write_all) does.
+    /// Accepts as many of these bytes, one slice after the other, as fit into the current chunk.
+    /// Returns their number. Waits as [`write_all`](Self::write_all) does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -171,14 +166,15 @@ impl Writer {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: see [`Writer`]; none of the bytes were taken in then. Dropped, likewise.
+    /// Errors: see [`Writer`]; then no bytes were accepted. The same holds if the future is
+    /// dropped.
     pub async fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_write_vectored(cx, bytes)).await
     }
 
-    /// Writes what was taken in, as [`flush`](Self::flush) does, and goes on at another place of
-    /// the file; the new [`position`](Self::position). Beyond the end of the file the gap reads as
-    /// zeroes once it is written write_behind.
+    /// Writes all accepted bytes, as [`flush`](Self::flush) does, and continues at another offset.
+    /// Returns the new [`position`](Self::position). After a seek beyond the end of the file, the
+    /// gap reads as zeroes once something is written.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -196,39 +192,39 @@ impl Writer {
     /// ```
     ///
     /// Errors: InvalidInput before the beginning, beyond `i64::MAX`, for a file opened for
-    /// appending, and for a place that is not aligned on a file opened for direct I/O; ESPIPE for
-    /// what is neither a file nor a block device; those of the flush (see [`Writer`]) and of asking
-    /// for the length. The position is then what it was. Dropped, the seek takes place before the
-    /// next byte is taken in, unless another one is begun; its error is then that call's.
+    /// appending, and for an offset that is not aligned on a file opened for direct I/O; ESPIPE for
+    /// pipes, sockets and character devices; those of the flush (see [`Writer`]) and of `statx(2)`.
+    /// The position is then unchanged. If the future is dropped, the seek takes place before the
+    /// next byte is accepted, unless another seek replaces it; that call then returns its error.
     pub async fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.start_seek(to)?;
         poll_fn(|cx| self.poll_seek(cx)).await
     }
 
-    /// Waits until all that was taken in has been written: the kernel has it, and whoever reads the
-    /// file sees it. It may be lost in a power cut.
+    /// Waits until all accepted bytes are written: the kernel has them, and readers of the file see
+    /// them. A power failure may still lose them.
     ///
-    /// Errors: see [`Writer`]. Dropped, it leaves everything to the next call.
+    /// Errors: see [`Writer`]. If the future is dropped, the next call continues.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    /// Flushes, and then writes the file to the device: [`File::sync_data`].
+    /// Flushes, and then writes the data to the device: [`File::sync_data`].
     ///
-    /// Errors: those of both. One of the sync is told once; after it, what was written may be lost,
-    /// and is not tried again.
+    /// Errors: those of both. An error of the sync is reported once; after it, written data may be
+    /// lost, and the sync is not retried.
     pub async fn sync_data(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.file.sync_data().await
     }
 
-    /// As [`sync_data`](Self::sync_data), with times and the like: [`File::sync_all`].
+    /// As [`sync_data`](Self::sync_data), including all metadata: [`File::sync_all`].
     pub async fn sync_all(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.file.sync_all().await
     }
 
-    /// Offset in the file of the next byte to be taken in.
+    /// Returns the offset in the file of the next byte to be accepted.
     pub fn position(&self) -> u64 {
         match &self.current {
             Some(current) => current.start + current.filled as u64,
@@ -236,30 +232,29 @@ impl Writer {
         }
     }
 
-    /// How many bytes, counted from where it began or last went on by a [`seek`](Self::seek), are
-    /// known to have been written without a gap.
+    /// Returns how many bytes are known to be written without a gap, counted from the start or from
+    /// the last [`seek`](Self::seek).
     pub fn written(&self) -> u64 {
         self.write_behind.written() - self.start
     }
 
-    /// The file that is written.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Drops it without a word about what has not been written. A write that the kernel has begun
-    /// may still happen.
+    /// Drops the writer without reporting unwritten bytes. Writes in flight may still happen.
     pub fn abandon(mut self) {
         self.silent = true;
     }
 
-    /// One that is dropped in silence, as [`abandon`](Self::abandon) does it.
+    /// Returns a writer that does not report unwritten bytes on drop.
     pub(crate) fn silent(mut self) -> Self {
         self.silent = true;
         self
     }
 
-    /// Takes in as many of these bytes as the current chunk has room for.
+    /// Accepts as many of these bytes as fit into the current chunk.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -286,8 +281,8 @@ impl Writer {
         };
         let taken = current.append(bytes);
         if current.is_full() {
-            // It goes at once if it may. This call has taken bytes in: whatever error there is, the
-            // next one meets it.
+            // Submit it at once if possible. This call has accepted bytes, so the next call returns
+            // any error.
             self.write_behind.reap(cx);
             if !self.write_behind.has_failed() && self.write_behind.len() <= self.max_others() {
                 let _ = self.submit();
@@ -296,7 +291,7 @@ impl Writer {
         Poll::Ready(Ok(taken))
     }
 
-    /// Takes in as many of these bytes as the current chunk has room for.
+    /// Accepts as many of these bytes as fit into the current chunk.
     pub(super) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -306,7 +301,8 @@ impl Writer {
         let Some(first) = parts.next() else { return Poll::Ready(Ok(0)) };
         let mut taken = ready!(self.poll_write(cx, first))?;
         let mut was_whole = taken == first.len();
-        // The rest only into a chunk that has room: no error can come then, which would be lost.
+        // Further slices only while the chunk has space: no error can occur then, which would be
+        // lost.
         for part in parts {
             let has_room = self.current.as_ref().is_some_and(|current| !current.is_full());
             if !was_whole || !has_room || taken >= COPY_STEP {
@@ -319,14 +315,14 @@ impl Writer {
         Poll::Ready(Ok(taken))
     }
 
-    /// Begins a seek, in the place of another one that is not over.
+    /// Starts a seek, replacing one in flight.
     pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         let target = self.target(to)?;
         self.seek = Some(Seek { target, len: None });
         Ok(())
     }
 
-    /// Begins a seek, unless it is on its way.
+    /// Starts a seek, unless it is in flight.
     #[cfg(feature = "futures")]
     pub(super) fn ensure_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         let target = self.target(to)?;
@@ -336,7 +332,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Where a seek goes that begins now.
+    /// The target of a seek that starts now.
     fn target(&mut self, to: SeekFrom) -> io::Result<Target> {
         self.check_file()?;
         Ok(match to {
@@ -348,7 +344,7 @@ impl Writer {
         })
     }
 
-    /// Waits for the seek that was begun, if one was; the position.
+    /// Waits for a started seek, if any. Returns the position.
     pub(super) fn poll_seek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         if self.seek.is_some() {
             ready!(self.poll_flush(cx)).inspect_err(|_| self.seek = None)?;
@@ -371,7 +367,7 @@ impl Writer {
         Poll::Ready(Ok(self.position()))
     }
 
-    /// An offset to go on at.
+    /// Checks an offset to continue at.
     fn checked_target(&self, offset: Option<u64>) -> io::Result<u64> {
         let offset = checked(offset)?;
         if offset != self.position() {
@@ -380,7 +376,7 @@ impl Writer {
         Ok(offset)
     }
 
-    /// Goes on at this offset; all that was taken in has been written.
+    /// Continues at this offset. All accepted bytes have been written.
     fn restart_at(&mut self, offset: u64) {
         if offset != self.position() {
             self.current = None;
@@ -389,7 +385,7 @@ impl Writer {
         }
     }
 
-    /// Waits until all that was taken in has been written.
+    /// Waits until all accepted bytes are written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.position() > self.write_behind.end() {
             ready!(self.poll_submit(cx))?;
@@ -397,18 +393,18 @@ impl Writer {
         self.write_behind.poll_at_most(cx, 0)
     }
 
-    /// Begins to write what was collected, as soon as there may be another write.
+    /// Submits the collected bytes as soon as another write may be in flight.
     fn poll_submit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.write_behind.poll_at_most(cx, self.max_others()))?;
         Poll::Ready(self.submit())
     }
 
-    /// How many writes there may be besides one that begins.
+    /// How many writes may be in flight besides one that starts.
     fn max_others(&self) -> usize {
         if self.write_behind.truncates() { 0 } else { self.depth - 1 }
     }
 
-    /// Begins to write what was collected.
+    /// Submits the collected bytes.
     fn submit(&mut self) -> io::Result<()> {
         let Some(full) = &self.current else { return Ok(()) };
         let (start, whole) = (full.start, full.filled - full.filled % self.block());
@@ -429,8 +425,8 @@ impl Writer {
         Ok(())
     }
 
-    /// What lies behind the whole blocks: once to be gone on with, and once as a block with zeroes,
-    /// to be written now.
+    /// Copies the bytes after the last whole block: once to a chunk to continue with, and once to a
+    /// block padded with zeroes, to be written now.
     fn split(&self, full: &Chunk, whole: usize) -> io::Result<(Chunk, Buffer)> {
         let (start, rest) =
             (full.start + whole as u64, &full.buffer.as_slice()[whole..full.filled]);
@@ -442,7 +438,7 @@ impl Writer {
         Ok((begun, padded.buffer))
     }
 
-    /// Bytes of the blocks that the file is written in.
+    /// The block size for writes to this file.
     fn block(&self) -> usize {
         block_of(&self.file) as usize
     }
@@ -457,7 +453,7 @@ impl Writer {
         self.pool().get(in_memory(end - start), self.file.is_direct())
     }
 
-    /// Whether the file can be written at offsets.
+    /// Checks that the file supports writes at offsets.
     fn check_file(&mut self) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if self.file_checked {
@@ -466,28 +462,29 @@ impl Writer {
         has_offsets(&self.file)?;
         if fcntl_getfl(&self.file)?.contains(OFlags::APPEND) {
             return invalid(
-                "writer: the file was opened for appending; open it for writing, and begin at its length",
+                "writer: the file is open for appending; open it for writing, and start at its \
+                 length",
             );
         }
         self.file_checked = true;
         Ok(())
     }
 
-    /// Whether the writer may begin a chunk at this offset.
+    /// Checks that a chunk may begin at this offset.
     fn check_offset(&self, offset: u64) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if offset > LARGEST_OFFSET {
-            return invalid("writer: it begins beyond i64::MAX");
+            return invalid("writer: offset above i64::MAX");
         }
         if !offset.is_multiple_of(block_of(&self.file)) {
             return invalid(
-                "writer: it begins at an offset that is not aligned, and the file is opened for direct I/O",
+                "writer: the offset is not aligned, and the file is open for direct I/O",
             );
         }
         Ok(())
     }
 
-    /// Bytes that were taken in and are not known to be written.
+    /// Bytes that were accepted and are not known to be written.
     fn unwritten(&self) -> u64 {
         self.position() - self.write_behind.written()
     }
@@ -501,16 +498,16 @@ impl Chunk {
     fn bytes(&mut self) -> &mut [u8] {
         match self.buffer.as_mut_slice() {
             Some(bytes) => bytes,
-            None => unreachable!("the pool's memory can be written to"),
+            None => unreachable!("pooled memory is writable"),
         }
     }
 
-    /// As many as there is room for.
+    /// Copies as many bytes as fit. Returns their number.
     fn append(&mut self, bytes: &[u8]) -> usize {
         let filled = self.filled;
-        let room = &mut self.bytes()[filled..];
-        let len = bytes.len().min(room.len());
-        room[..len].copy_from_slice(&bytes[..len]);
+        let space = &mut self.bytes()[filled..];
+        let len = bytes.len().min(space.len());
+        space[..len].copy_from_slice(&bytes[..len]);
         self.filled += len;
         len
     }
@@ -529,13 +526,14 @@ impl Drop for Writer {
         // Not a panic: dropping is also how a task is cancelled.
         if cfg!(debug_assertions) {
             eprintln!(
-                "ringway: a writer was dropped with {unwritten} bytes not written: flush it, or abandon it"
+                "ringway: a writer was dropped with {unwritten} unwritten bytes: flush or abandon \
+                 it"
             );
         }
         #[cfg(feature = "tracing")]
         tracing::error!(
             unwritten,
-            "a writer was dropped with bytes not written: flush it, or abandon it"
+            "a writer was dropped with unwritten bytes: flush or abandon it"
         );
     }
 }
@@ -545,7 +543,7 @@ impl fmt::Debug for Writer {
         f.debug_struct("Writer")
             .field("position", &self.position())
             .field("written", &self.written())
-            .field("on_their_way", &self.write_behind.len())
+            .field("in_flight", &self.write_behind.len())
             .finish_non_exhaustive()
     }
 }

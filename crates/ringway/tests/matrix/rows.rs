@@ -4,10 +4,10 @@
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use ringway::fs::{
-    self, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve,
+    self, Advice, AtomicFile, DirBuilder, DirEntry, File, FileTimes, OpenOptions, ReadDir, Resolve,
     TryLockError,
 };
-use ringway::{Advice, AlignedBuffer, BackendKind, Coalesce, Engine, LogWriter, Position};
+use ringway::{AlignedBuffer, BackendKind, Coalesce, Engine, LogWriter, Position};
 use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -101,15 +101,15 @@ impl World {
                 .open(at("file"))
                 .unwrap()
         };
-        let on_engine = || File::with_engine(open(flags).into(), engine);
+        let on_engine = || File::from_fd(open(flags).into(), engine);
         let (reader, writer) = io::pipe().unwrap();
         let (our_reader, our_writer) = io::pipe().unwrap();
         let once = Once {
-            to_test: Some((File::with_engine(our_writer.into(), engine), our_reader)),
+            to_test: Some((File::from_fd(our_writer.into(), engine), our_reader)),
             single: Some(on_engine()),
-            log: Some(File::with_engine(open(0).into(), engine)),
+            log: Some(File::from_fd(open(0).into(), engine)),
             descriptor: Some(open(flags).into()),
-            pipe: Some((File::with_engine(reader.into(), engine), writer)),
+            pipe: Some((File::from_fd(reader.into(), engine), writer)),
             ..Once::default()
         };
         Self {
@@ -236,9 +236,9 @@ pub fn files() -> Vec<Row> {
     let mut rows = transfers();
     rows.extend(streams());
     rows.extend(rows! {
-        "File::with_engine" D::NOTHING, |w| {
+        "File::from_fd" D::NOTHING, |w| {
             let descriptor = w.take(|once| &mut once.descriptor).unwrap();
-            check(File::with_engine(descriptor, &w.engine).engine().backend() == w.kind, "another backend")
+            check(File::from_fd(descriptor, &w.engine).engine().backend() == w.kind, "another backend")
         }
         "File::from_std" o, |w| {
             let descriptor = w.take(|once| &mut once.descriptor).unwrap();
@@ -318,7 +318,7 @@ fn transfers() -> Vec<Row> {
             blocks.iter().zip(&expected).try_for_each(|(block, expected)| same(block, expected))
         }
         "File::read_ranges_each" o, |w| {
-            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], &Coalesce::never()).await?;
+            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], Coalesce::never()).await?;
             let expected = [pattern(5, 45), pattern(20_000, 1)];
             check(blocks.len() == 2, "not a result for each")?;
             blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))

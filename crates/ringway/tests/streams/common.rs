@@ -68,7 +68,7 @@ pub fn open(engine: &Engine, path: &Path, direct: bool) -> File {
     if direct {
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_DIRECT);
     }
-    File::with_engine(options.read(true).write(true).open(path).unwrap().into(), engine)
+    File::from_fd(options.read(true).write(true).open(path).unwrap().into(), engine)
 }
 
 /// The file, opened through the engine.

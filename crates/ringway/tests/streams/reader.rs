@@ -195,9 +195,9 @@ async fn a_seek_that_is_dropped_is_over() -> io::Result<()> {
 #[tokio::test]
 async fn a_pipe_is_refused() -> io::Result<()> {
     let (from, into) = io::pipe()?;
-    let reader = File::with_engine(from.into(), &engines()[0]);
+    let reader = File::from_fd(from.into(), &engines()[0]);
     assert_eq!(reader.reader().next_block().await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
-    let writer = File::with_engine(into.into(), &engines()[0]);
+    let writer = File::from_fd(into.into(), &engines()[0]);
     assert_eq!(
         writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(),
         Some(libc::ESPIPE)

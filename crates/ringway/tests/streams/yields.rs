@@ -194,7 +194,7 @@ fn one_call_gives_way() {
             let ranges: Vec<_> =
                 (0..LEN / len).map(|at| (at * len) as u64..(at * len + len) as u64).collect();
             let (parts, times, _) =
-                polls(async |_| file.read_ranges_each(&ranges, &ringway::Coalesce::never()).await);
+                polls(async |_| file.read_ranges_each(&ranges, ringway::Coalesce::never()).await);
             assert!(
                 parts
                     .unwrap()

@@ -93,7 +93,7 @@ fn a_read_in_a_task() {
     each("a_read_in_a_task", |kind, file, runtime| {
         for number in 0..ROUNDS {
             let (end, writer) = std::io::pipe().unwrap();
-            let end = File::with_engine(end.into(), file.engine());
+            let end = File::from_fd(end.into(), file.engine());
             let (submitted, has_submitted) = std::sync::mpsc::channel();
             let (computes, is_computing) = std::sync::mpsc::channel();
             let done = Arc::new(AtomicBool::new(false));

@@ -6,11 +6,10 @@
 //! the same as a program that does not compile.)
 
 use bytes::{Bytes, BytesMut};
-use ringway::fs::{self, File, OpenOptions};
+use ringway::fs::{self, Advice, File, OpenOptions};
 use ringway::{
-    Advice, AlignedBuffer, Block, Buffer, Coalesce, CustomBuffer, Engine, EngineBuilder,
-    Explanation, IoBuffer, LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity,
-    Stats,
+    AlignedBuffer, Block, Buffer, Coalesce, CustomBuffer, Engine, EngineBuilder, Explanation,
+    IoBuffer, LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -64,7 +63,7 @@ fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions, log: &Lo
     is_send(options.open("path"));
     is_send(file.read(0..1));
     is_send(file.read_ranges(&[0..1, 2..3]));
-    is_send(file.read_ranges_each(&[0..1, 2..3], &Coalesce::default()));
+    is_send(file.read_ranges_each(&[0..1, 2..3], Coalesce::default()));
     is_send(file.read_exact(0..1));
     is_send(file.read_ranges_stream([0..1, 2..3]).next());
     is_send(file.read_buf_at(Vec::new(), 0));

@@ -51,7 +51,7 @@ const CASES: &[Case] = cases! {
     seven_a_future_may_move_to_another_task,
     seven_a_backend_that_fails_at_once on |builder| builder.faults(FaultPlan::new(0).enters(0)),
     seven_a_backend_that_fails_later on |builder| builder.shards(1).faults(FaultPlan::new(0).enters(5)),
-    eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).waiting(2),
+    eight_room_comes_back_at_the_completion on |builder| builder.shards(1).in_flight(4).in_flight_pipes(2),
     eight_more_than_there_is_room_for on |builder| builder.in_flight(4),
     nine_the_engine_explains_itself,
     ten_descriptors_are_closed_on_exec,
@@ -167,7 +167,7 @@ async fn everyone_is_answered(world: &World) {
     let (read, buffer) = file.read_at(room(PAGE), 0).await;
     assert!(answers(errno_of(&read)) && buffer.len() == PAGE);
     let text = world.engine.explain().to_string();
-    assert!(text.contains("failed while it was in use"), "{text}");
+    assert!(text.contains("failed during use"), "{text}");
     assert!(world.engine.stats().failures > 0);
 }
 
@@ -332,7 +332,7 @@ async fn three_dropping_at_any_poll(world: World) {
         let work = async {
             let other = world.engine.open(world.path("any")).await?;
             let ranges: Vec<_> = (0..20).map(|at| at * 9000..at * 9000 + 100).collect();
-            let parts = file.read_ranges_each(&ranges, &Coalesce::never()).await?;
+            let parts = file.read_ranges_each(&ranges, Coalesce::never()).await?;
             for (part, range) in parts.into_iter().zip(&ranges) {
                 assert_eq!(part?[..], pattern(range.start, 100));
             }
@@ -491,7 +491,7 @@ async fn five_errors_are_the_kernels(world: World) {
     }
     let (reader, writer) = world.pipe();
     drop(reader);
-    let writer = File::with_engine(writer.into(), &world.engine);
+    let writer = File::from_fd(writer.into(), &world.engine);
     assert_eq!(errno(writer.write_at(vec![1], Position::Current).await.0), libc::EPIPE);
     let direct = world.file("direct", &pattern(0, 2 * PAGE), true).await;
     let misaligned = direct.write_at(filled(&[0; PAGE]), 1).await.0.unwrap_err();
@@ -550,7 +550,7 @@ async fn six_short_transfers_are_continued(world: World) {
         }
         assert_eq!(file.read(0..len as u64).await.unwrap()[..], content[..len]);
         let parts =
-            file.read_ranges_each(&[7..50_000, 60_000..200_001], &Coalesce::never()).await.unwrap();
+            file.read_ranges_each(&[7..50_000, 60_000..200_001], Coalesce::never()).await.unwrap();
         assert!(parts[0].as_ref().unwrap()[..] == content[7..50_000]);
         assert!(parts[1].as_ref().unwrap()[..] == content[60_000..200_001]);
     }
@@ -611,7 +611,7 @@ async fn seven_tasks_wake_each_other(world: World) {
         .zip(writers)
         .enumerate()
         .map(|(number, (reader, writer))| {
-            let writer = File::with_engine(writer.into(), &world.engine);
+            let writer = File::from_fd(writer.into(), &world.engine);
             world.spawn(async move {
                 if number == 0 {
                     writer.write_all_at(vec![0], Position::Current).await.0.unwrap();

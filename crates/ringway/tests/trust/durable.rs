@@ -45,7 +45,7 @@ fn each(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&W
                 .custom_flags(flags)
                 .open(path)
                 .unwrap();
-            let file = File::with_engine(file.into(), &world.engine);
+            let file = File::from_fd(file.into(), &world.engine);
             test(&world, file);
             settled(&world.engine);
         }
@@ -102,7 +102,7 @@ fn what_cannot_be_synced_is_not_written() {
         |builder| builder,
         |world, file| {
             let (reader, writer) = io::pipe().unwrap();
-            let writer = File::with_engine(writer.into(), &world.engine);
+            let writer = File::from_fd(writer.into(), &world.engine);
             let (result, buffer) =
                 block_on(writer.write_durable_at(vec![7; 10], Position::Current));
             assert_eq!(

@@ -109,7 +109,7 @@ fn entered_together(builder: EngineBuilder) -> u64 {
     let engine = builder.reaping(Reaping::Manual).try_cached(false).build().unwrap();
     let file = tempfile::tempfile().unwrap();
     file.set_len(40 << 20).unwrap();
-    let file = File::with_engine(file.into(), &engine);
+    let file = File::from_fd(file.into(), &engine);
     let ranges: Vec<_> = (0..40).map(|at| at << 20..(at << 20) + 4096).collect();
     let mut reads = Box::pin(file.read_ranges(&ranges));
     // (The task gives way while it takes memory for them.)
@@ -141,7 +141,7 @@ fn the_environment_decides_on_the_pool() {
         file.as_file().set_len(LEN).unwrap();
         let kept = |builder: EngineBuilder| {
             let engine = builder.build().unwrap();
-            let file = File::with_engine(file.reopen().unwrap().into(), &engine);
+            let file = File::from_fd(file.reopen().unwrap().into(), &engine);
             let before = resident();
             let read = |at| block_on(file.read(at..at + BLOCK)).unwrap();
             let blocks: Vec<_> = (0..LEN).step_by(BLOCK as usize).map(read).collect();
@@ -150,7 +150,7 @@ fn the_environment_decides_on_the_pool() {
             resident().saturating_sub(before)
         };
         // The other way round, what the first engine keeps would be the second one's.
-        assert!(kept(threads().pool(0)) < LEN / 2, "the program has chosen to keep nothing");
+        assert!(kept(threads().pool_bytes(0)) < LEN / 2, "the program has chosen to keep nothing");
         assert!(kept(threads()) > LEN / 2, "1 GiB is room for it");
     });
 }
@@ -175,9 +175,9 @@ fn values_that_cannot_be_are_refused() {
         refused(threads().build(), "RINGWAY_IN_FLIGHT", "many");
         refused(threads().in_flight(9).build(), "RINGWAY_POOL", "64 MB");
         assert_eq!(kind(Engine::global()), io::ErrorKind::InvalidInput);
-        threads().in_flight(9).pool(0).build().unwrap();
+        threads().in_flight(9).pool_bytes(0).build().unwrap();
         // The next try is another one.
-        threads().in_flight(9).pool(0).install_global().unwrap();
+        threads().in_flight(9).pool_bytes(0).install_global().unwrap();
     });
 }
 

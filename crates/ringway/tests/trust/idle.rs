@@ -81,7 +81,7 @@ fn idle(test: &str, runtime: fn() -> Option<Runtime>) {
                     drop(reader);
                     // May wait for ever.
                     let (end, writer) = std::io::pipe().unwrap();
-                    let end = File::with_engine(OwnedFd::from(end), &engine);
+                    let end = File::from_fd(OwnedFd::from(end), &engine);
                     let mut read = Box::pin(end.read_at(vec![0; 4], Position::Current));
                     block_on(async { assert!(poll_immediate(&mut read).await.is_none()) });
                     sleeps(&format!("{kind}, a read of a pipe"));

@@ -54,7 +54,7 @@ fn each_of(
 
 fn empty_log(world: &World) -> LogWriter {
     let file = std::fs::File::create(world.path("log")).unwrap();
-    LogWriter::new(File::with_engine(file.into(), &world.engine), 0).unwrap()
+    LogWriter::new(File::from_fd(file.into(), &world.engine), 0).unwrap()
 }
 
 fn content(world: &World) -> Vec<u8> {

@@ -41,7 +41,7 @@ impl Scene {
         let dir = scratch();
         let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
-        let reader = File::with_engine(OwnedFd::from(reader), &engine);
+        let reader = File::from_fd(OwnedFd::from(reader), &engine);
         let file = direct(&engine, dir.path(), 16);
         Self { engine, reader, writer, file, _dir: dir }
     }

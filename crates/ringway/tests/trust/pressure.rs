@@ -238,7 +238,7 @@ fn futures_that_nobody_polls_again_hold_nobody_up() {
         worlds(
             "futures_that_nobody_polls_again_hold_nobody_up",
             executor,
-            |builder| builder.shards(1).in_flight(4).waiting(4),
+            |builder| builder.shards(1).in_flight(4).in_flight_pipes(4),
             |world| {
                 world.run(|world| async move {
                     let file = world.file("file", &pattern(0, 64 * PAGE), true).await;
@@ -282,14 +282,14 @@ fn more_ranges_than_there_is_room_for() {
                 let ranges: Vec<_> =
                     (0..256).map(|page| page * PAGE as u64 + 9..page * PAGE as u64 + 99).collect();
                 let never = ringway::Coalesce::never();
-                let all = join_all((0..4).map(|_| file.read_ranges_each(&ranges, &never))).await;
+                let all = join_all((0..4).map(|_| file.read_ranges_each(&ranges, never))).await;
                 for parts in all {
                     for (part, range) in parts.unwrap().into_iter().zip(&ranges) {
                         assert_eq!(part.unwrap()[..], pattern(range.start, 90));
                     }
                 }
                 // Given up in the middle.
-                _ = poll_immediate(Box::pin(file.read_ranges_each(&ranges, &never))).await;
+                _ = poll_immediate(Box::pin(file.read_ranges_each(&ranges, never))).await;
                 world.quiet().await;
             });
         },
@@ -361,7 +361,7 @@ fn nobody_works_for_others_without_a_bound() {
             .reaping(reaping)
             .build()
             .unwrap();
-        let file = File::with_engine(tempfile::tempfile().unwrap().into(), &engine);
+        let file = File::from_fd(tempfile::tempfile().unwrap().into(), &engine);
         let left = AtomicUsize::new(THREADS);
         let submitter = || {
             let mut most = 0;

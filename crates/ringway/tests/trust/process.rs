@@ -63,7 +63,7 @@ fn a_forked_child_is_told() {
                 let file = direct(&engine, dir.path(), 16);
                 Engine::global().unwrap();
                 let (reader, writer) = std::io::pipe().unwrap();
-                let reader = File::with_engine(OwnedFd::from(reader), &engine);
+                let reader = File::from_fd(OwnedFd::from(reader), &engine);
                 let mut begun: futures::future::BoxFuture<'_, _> =
                     Box::pin(reader.read_at(vec![0; 4], Position::Current));
                 assert!(block_on(poll_immediate(&mut begun)).is_none());
@@ -145,7 +145,7 @@ fn a_child_forked_in_the_middle_of_things() {
                                 let ranges: Vec<_> =
                                     (0..16).map(|page| page * 4096..page * 4096 + 5).collect();
                                 block_on(
-                                    file.read_ranges_each(&ranges, &ringway::Coalesce::never()),
+                                    file.read_ranges_each(&ranges, ringway::Coalesce::never()),
                                 )
                                 .unwrap();
                                 engine.stats();
@@ -200,7 +200,7 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
                 let runtime =
                     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let (reader, writer) = std::io::pipe().unwrap();
-                let reader = File::with_engine(OwnedFd::from(reader), &engine);
+                let reader = File::from_fd(OwnedFd::from(reader), &engine);
                 // With a driver in the runtime.
                 runtime.block_on(async {
                     assert!(
@@ -376,7 +376,7 @@ fn a_filter_that_comes_later() {
                 let dir = scratch();
                 let file = direct(&engine, dir.path(), 16);
                 let (reader, writer) = std::io::pipe().unwrap();
-                let pipe = File::with_engine(OwnedFd::from(reader), &engine);
+                let pipe = File::from_fd(OwnedFd::from(reader), &engine);
                 (engine, dir, file, pipe, writer)
             };
             let worlds: Vec<_> = granted.iter().map(world).collect();
@@ -411,7 +411,7 @@ fn a_filter_that_comes_later() {
                     assert_eq!((errno(read), buffer.len()), (libc::ECANCELED, 64));
                     let text = engine.explain().to_string();
                     assert!(
-                        text.contains("EPERM") && text.contains("failed while it was in use"),
+                        text.contains("EPERM") && text.contains("failed during use"),
                         "{text}"
                     );
                 } else {
@@ -452,7 +452,7 @@ fn no_descriptors_left() {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let read = |engine: &Engine| {
-            let file = File::with_engine(rustix::io::fcntl_dupfd_cloexec(&file, 0)?, engine);
+            let file = File::from_fd(rustix::io::fcntl_dupfd_cloexec(&file, 0)?, engine);
             block_on(file.read_at(vec![0; 4], 0)).0
         };
         let idle = descriptors_and_threads().0;
@@ -510,7 +510,7 @@ fn no_descriptor_left_for_a_task() {
             let engine =
                 Engine::builder().backend(kind).shards(1).try_cached(false).build().unwrap();
             let file =
-                File::with_engine(std::fs::File::open("/proc/self/exe").unwrap().into(), &engine);
+                File::from_fd(std::fs::File::open("/proc/self/exe").unwrap().into(), &engine);
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             // What the backend itself opens at its first use, it has.

@@ -284,7 +284,7 @@ fn a_future_outlives_the_runtime_that_polled_it() {
         let engine = engine(kind);
         for _ in 0..20 {
             let (reader, writer) = std::io::pipe().unwrap();
-            let reader = File::with_engine(OwnedFd::from(reader), &engine);
+            let reader = File::from_fd(OwnedFd::from(reader), &engine);
             let mut read = Box::pin(reader.read_at(vec![0; 4], Position::Current));
             let first = current_thread();
             first.block_on(async { assert!(poll_immediate(&mut read).await.is_none()) });
@@ -302,7 +302,7 @@ fn a_runtime_is_dropped_with_operations_in_flight() {
         let dir = scratch();
         let file = direct(&engine(kind), dir.path(), 16);
         let (reader, _writer) = std::io::pipe().unwrap();
-        let reader = File::with_engine(OwnedFd::from(reader), file.engine());
+        let reader = File::from_fd(OwnedFd::from(reader), file.engine());
         for round in 0..10 {
             let runtime = match round % 2 {
                 0 => current_thread(),

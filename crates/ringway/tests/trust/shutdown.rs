@@ -32,7 +32,7 @@ impl Parts {
             .unwrap();
         let file = direct(&engine, dir, 16);
         let (reader, writer) = std::io::pipe().unwrap();
-        let reader = File::with_engine(OwnedFd::from(reader), &engine);
+        let reader = File::from_fd(OwnedFd::from(reader), &engine);
         Self { engine, file, pipe: (reader, writer), pages: Pages::default() }
     }
 

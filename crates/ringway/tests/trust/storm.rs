@@ -123,7 +123,7 @@ impl Storm {
             files: open("storm", &vec![0; TASKS * BLOCKS * PAGE]),
             still: open("still", &pattern),
             pattern,
-            pipe: File::with_engine(OwnedFd::from(reader), &engine),
+            pipe: File::from_fd(OwnedFd::from(reader), &engine),
             pages: Pages::default(),
             blocks: (0..TASKS).map(|_| Mutex::default()).collect(),
             writes: AtomicU64::new(1),

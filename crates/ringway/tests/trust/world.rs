@@ -94,7 +94,7 @@ impl World {
     /// Both ends of a pipe; the reading end is the engine's.
     pub fn pipe(&self) -> (File, std::io::PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();
-        (File::with_engine(OwnedFd::from(reader), &self.engine), writer)
+        (File::from_fd(OwnedFd::from(reader), &self.engine), writer)
     }
 
     pub fn counts(&self) -> Counts {
@@ -118,7 +118,7 @@ pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     let path = dir.join("direct");
     fs::write(&path, pattern(0, pages * PAGE)).unwrap();
     let file = fs::File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
-    File::with_engine(file.expect("the target directory is on a disk").into(), engine)
+    File::from_fd(file.expect("the target directory is on a disk").into(), engine)
 }
 
 /// The engine's counts, which must add up whenever one looks.

@@ -102,12 +102,12 @@ fn catch_quietly<R>(_try: impl FnOnce() -> R) -> Option<R> {
 #[cfg(panic = "unwind")]
 fn catch_quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    static REPLACING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let here = std::thread::current().id();
     if std::thread::panicking() {
         return None; // The hook cannot be replaced.
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _serialized = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
     let usual = Arc::new(take_hook());
     let for_others = usual.clone();
     let quiet: Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync> = Box::new(move |info| {
@@ -149,7 +149,7 @@ impl WakeHook {
     }
 
     /// Whether the descriptor has become readable since the last call. If not, the hook will be
-    /// called when it does.
+    /// called when it becomes readable.
     fn is_ready(self: &Arc<Self>) -> bool {
         let waker = Waker::from(self.clone());
         let mut fd = lock(&self.fd);
@@ -189,15 +189,15 @@ impl Drop for RuntimeWatch {
         drop(lock(&self.hook.fd).take());
         let shard = self.hook.shard();
         // Keeping a waker of the task would keep its runtime's descriptors open.
-        let driver = shard.reactors(|reactors| {
+        let watcher = shard.reactors(|reactors| {
             if let Some(at) = reactors.runtimes.iter().position(|(id, _)| *id == self.hook.id) {
                 reactors.runtimes.swap_remove(at);
             }
             reactors.thread = true;
-            let at = reactors.drivers.iter().position(|(id, _)| *id == self.hook.id);
-            at.map(|at| reactors.drivers.swap_remove(at))
+            let at = reactors.watchers.iter().position(|(id, _)| *id == self.hook.id);
+            at.map(|at| reactors.watchers.swap_remove(at))
         });
-        drop(driver);
+        drop(watcher);
         shard.flush();
     }
 }
@@ -211,7 +211,7 @@ async fn watch_runtime(watch: RuntimeWatch) {
                 return Poll::Ready(());
             }
             if !std::mem::replace(&mut is_known, true) {
-                reactors.drivers.push((watch.hook.id, cx.waker().clone()));
+                reactors.watchers.push((watch.hook.id, cx.waker().clone()));
             }
             Poll::Pending
         })
