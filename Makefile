@@ -156,6 +156,8 @@ check: ## formatting and lints alone
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
+	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(CARGO) check -p ringway --lib --profile test
 	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
 		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
 	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
