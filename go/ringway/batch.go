@@ -97,9 +97,9 @@ func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 	return f.WriteBatchContext(background, batch, end)
 }
 
-// WriteBatchContext is like WriteBatch, with a context as for [File.WriteAtContext]. When the context
-// ends, all transfers have its cause as their error. They may be written or not, and durable or
-// not, also after the return.
+// WriteBatchContext is like WriteBatch, with a context as for [File.WriteAtContext]. When the
+// context ends, all transfers have its cause as their error. They may be written or not, and
+// durable or not, also after the return.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
 	return f.useBatch(ctx, opWrite, batch, func() error {
 		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) error {
