@@ -69,7 +69,7 @@ build() {
 --remap-path-prefix=$root=/ringway"
         export CFLAGS="-O2 -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$out=/build \
 -ffile-prefix-map=$root=/ringway"
-        # The host's command writes the man pages and completions: this machine cannot run another.
+        # Man pages and completions are written by the host's command; the target's cannot run here.
         if [ -n "$prefix" ] && ! [ -x "$out/build/$host/release/ringway" ]; then
             CARGO_BUILD_TARGET=$host cargo build --release -p ringway-cli --bin ringway
         fi
