@@ -114,7 +114,8 @@ pub fn machine_cpu() -> Option<Duration> {
 }
 
 /// The measured part of a run: from the first job that starts measuring to the last that ends. Jobs
-/// take the snapshots themselves: another thread would be late by the time it takes to be scheduled.
+/// take the snapshots themselves: another thread would be late by the time it takes to be
+/// scheduled.
 #[derive(Debug)]
 pub struct Window {
     opened: OnceLock<Snapshot>,

@@ -114,8 +114,8 @@ fn add(to: &mut Vec<String>, text: String) {
     }
 }
 
-/// 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could run,
-/// otherwise 0.
+/// 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
+/// run, otherwise 0.
 fn status(report: &Report, is_job_file: bool) -> ExitCode {
     let measurements = &report.measurements;
     let runs = || measurements.iter().flat_map(|measurement| &measurement.runs);
@@ -352,8 +352,8 @@ fn machine(
     })
 }
 
-/// The files of the reports. They are opened before anything is measured: a wrong path must not lose
-/// the results.
+/// The files of the reports. They are opened before anything is measured: a wrong path must not
+/// lose the results.
 struct Outputs {
     json: Option<Output>,
     csv: Option<Output>,
@@ -411,7 +411,8 @@ impl Outputs {
             let id = id(metadata);
             if taken.contains(&id) {
                 bail!(
-                    "{} is a file of the bench or of another report; give another file for the report",
+                    "{} is a file of the bench or of another report; give another file for the \
+                     report",
                     path.display()
                 );
             }

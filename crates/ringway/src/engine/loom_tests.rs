@@ -12,7 +12,7 @@ use super::shard::{Group, Shard};
 use super::submission::{Lane, Schedule};
 use super::sync::Ordering;
 use loom::thread;
-use ringway_core::{BackendKind, Counts, FaultPlan, FaultStep, Late, Operation, Options, op};
+use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, Operation, Options, op};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -1,5 +1,5 @@
-//! The report for spreadsheets and data frames: one row for each run, in raw units that the headings
-//! name. Statistics are left to the reader.
+//! The report for spreadsheets and data frames: one row for each run, in raw units that the
+//! headings name. Statistics are left to the reader.
 
 use crate::bench::result::{Direction, Measurement, Report, Run};
 use crate::bench::workload::{Rate, Stop, Sync, Target};
@@ -313,7 +313,7 @@ mod tests {
             let text = render(&report);
             prop_assert!(!samples::has_no_number(&text));
             let rows = read(&text);
-            let expected: usize = report.measurements.iter().map(|measured| measured.runs.len().max(1)).sum();
+            let expected = report.measurements.iter().map(|of| of.runs.len().max(1)).sum::<usize>();
             prop_assert_eq!(rows.len(), expected + 1);
         }
     }

@@ -1,5 +1,5 @@
-//! The report as a page to read and to pass on: one file that loads nothing from elsewhere, with the
-//! summary first, then charts, then every figure.
+//! The report as a page to read and to pass on: one file that loads nothing from elsewhere, with
+//! the summary first, then charts, then every figure.
 
 use super::configuration::{self, Setting};
 use super::figures::{Figures, Group, groups};

@@ -1,10 +1,10 @@
 //! The report for scripts. A figure that fio has, has fio's name and unit, so programs that read
-//! `fio --output-format=json` can read this. Everything else is under `ringway`. There are only keys
-//! of measured figures: fio's `slat_ns`, `iodepth_level` and others are missing.
+//! `fio --output-format=json` can read this. Everything else is under `ringway`. There are only
+//! keys of measured figures: fio's `slat_ns`, `iodepth_level` and others are missing.
 //! `docs/command-line.md` documents the keys; they are stable.
 
 use super::configuration::configuration;
-use super::summary::Summary;
+use super::summary::{Conclusion, Summary};
 use crate::bench::plan::size_text;
 use crate::bench::result::{Direction, Measurement, Report, Run, add};
 use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
@@ -42,7 +42,10 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
         })
         .collect();
     let summary = Summary::new(report);
-    let conclusion = |of: &super::summary::Conclusion| json!({ "title": of.title, "choice": of.choice, "reasons": of.reasons });
+    let conclusion = |of: &Conclusion| {
+        let Conclusion { title, choice, reasons } = of;
+        json!({ "title": title, "choice": choice, "reasons": reasons })
+    };
     let whole = json!({
         "ringway version": env!("CARGO_PKG_VERSION"),
         "timestamp": at.timestamp().as_second(),

@@ -1,5 +1,5 @@
-//! The report on a terminal: one row for each measurement, and above the table what all rows have in
-//! common.
+//! The report on a terminal: one row for each measurement, and above the table what all rows have
+//! in common.
 
 use super::configuration::{self, Setting, configuration, describe};
 use super::figures::Figures;
